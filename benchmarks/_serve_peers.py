@@ -11,7 +11,7 @@ import numpy as np
 
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.jit import exact_jit
-from veilrec.serving.index.kernels import best_of, insert, scores_of
+from veilrec.serving.index.blocks import best_of, insert, scores_of
 
 Ask = Callable[[Floats], Any]  # weights of the interests -> rows of the best items
 PEERS = {"faiss": "faiss-cpu", "hnswlib": "hnswlib"}  # modules, and the packages that they come in

@@ -27,8 +27,8 @@ from _serve_items import Items, anti_correlated, trained_items
 from _serve_peers import Ask
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
+from veilrec.serving.index.blocks import best_of, scores_of
 from veilrec.serving.index.catalogue import Filter, ItemIndex, open_catalogue, save
-from veilrec.serving.index.kernels import best_of, scores_of
 from veilrec.serving.index.reachable import reachable_rows
 
 K = 10

@@ -11,7 +11,7 @@ import _serve_peers as serve_peers
 import serve
 from _serve_items import Items
 from serve import Options
-from veilrec.serving.index.kernels import best_of, scores_of
+from veilrec.serving.index.blocks import best_of, scores_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 from veilrec.core.arrays import Bools, Doubles, Floats
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.data.population import Impressions, Strings
-from veilrec.evaluation.serving_measures import PublicTexts
+from veilrec.evaluation.serving import PublicTexts
 
 DIM, NEWS, SUBJECTS = 8, 120, 4
 

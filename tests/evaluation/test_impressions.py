@@ -15,9 +15,8 @@ from veilrec.core.csr import csr_from_pairs
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions, Population, Strings, pack_interactions
 from veilrec.evaluation.evaluator import evaluate
-from veilrec.evaluation.impressions import count_common, judged, marks_of, take_impressions
 from veilrec.evaluation.protocols import default_protocol, make_split
-from veilrec.evaluation.split import Split
+from veilrec.evaluation.split import Split, count_common, judged, marks_of, take_impressions
 
 TRAIN = impressions(
     shown=[[4, 5], [6, 7, 8], [4, 9]],

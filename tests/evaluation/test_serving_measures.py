@@ -11,7 +11,7 @@ from veilrec.client.queries import Serving
 from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.csr import Csr
 from veilrec.evaluation.metrics import impression_metrics, places_in_lists
-from veilrec.evaluation.serving_measures import ServingResult, serve, skew
+from veilrec.evaluation.serving import ServingResult, serve, skew
 from veilrec.serving.answering import scores_in_lists
 
 ASKED = impressions()

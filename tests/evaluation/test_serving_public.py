@@ -5,13 +5,7 @@ import pytest
 
 from tests.evaluation.served import DIM, NEWS, SUBJECTS, MeanModel
 from veilrec.client.queries import PooledInput
-from veilrec.evaluation.serving_public import (
-    expected_users,
-    groups_of,
-    made_up_histories,
-    pooled_space,
-    public_interests,
-)
+from veilrec.evaluation.serving import expected_users, groups_of, made_up_histories, pooled_space, public_interests
 
 
 def test_groups_are_found_and_the_same_seed_finds_the_same() -> None:

@@ -7,8 +7,7 @@ import torch
 
 from tests.models.test_public_head import NEWS, make, some_news
 from veilrec.client.news_data import NONE, ClickExamples
-from veilrec.kernels.head_gradients import PublicHeadGradients
-from veilrec.kernels.news_gradients import AutogradModel
+from veilrec.kernels.news_gradients import AutogradModel, PublicHeadGradients
 
 HISTORIES = [[1, 2, 3, 3], [], [NEWS - 1], [5, 6]]
 DEVICE, HISTORY_OF = [0, 0, 1, 2, 2], [0, 0, 1, 2, 3]

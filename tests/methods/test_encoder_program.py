@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.client.encoder import UserEncoder
+from veilrec.client.released import UserEncoder
 from veilrec.core.errors import BadInput
 from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights, opened
 from veilrec.methods.news.prepare import MODELS, make_model

@@ -214,9 +214,9 @@ def test_a_release_that_ranks_on_devices_only(tmp_path: Path) -> None:
 
 
 def test_a_scan_of_many_items_is_done_beside_the_loop(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.serving.recommend._LIGHT", 0)
+    monkeypatch.setattr("veilrec.serving.service._LIGHT", 0)
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
-    monkeypatch.setattr("veilrec.serving.recommend._MOST_WAITING", 0)
+    monkeypatch.setattr("veilrec.serving.service._MOST_WAITING", 0)
     answer = ask("POST", "/v1/recommend", {"vector": vector})
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")

@@ -23,7 +23,7 @@ from scipy.stats import laplace, norm
 from tests.web.learner_vectors import learner
 from tests.web.masks_vectors import masks
 from tests.web.veil_vectors import veil
-from veilrec.client.encoder import UserEncoder
+from veilrec.client.released import UserEncoder
 from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Guarantee

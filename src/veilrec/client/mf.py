@@ -20,8 +20,15 @@ from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
-from veilrec.kernels.loops import add_scaled_rows, draw_epoch, mean_logistic_loss, mean_squared_loss, row_dots, sigmoids
-from veilrec.kernels.mf import learn_full_batches
+from veilrec.kernels.loops import (
+    add_scaled_rows,
+    draw_epoch,
+    learn_full_batches,
+    mean_logistic_loss,
+    mean_squared_loss,
+    row_dots,
+    sigmoids,
+)
 
 ITEMS = "items"
 USER = "user"

@@ -37,8 +37,7 @@ from veilrec.core import schema as updates
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema
-from veilrec.kernels.head_gradients import PublicHeadGradients
-from veilrec.kernels.news_gradients import Differentiation, Gradients, differentiation
+from veilrec.kernels.news_gradients import Differentiation, Gradients, PublicHeadGradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
 from veilrec.models.interests import Interests
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, encode_in_parts, make_batch, take_news, trimmed

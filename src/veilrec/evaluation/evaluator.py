@@ -22,7 +22,6 @@ from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.jit import jit
 from veilrec.core.rng import stream, word
 from veilrec.data.population import Impressions
-from veilrec.evaluation.impressions import judged
 from veilrec.evaluation.lists import ListEvaluator, ListItems, top_of_all, top_of_lists
 from veilrec.evaluation.metrics import (
     CUTOFFS,
@@ -39,7 +38,7 @@ from veilrec.evaluation.metrics import (
     places_in_lists,
     places_of_first,
 )
-from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, join_rows, keep_entries
+from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, join_rows, judged, keep_entries
 from veilrec.models.scores import Model, Scorer, joined
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held

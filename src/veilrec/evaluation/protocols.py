@@ -15,8 +15,18 @@ from veilrec.core.arrays import Bools, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name
 from veilrec.data.population import Population
-from veilrec.evaluation.impressions import cases_of, known_items, split_impressions, split_last_day
-from veilrec.evaluation.split import Cases, Purpose, Split, draw_unused, keep_entries, mark_some
+from veilrec.evaluation.split import (
+    Cases,
+    Purpose,
+    Split,
+    cases_of,
+    draw_unused,
+    keep_entries,
+    known_items,
+    mark_some,
+    split_impressions,
+    split_last_day,
+)
 
 PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",

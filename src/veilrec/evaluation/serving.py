@@ -1,6 +1,13 @@
-"""Ways to serve a news model when only a private query leaves the device: how each is asked, and how it is read.
+"""What both sides of a private query may know beforehand: made of the model and the news alone, of nobody's clicks.
+
+Made-up readers stand in for people here: histories drawn at random from groups of similar news. The model says what
+vector each would have; from that come public interests, and what vector to expect of a pooled history.
+
+Ways to serve a news model when only a private query leaves the device: how each is asked, and how it is read.
 
 What a way of serving promises: of one query, and of all that a device asks.
+
+What a user gets when a model is served privately: scores of what was shown, recall of the best, skew, bytes.
 """
 
 from __future__ import annotations
@@ -30,17 +37,127 @@ from veilrec.client.queries import (
     make_mechanism,
     numbers_of,
 )
-from veilrec.core.arrays import Bools, Doubles, Floats
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, known_name
-from veilrec.evaluation.serving_public import PooledSpace, expected_users, pooled_space, public_interests
+from veilrec.data.population import Impressions, Strings
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Mechanism
+from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest
-from veilrec.serving.answering import AsTold, FromAttention, FromInterest, Reconstruction
+from veilrec.privacy.randomness import SeededSource
+from veilrec.serving.answering import (
+    AsTold,
+    FromAttention,
+    FromInterest,
+    FromPooled,
+    Reconstruction,
+    best_of,
+    marked,
+    scores_in_lists,
+)
 from veilrec.wire.queries import Kind, QueryShape
+
+_GROUPS, _READERS, _STEPS = 20, 4000, 25
+_FEW_GROUPS = 0.2  # of the Dirichlet distribution that a made-up reader's interests are drawn from
+_SHORTEST = 2
+
+
+def groups_of(vectors: Doubles, count: int, seed: int) -> tuple[Doubles, Offsets]:
+    """k-means: the centres of so many groups, [count, d], and the group of every vector; the same for the same seed."""
+    generator = np.random.default_rng(seed)
+    centres = vectors[[int(generator.integers(len(vectors)))]]
+    nearest = _distances(vectors, centres)[:, 0]
+    while len(centres) < count:  # the next one far from those that are there (k-means++)
+        total = nearest.sum()
+        chances = nearest / total if total > 0.0 else None
+        centres = np.concatenate((centres, vectors[[int(generator.choice(len(vectors), p=chances))]]))
+        nearest = np.minimum(nearest, _distances(vectors, centres[-1:])[:, 0])
+    group = np.zeros(len(vectors), np.int64)
+    for _ in range(_STEPS):
+        group = _distances(vectors, centres).argmin(axis=1)
+        sizes = np.bincount(group, minlength=count)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, group, vectors)
+        moved = np.where(sizes[:, np.newaxis] > 0, sums / np.maximum(sizes, 1)[:, np.newaxis], centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres, group
+
+
+def _distances(vectors: Doubles, centres: Doubles) -> Doubles:
+    """Squared, [vectors, centres]; not below 0."""
+    squares = (vectors**2).sum(axis=1)[:, np.newaxis] + (centres**2).sum(axis=1)
+    return np.asarray(np.maximum(squares - 2.0 * vectors @ centres.T, 0.0))
+
+
+def made_up_histories(news: Floats, longest: int, seed: int) -> Csr:
+    """Histories of made-up readers: of any length up to the longest, each from a few groups of similar news."""
+    generator = np.random.default_rng([seed, 1])
+    _, group = groups_of(news.astype(np.float64), min(_GROUPS, len(news)), seed)
+    members = np.argsort(group, kind="stable")
+    sizes = np.bincount(group)
+    begins = offsets_of(sizes)
+    taste = generator.dirichlet(np.full(len(sizes), _FEW_GROUPS), _READERS)
+    weighed = taste * (sizes > 0)
+    weighed /= np.maximum(weighed.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    lengths = generator.integers(min(_SHORTEST, longest), longest + 1, _READERS)
+    owners = np.repeat(np.arange(_READERS), lengths)
+    cumulated = np.cumsum(weighed, axis=1)
+    chosen = (cumulated[owners] < generator.random(len(owners))[:, np.newaxis]).sum(axis=1)
+    chosen = np.minimum(chosen, len(sizes) - 1)
+    place = (generator.random(len(owners)) * np.maximum(sizes[chosen], 1)).astype(np.int64)
+    items = members[np.minimum(begins[chosen] + place, len(members) - 1)]
+    return Csr(offsets_of(lengths), items.astype(np.int32))
+
+
+def public_interests(model: UserModel, news: Floats, count: int, seed: int) -> Floats:
+    """The typical vectors of so many kinds of made-up readers: [count, dim]."""
+    users = model.users(made_up_histories(news, model.longest, seed)).astype(np.float64)
+    return groups_of(users, count, seed)[0].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class PooledSpace:
+    """News along their principal axes, cut to one length: what a pooled history is a sum of."""
+
+    table: Doubles  # [items, axes]
+    clip_norm: float
+    centre: Doubles  # [dim]: the mean of the news
+    axes: Doubles  # [dim, axes]
+
+
+def pooled_space(news: Floats, axes: int) -> PooledSpace:
+    """The main axes of the news vectors around their mean; half of the news are cut to the length of the median."""
+    centre = news.astype(np.float64).mean(axis=0)
+    centred = news.astype(np.float64) - centre
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    main = np.ascontiguousarray(directions[:, ::-1][:, :axes])
+    along = centred @ main
+    norm = float(np.median(np.linalg.norm(along, axis=1)))
+    clip_norm = norm if norm > 0.0 else 1.0
+    return PooledSpace(clip_flat(along, clip_norm), clip_norm, centre, main)
+
+
+def expected_users(model: UserModel, news: Floats, pooled: PooledInput, noise: float, seed: int) -> FromPooled:
+    """The best linear guess of a user vector from a pooled one with this much noise, over made-up readers.
+
+    Much noise makes the guess cautious: towards the vector that all readers have in common.
+    """
+    histories = made_up_histories(news, model.longest, seed)
+    told = PooledInput(pooled.table, pooled.slots).inputs(histories).sums(pooled.table) / pooled.slots
+    users = model.users(histories).astype(np.float64)
+    told_mean, mean = told.mean(axis=0), users.mean(axis=0)
+    spread = (told - told_mean).T @ (told - told_mean) / len(told)
+    together = (told - told_mean).T @ (users - mean) / len(told)
+    tiny = 1e-9 * max(float(np.trace(spread)), np.finfo(np.float64).tiny)
+    slope = np.linalg.solve(spread + (noise**2 + tiny) * np.eye(len(spread)), together)
+    return FromPooled(slope, mean, told_mean)
+
 
 _LARGEST_POOL = 1000  # unless told otherwise
 _PUBLIC_SEED = 0  # of made-up readers and public interests
@@ -279,3 +396,124 @@ def composed(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarant
         (how, *_scope(serving, mechanism), ONLY_THE_QUERY, CLICKS_FOLLOW, SIMULATED),
         event=event,
     )
+
+
+BEST = 100  # of recall@100
+_RECALLED = 2000  # queries whose best news are compared: whole catalogues take long
+
+
+@dataclass(frozen=True)
+class ServingResult:
+    """How one way of serving answered the impressions."""
+
+    scores: Doubles | Floats  # of everything that was shown
+    recall: float
+    recalled: int  # queries that it was measured on
+    skew: float
+    bytes_up: int
+    bytes_down: float
+    plan: ServingPlan | None  # None where no private query is sent
+
+
+@dataclass(frozen=True)
+class PublicTexts:
+    """What a client shows of the news: their ids, and titles where there are any."""
+
+    ids: Strings
+    titles: Strings | None
+
+    def sizes(self) -> Offsets:
+        """Bytes of every news."""
+        lengths: Offsets = np.diff(self.ids.offsets)
+        return lengths if self.titles is None else lengths + np.diff(self.titles.offsets)
+
+
+def serve(
+    serving: Serving,
+    model: ServedModel,
+    impressions: Impressions,
+    plain_scores: Floats,
+    texts: PublicTexts,
+    categories: list[str] | None = None,
+) -> ServingResult:
+    """Ask once per impression, each with noise of its own, and answer.
+
+    `plain_scores` are what the model itself gives to what was shown. bytes_down is what a device downloads per query:
+    the ids and titles of the 100 best news where the server ranks; ids, titles and vectors of the pool where the device
+    does; of all news where nothing is sent.
+    """
+    news, sizes = model.news, texts.sizes()
+    vector_bytes = news.nbytes // len(news)
+    if serving.mode == "none-sent":
+        down = float(sizes.sum() + len(news) * vector_bytes)
+        return ServingResult(plain_scores, 1.0, len(impressions), 0.0, 0, down, None)
+    best = min(BEST, len(news))
+    rows = impressions.history_of.astype(np.int64)
+    some = np.unique(np.linspace(0, max(0, len(rows) - 1), min(_RECALLED, len(rows))).astype(np.int64))
+    users = model.users(impressions.histories)
+    wanted = best_of(users[rows[some]], news, best)
+    if serving.mode == "plain":
+        sent, down = QueryShape("vector", news.shape[1]).bytes, float(sizes[wanted].sum(axis=1).mean())
+        return ServingResult(plain_scores, 1.0, len(some), 0.0, sent, down, None)
+    plan = make_plan(serving, model, categories)
+    told = plan.asking.told(impressions.histories.take(rows), SeededSource(serving.seed))
+    guessed = plan.reads.users(told)
+    shown, everybody = impressions.shown, np.arange(len(rows), dtype=np.int64)
+    scores: Doubles | Floats = scores_in_lists(guessed, news, everybody, shown)
+    if plan.pool is None:
+        found = best_of(guessed[some], news, best)
+        down = float(sizes[found].sum(axis=1).mean())
+    else:
+        answers, pool_of = np.unique(told, axis=0, return_inverse=True)
+        pool_of = pool_of.reshape(-1)
+        pools = marked(best_of(plan.reads.users(answers), news, plan.pool), len(news))  # [answers, items]
+        in_pool = pools[pool_of[shown.row_numbers()], shown.items]
+        scores = np.where(in_pool, 1.0 + _places(plain_scores), _places(scores))
+        found = _best_in_pools(users[rows[some]], news, pools, pool_of[some], best)
+        of_pool = pools @ (sizes + vector_bytes).astype(np.float64)
+        down = float(of_pool[pool_of].mean())
+    return ServingResult(
+        scores,
+        _recall(found, wanted, len(news)),
+        len(some),
+        skew(plain_scores, scores, shown),
+        plan.asking.question.bytes,
+        down,
+        plan,
+    )
+
+
+def skew(plain: Doubles | Floats, served: Doubles | Floats, lists: Csr) -> float:
+    """tau = 1 - accuracy of ranks (PrivateRec, first version, section 4.4.1), as we read it.
+
+    Both scores rank what a list shows, equal ones in the order of the list. The accuracy of a list is the share of its
+    places at which both rankings have the same item; tau is 1 minus its mean over the lists that show something.
+    """
+    rows = lists.row_numbers()
+    same = np.lexsort((-plain.astype(np.float64), rows)) == np.lexsort((-served.astype(np.float64), rows))
+    lengths = lists.lengths()
+    agreeing = np.bincount(rows[same], minlength=len(lists))[lengths > 0]
+    return float(1.0 - np.mean(agreeing / lengths[lengths > 0])) if agreeing.size else 0.0
+
+
+def _best_in_pools(users: Floats, news: Floats, pools: Bools, pool_of: Offsets, best: int) -> Indices:
+    """The best of its own pool for every user; a pool that is smaller is filled with -1."""
+    found = np.full((len(users), best), -1, np.int32)
+    for pool in np.unique(pool_of):
+        mine, members = np.flatnonzero(pool_of == pool), np.flatnonzero(pools[pool])
+        count = min(best, len(members))
+        found[mine, :count] = members[best_of(users[mine], news[members], count)]
+    return found
+
+
+def _recall(found: Indices, wanted: Indices, n_items: int) -> float:
+    """The share of the wanted news that were found, on average."""
+    keys = np.arange(len(found))[:, np.newaxis] * np.int64(n_items)
+    real = found >= 0
+    return float(np.isin((found + keys)[real], (wanted + keys).ravel()).sum() / wanted.size) if wanted.size else 1.0
+
+
+def _places(scores: Doubles | Floats) -> Doubles:
+    """The same order, equal ones still equal, as numbers from 0 to below 1."""
+    values, place = np.unique(scores, return_inverse=True)
+    return np.asarray(place.reshape(-1) / max(1, len(values)), np.float64)

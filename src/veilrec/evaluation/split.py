@@ -3,23 +3,36 @@
 Random choices are keyed by (seed, purpose, user): what one user gets does not depend on who else is there.
 
 What the evaluation needs of a model, and nothing more.
+
+The protocols that rank lists of what was shown: `mind` and `last-day-20`.
+
+`mind` asks the dev impressions. Devices learn from the train impressions alone: `Split.train` holds, for each user, the
+histories before those impressions and their clicks. Nothing of the dev part is in it; the model gets a dev history only
+to answer.
+
+`last-day-20` is for logs of clicks that do not say what was shown, like Adressa: every click of the last day is asked
+among 20 sampled items (Qi et al. 2020, section 4.1), and the day before it is learnt from in the same form.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.rng import below, stream, word
-from veilrec.data.population import Impressions, ItemTable
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 from veilrec.models.scores import Model
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -147,3 +160,247 @@ class TextReader(Protocol):
 
     def on(self, catalogue: ItemTable) -> Model:
         """The same model for the items of another catalogue."""
+
+
+VALID_SHARE = 0.1  # of the train impressions
+N_SAMPLED = 20
+_DAY = 86_400  # seconds; days are those of UTC
+_FEWEST_DAYS = 3  # of histories, of training, of test
+
+
+def split_impressions(population: Population, seed: int, validation: bool) -> Split:
+    """Train impressions to learn from, dev impressions to ask; a seeded tenth of the former for validation.
+
+    A click of a validation impression is not in training at all, not even where a later history repeats it.
+    """
+    for part in ("train", "dev"):
+        if part not in population.impressions:
+            raise BadInput(
+                f"the protocol mind needs train and dev impressions and {population.name} has no {part} part:"
+                " add it, or use the protocol loo-99"
+            )
+    learnt, test = population.impressions["train"], population.impressions["dev"]
+    hidden, valid = None, None
+    if validation:
+        count = max(1, round(VALID_SHARE * len(learnt)))
+        held = np.zeros(len(learnt), np.bool_)
+        rng = np.random.default_rng([seed, Purpose.VALID_IMPRESSIONS])
+        held[rng.choice(len(learnt), count, replace=False)] = True
+        valid, learnt = take_impressions(learnt, held), take_impressions(learnt, ~held)
+        users, items = _clicks(valid)
+        hidden = users * population.n_items + items
+    return Split(
+        "mind",
+        population.n_users,
+        population.n_items,
+        known_items(learnt, population.n_users, population.n_items, hidden),
+        cases_of(population.name, test, "dev"),
+        None if valid is None else cases_of(population.name, valid, "validation"),
+        learnt,
+    )
+
+
+def judged(impressions: Impressions) -> Bools:
+    """Which impressions have both labels, a click and none; only these can be ranked well or badly."""
+    clicks = keep_entries(impressions.shown, impressions.clicked > 0).lengths()
+    judgeable: Bools = (clicks > 0) & (clicks < impressions.shown.lengths())
+    return judgeable
+
+
+def take_impressions(impressions: Impressions, kept: Bools) -> Impressions:
+    """The marked impressions with only the histories that they need."""
+    entries = np.repeat(kept, impressions.shown.lengths())
+    rows, history_of = np.unique(impressions.history_of[kept], return_inverse=True)
+    return Impressions(
+        users=impressions.users[kept],
+        times=impressions.times[kept],
+        shown=impressions.shown.take(np.flatnonzero(kept)),
+        clicked=impressions.clicked[entries],
+        histories=impressions.histories.take(rows.astype(np.int64)),
+        history_of=history_of.astype(np.int32),
+        oracle=None if impressions.oracle is None else impressions.oracle[entries],
+    )
+
+
+def cases_of(name: str, impressions: Impressions, part: str) -> Cases:
+    """Impressions as questions; `part` says which ones where they cannot be asked."""
+    if not judged(impressions).any():
+        raise BadInput(
+            f"no {part} impression of {name} has both a click and an item without one, so there is nothing"
+            " to rank: bring impressions with both, or use the protocol loo-99"
+        )
+    return Cases(
+        impressions.users.astype(np.int64),
+        keep_entries(impressions.shown, impressions.clicked > 0),
+        impressions=impressions,
+    )
+
+
+def _clicks(impressions: Impressions) -> tuple[Offsets, Indices]:
+    """Users and items of all clicks, oldest first."""
+    by_time = np.argsort(impressions.times, kind="stable")
+    clicked = keep_entries(impressions.shown, impressions.clicked > 0).take(by_time)
+    return impressions.users[by_time].astype(np.int64)[clicked.row_numbers()], clicked.items
+
+
+def known_items(
+    impressions: Impressions, n_users: int, n_items: int, hidden: Offsets | None = None, *, clicks: bool = True
+) -> Csr:
+    """The distinct items of each user's histories, then clicks unless told otherwise, in time order.
+
+    `hidden` lists what must not be among them, as user * n_items + item.
+    """
+    by_time = np.argsort(impressions.times, kind="stable")
+    owners = impressions.users[by_time].astype(np.int64)
+    rows = impressions.history_of[by_time].astype(np.int64)
+    _, first = np.unique(owners * len(impressions.histories) + rows, return_index=True)
+    first.sort()
+    histories = impressions.histories.take(rows[first])
+    users, items = owners[first][histories.row_numbers()], histories.items
+    if clicks:
+        clickers, clicked = _clicks(impressions)
+        users, items = np.concatenate([users, clickers]), np.concatenate([items, clicked])
+    if hidden is not None:
+        known = np.isin(users * n_items + items, hidden, invert=True)
+        users, items = users[known], items[known]
+    uses = csr_from_pairs(users, items, n_users)
+    return Interactions(uses.offsets, uses.items).pairs()
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Impressions that show something, by what tells one from another: user, time, number of items, first of them."""
+
+    users: Indices  # [impressions]
+    times: Offsets
+    lengths: Offsets
+    first: Indices
+
+    def named(self, users: Strings, items: Strings) -> pl.DataFrame:
+        """The same under the ids of a data set."""
+        import polars as pl
+
+        from veilrec.data.text_files import unpack
+
+        return pl.DataFrame(
+            {
+                "user": unpack(users).gather(self.users),
+                "time": self.times,
+                "length": self.lengths,
+                "first": unpack(items).gather(self.first),
+            }
+        )
+
+
+def marks_of(impressions: Impressions) -> Marks:
+    """What is kept of impressions to know them again."""
+    shown = impressions.shown
+    rows = np.flatnonzero(shown.lengths())
+    first = shown.items[shown.offsets[rows]]
+    return Marks(impressions.users[rows], impressions.times[rows], shown.lengths()[rows], first)
+
+
+def count_common(these: pl.DataFrame, those: pl.DataFrame) -> int:
+    """How many of these impressions, named, are also among those."""
+    return len(these.join(those, on=these.columns, how="semi"))
+
+
+@dataclass(frozen=True)
+class _Reads:
+    """First reads of an item by a user, packed by user and in time order within each."""
+
+    users: Offsets
+    items: Indices
+    times: Offsets
+
+    def rows(self, chosen: Bools, n_users: int) -> Csr:
+        """The chosen items of every user."""
+        return csr_from_pairs(self.users[chosen], self.items[chosen], n_users)
+
+
+def split_last_day(population: Population, seed: int, validation: bool) -> Split:
+    """The last day to ask, the one before it to learn from, or nine tenths of its clicks with validation.
+
+    A history is everything that the user read before the day of the click. An item counts when a user reads it for
+    the first time: one that was read before would stand out among negatives, which never were.
+
+    As in `loo-99`, the negatives of training are drawn from everything outside the user's training items, so that
+    neither the test items nor the 20 beside them are left out and nothing can be learnt from who was drawn.
+    """
+    reads = _first_reads(population)
+    day = reads.times // _DAY
+    days = np.unique(day)
+    if len(days) < _FEWEST_DAYS:
+        raise BadInput(
+            f"last-day-20 needs clicks on {_FEWEST_DAYS} days (for histories, training and test) and {population.name}"
+            f" has {len(days)}: bring a longer log, or use the protocol loo-99"
+        )
+    past, before = day < days[-2], day < days[-1]
+    held = _held_out(day == days[-2], seed) if validation else np.zeros(len(day), np.bool_)
+    pasts, known = reads.rows(past, population.n_users), reads.rows(before, population.n_users)
+    train = reads.rows(before & ~held, population.n_users)
+
+    def impressions(asked: Bools, histories: Csr, used: Csr, purpose: Purpose) -> Impressions:
+        return _among_sampled(population, reads, asked, histories, used, seed, purpose)
+
+    everything = reads.rows(np.ones(len(day), np.bool_), population.n_users)
+    test = impressions(~before, known, everything, Purpose.TEST_NEGATIVES)
+    valid = impressions(held, pasts, known, Purpose.VALID_NEGATIVES) if validation else None
+    return Split(
+        "last-day-20",
+        population.n_users,
+        population.n_items,
+        train,
+        cases_of(population.name, test, "test"),
+        None if valid is None else cases_of(population.name, valid, "validation"),
+        impressions(before & ~past & ~held, pasts, train, Purpose.TRAIN_NEGATIVES),
+    )
+
+
+def _first_reads(population: Population) -> _Reads:
+    log = population.interactions
+    if log.times is None:
+        raise BadInput(
+            f"last-day-20 needs the time of every click, which {population.name} does not have: use the protocol"
+            f" {'mind' if population.impressions else 'loo-99'}"
+        )
+    users = np.repeat(np.arange(population.n_users, dtype=np.int64), np.diff(log.offsets))
+    _, first = np.unique(users * population.n_items + log.items, return_index=True)
+    first.sort()
+    return _Reads(users[first], log.items[first], log.times[first])
+
+
+def _held_out(candidates: Bools, seed: int) -> Bools:
+    held = np.zeros(len(candidates), np.bool_)
+    places = np.flatnonzero(candidates)
+    rng = np.random.default_rng([seed, Purpose.VALID_IMPRESSIONS])
+    held[rng.choice(places, max(1, round(VALID_SHARE * len(places))), replace=False)] = True
+    return held
+
+
+def _among_sampled(
+    population: Population, reads: _Reads, asked: Bools, histories: Csr, used: Csr, seed: int, purpose: Purpose
+) -> Impressions:
+    """An impression a click: the click, then 20 items outside the user's row of `used`."""
+    users, items = reads.users[asked], reads.items[asked]
+    owned = used.take(users)
+    left = population.n_items - owned.lengths()
+    if left.min(initial=N_SAMPLED) < N_SAMPLED:
+        user = population.users[int(users[left.argmin()])]
+        raise BadInput(
+            f"last-day-20 needs {N_SAMPLED} items that a user did not use, and user {user} leaves {left.min()}"
+            f" of {population.n_items}: give --protocol loo-full"
+        )
+    clicks = users * population.n_items + items  # a click keys its draws
+    sampled = draw_unused(owned, clicks, population.n_items, N_SAMPLED, seed, purpose)
+    shown = np.column_stack([items, sampled])
+    clicked = np.zeros(shown.shape, np.uint8)
+    clicked[:, 0] = 1
+    return Impressions(
+        users.astype(np.int32),
+        reads.times[asked],
+        Csr(np.arange(len(users) + 1, dtype=np.int64) * shown.shape[1], shown.ravel()),
+        clicked.ravel(),
+        histories,
+        users.astype(np.int32),
+    )

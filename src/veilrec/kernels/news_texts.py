@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
-from veilrec.kernels.segments import add_segments
 from veilrec.kernels.text_cnn import encode_texts
 from veilrec.kernels.title_encoder import (
     HIDDEN,
@@ -37,7 +36,16 @@ from veilrec.kernels.title_encoder import (
     encode_titles,
     starts,
 )
-from veilrec.kernels.title_gradients import BackwardInput, Pairs, count_distinct, number_words, slopes_of, unmix, unpool
+from veilrec.kernels.title_gradients import (
+    BackwardInput,
+    Pairs,
+    add_segments,
+    count_distinct,
+    number_words,
+    slopes_of,
+    unmix,
+    unpool,
+)
 from veilrec.models.layers import CnnEncoder, MultiHeadPooling
 from veilrec.models.news_model import NewsInput, NewsModel
 from veilrec.models.news_networks import PlmNr

@@ -25,9 +25,15 @@ from veilrec.client.news_data import OwnNews
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.schema import Rows
 from veilrec.kernels.news_texts import TABLE, TEXTS, EncodedText, NewsEncoder, find_texts, without_words
-from veilrec.kernels.segments import add_segments, add_to_rows, add_to_tables, multiply_segments, own_codes
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.kernels.title_gradients import Pairs
+from veilrec.kernels.title_gradients import (
+    Pairs,
+    add_segments,
+    add_to_rows,
+    add_to_tables,
+    multiply_segments,
+    own_codes,
+)
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, losses_of, take_news, trimmed
 
 

@@ -26,10 +26,9 @@ from veilrec.evaluation.evaluator import (
     personalisation,
     refuse_without_halves,
 )
-from veilrec.evaluation.impressions import count_common, marks_of
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.protocols import PROTOCOLS, make_split, make_transfer_split
-from veilrec.evaluation.split import Split, TextReader
+from veilrec.evaluation.split import Split, TextReader, count_common, marks_of
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import exists, get
 from veilrec.models.scores import Model

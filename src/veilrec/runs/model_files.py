@@ -28,7 +28,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.files import new_folder, replacing, write_json
 from veilrec.core.state import StoredState
 from veilrec.data.population import Strings
-from veilrec.evaluation.impressions import Marks
+from veilrec.evaluation.split import Marks
 from veilrec.methods.registry import exists, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import MODEL, PRIVATE, private_folder, read_config

@@ -34,8 +34,7 @@ from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.population import ItemTable, Strings
-from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, make_plan
-from veilrec.evaluation.serving_public import made_up_histories, pooled_space
+from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, made_up_histories, make_plan, pooled_space
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import PooledInterest
@@ -159,7 +158,7 @@ def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
 
 def _check_encoders(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], onnx: bytes) -> None:
     """Refuse a release whose encoders, in numpy or ONNX, give other user vectors than the network."""
-    from veilrec.client.encoder import UserEncoder
+    from veilrec.client.released import UserEncoder
     from veilrec.methods.news.encoder_export import opened
 
     encoder, run = UserEncoder(program, weights), opened(onnx)

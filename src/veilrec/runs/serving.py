@@ -12,8 +12,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions
 from veilrec.evaluation.evaluator import judge
-from veilrec.evaluation.serving import UnavailableMode, composed, every_way, guarantee_of
-from veilrec.evaluation.serving_measures import PublicTexts, serve
+from veilrec.evaluation.serving import PublicTexts, UnavailableMode, composed, every_way, guarantee_of, serve
 from veilrec.models.scores import Model
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation

@@ -25,8 +25,7 @@ from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import write_json, write_text
 from veilrec.core.resources import peak_rss_mb
 from veilrec.evaluation.evaluator import EvaluationResult, judge
-from veilrec.evaluation.impressions import marks_of
-from veilrec.evaluation.split import Cases
+from veilrec.evaluation.split import Cases, marks_of
 from veilrec.methods.base import learning_rates
 from veilrec.methods.registry import get, source_of
 from veilrec.models.scores import Model

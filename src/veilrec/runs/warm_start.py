@@ -21,8 +21,7 @@ from veilrec.client.rankers import Ranker
 from veilrec.core.arrays import Indices
 from veilrec.core.errors import BadInput, VeilrecError, counted
 from veilrec.data.population import Population, Strings
-from veilrec.evaluation.impressions import count_common, marks_of
-from veilrec.evaluation.split import Split
+from veilrec.evaluation.split import Split, count_common, marks_of
 from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
 from veilrec.runs.model_files import Devices, ModelFiles, find_model, load_devices, load_model

@@ -31,11 +31,21 @@ from starlette.routing import Route, Router
 from veilrec.core.errors import BadInput
 from veilrec.serving.edition import StoreFull, StoreGone
 from veilrec.serving.middleware import Metrics, RateLimit, RequestMiddleware
-from veilrec.serving.openapi import STYLE, docs_page, document
+from veilrec.serving.requests import (
+    BUSY,
+    STYLE,
+    NewItem,
+    RequestRefused,
+    Signed,
+    Visible,
+    decoded,
+    docs_page,
+    document,
+    header,
+    read_body,
+)
 from veilrec.serving.process import ListenAddress, serve_app
-from veilrec.serving.recommend import RecommendRoute, ready
-from veilrec.serving.requests import BUSY, NewItem, RequestRefused, Signed, Visible, decoded, header, read_body
-from veilrec.serving.service import NoEmbedder, RecommenderService
+from veilrec.serving.service import NoEmbedder, RecommenderService, RecommendRoute, ready
 from veilrec.wire.releases import FORMAT, Release
 
 _SHORTEST, _LARGEST = 16, 4096  # characters of a token; bytes of its file

@@ -6,8 +6,7 @@ from math import inf
 
 import numpy as np
 
-from veilrec.serving.index.blocks import Filter
-from veilrec.serving.index.kernels import best_of, scores_of
+from veilrec.serving.index.blocks import Filter, best_of, scores_of
 
 
 class PlainCatalogue:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.serving.index.test_search import KINDS, drawn
-from veilrec.serving.index.kernels import best_of, scores_of
+from veilrec.serving.index.blocks import best_of, scores_of
 from veilrec.serving.index.reachable import reachable_rows
 
 

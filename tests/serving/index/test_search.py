@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilrec.serving.index.blocks import GROUP, MOST_SETS, WIDTH, Blocks, kd_order, maxima_of, sets_of
+from veilrec.serving.index.blocks import (
+    GROUP,
+    MOST_SETS,
+    WIDTH,
+    Blocks,
+    best_of,
+    fits,
+    kd_order,
+    maxima_of,
+    scores_of,
+    search,
+    search_places,
+    sets_of,
+)
 from veilrec.serving.index.catalogue import Filter, ItemIndex
-from veilrec.serving.index.kernels import best_of, fits, scores_of
 
 
 def catalogue_of(values, category=None):
@@ -158,16 +170,16 @@ def test_weights_are_checked_in_one_call():
 
 
 def test_without_numba_the_answers_are_the_same(monkeypatch):
-    from veilrec.serving.index import kernels, segments
+    from veilrec.serving.index import blocks, segments
 
     generator = np.random.default_rng(11)
     values = drawn("clusters", 3000, 4, generator)
     category = generator.integers(0, 5, 3000).astype(np.int32)
     catalogue = catalogue_of(values, category)
     for kernel in ("_chain", "_margin", "insert"):
-        monkeypatch.setattr(kernels, kernel, getattr(kernels, kernel)._function)
-    monkeypatch.setattr(segments, "search", kernels.search._function)
-    monkeypatch.setattr(segments, "search_places", kernels.search_places._function)
+        monkeypatch.setattr(blocks, kernel, getattr(blocks, kernel)._function)
+    monkeypatch.setattr(segments, "search", search._function)
+    monkeypatch.setattr(segments, "search_places", search_places._function)
     for _ in range(5):
         weights = generator.dirichlet(np.ones(4)).astype(np.float32)
         assert_exact(catalogue, values, weights, 10)

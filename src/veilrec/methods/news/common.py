@@ -11,7 +11,7 @@ from pydantic import Field
 from veilrec.core import rng
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
-from veilrec.evaluation.impressions import judged
+from veilrec.evaluation.split import judged
 from veilrec.methods.base import Config, NewsData, Problem
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema, Tensor
 from veilrec.data.news_text import Vocabulary
 from veilrec.data.population import ItemTable, Strings
-from veilrec.evaluation.impressions import judged
+from veilrec.evaluation.split import judged
 from veilrec.methods.base import NewsData, Problem
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC
 from veilrec.methods.news.text_vectors import TitleAxes, learnt_titles, whole_vectors

@@ -34,7 +34,6 @@ from numpy.typing import NDArray
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, file_trouble
 from veilrec.core.files import replacing
-from veilrec.serving.index import kernels
 from veilrec.serving.index.blocks import (
     GROUP,
     LARGEST,
@@ -44,12 +43,13 @@ from veilrec.serving.index.blocks import (
     Codes,
     Filter,
     ItemLabels,
+    best_of,
     checked_code,
     checked_count,
     checked_vector,
     checked_weights,
+    fits,
 )
-from veilrec.serving.index.kernels import fits
 from veilrec.serving.index.reachable import reachable_rows
 from veilrec.serving.index.segments import (
     Chunk,
@@ -198,7 +198,7 @@ class ItemIndex:
             scores = state.vectors.scores(told, numbers)
         if not np.isfinite(scores).all():
             raise BadInput("the vector is too long for float32 scores: scale it down")
-        best = kernels.best_of(scores, k)
+        best = best_of(scores, k)
         return numbers[best], scores[best]
 
     def rows(self, numbers: Sequence[int] | Offsets) -> tuple[Floats, Floats]:

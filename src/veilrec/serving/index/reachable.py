@@ -18,7 +18,7 @@ import numpy as np
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.jit import exact_jit
-from veilrec.serving.index.kernels import best_of
+from veilrec.serving.index.blocks import best_of
 
 _UNIT = 2.0**-24  # largest relative error of one float32 operation
 _DEEPEST = 16  # halvings

@@ -16,8 +16,19 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Bytes, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
-from veilrec.serving.index.blocks import GROUP, LARGEST_CODE, WIDTH, Blocks, Filter, ItemLabels, sets_of
-from veilrec.serving.index.kernels import CATEGORY, REGION, search, search_places
+from veilrec.serving.index.blocks import (
+    CATEGORY,
+    GROUP,
+    LARGEST_CODE,
+    REGION,
+    WIDTH,
+    Blocks,
+    Filter,
+    ItemLabels,
+    search,
+    search_places,
+    sets_of,
+)
 
 _FEW = 256  # a filter that leaves less than one item in so many is answered from the list of its items
 _NO_CODES, _NO_MARKS, _NO_BITS = np.zeros(1, np.int16), np.zeros(1, np.uint8), np.zeros(1, np.uint64)
