@@ -1,1 +1,1 @@
-"""The same plan over a network: HTTPS and Flower transports, enrolment, secure aggregation."""
+"""A plan run over a network: HTTPS and Flower transports, enrolment, secure aggregation."""

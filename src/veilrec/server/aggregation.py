@@ -162,7 +162,7 @@ def _add_units(
 
 @exact_jit
 def _add_ends(sums: Offsets, values: Floats, units_of_one: float, most: float) -> bool:
-    """Of numbers that lie beyond the lattice, where it ends; whether all are numbers."""
+    """Add numbers beyond the fixed-point range as its ends; return False where one is NaN."""
     numbers = True
     for q in range(len(sums)):
         units = values[q] * units_of_one

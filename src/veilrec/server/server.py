@@ -319,7 +319,7 @@ class ServerState:
 
     @property
     def weights(self) -> Mapping[str, Floats]:
-        """Of the model that ranks."""
+        """Weights of the model that ranks: averages where there are any, else those of the server."""
         return self.averages or self.server.weights
 
     @property

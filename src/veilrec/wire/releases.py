@@ -121,7 +121,7 @@ class Release:
 
     @cached_property
     def digest(self) -> str:
-        """Of the manifest, which names all else."""
+        """Digest of the manifest, which names all other files."""
         return hashlib.sha256(self.manifest_bytes).hexdigest()
 
     @property
@@ -330,7 +330,7 @@ def _refuse_unlisted(release: Release) -> None:
 
 
 def describe_file_checked(path: Path, name: str) -> dict[str, Any]:
-    """The same as `describe_file`, refused in one line."""
+    """Describe a file as `describe_file` does; raise BadRelease where it cannot be read."""
     try:
         return describe_file(path)
     except (OSError, ValueError, KeyError, SafetensorError):
