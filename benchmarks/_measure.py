@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.core.errors import VeilrecError
-from veilrec.report.machine import installed
+from veilrec.report.labels import installed
 
 Report = dict[str, Any]
 Say = Callable[[str], None]

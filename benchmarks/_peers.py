@@ -20,7 +20,7 @@ from veilrec.core.resources import peak_rss_mb
 from veilrec.core.schema import RoundSpec as UpdateRound
 from veilrec.methods.base import Method, Problem, configure
 from veilrec.methods.priv_fedmf_sub import fedmf, fedncf
-from veilrec.report.machine import installed
+from veilrec.report.labels import installed
 from veilrec.simulation.simulation import Seeds, Simulation
 
 _SEED = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.web.browsing import browsing, missing
 from tests.web.conftest import serving
 
-from veilrec.report.machine import provenance
+from veilrec.report.labels import provenance
 from veilrec.runs.release import ReleaseOptions, make_release
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.units import human_bytes
+from veilrec.report.labels import human_bytes
 from veilrec.runs.training import read_config
 
 COLUMNS = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.report.run_summary import RunSummary, read_run
+from veilrec.report.page import RunSummary, read_run
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 

@@ -10,9 +10,8 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.page import ReportPart, Story, render, render_parts, write_report
+from veilrec.report.page import ReportPart, RunSummary, Story, render, render_parts, write_report
 from veilrec.report.person import OVERLAP_NOTE, CategoryFit, Person, PersonalList, TitledItem
-from veilrec.report.run_summary import RunSummary
 
 EVIL = "<script>alert(1)</script>"
 

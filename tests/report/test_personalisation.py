@@ -10,9 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.report.page import Story, check_personalisation_files, render
+from veilrec.report.page import RunSummary, Story, check_personalisation_files, render
 from veilrec.report.plots import inline, personalisation_chart, save
-from veilrec.report.run_summary import RunSummary
 
 
 def result(method: str, values: Sequence[float], **other: object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from veilrec.audit.auditor import judge, select
+from veilrec.report.page import RunSummary
 from veilrec.report.plots import (
     BEST_POSSIBLE,
     COLOURS,
@@ -20,7 +21,6 @@ from veilrec.report.plots import (
     picture,
     save_audit,
 )
-from veilrec.report.run_summary import RunSummary
 
 CURVE = Curve("fedmf", [1, 2, 3], [0.1, 0.3, 0.4])
 CHART = Chart("rounds", "HR@10 over rounds", "Round", "HR@10", [CURVE], {"popularity": 0.2})

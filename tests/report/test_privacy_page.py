@@ -14,7 +14,7 @@ from veilrec.core.errors import BadInput
 from veilrec.privacy.events import GaussianEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement
-from veilrec.report.privacy_page import Where, flow_of, render_page, write_page
+from veilrec.report.html import Where, flow_of, render_page, write_page
 
 PROVEN: dict[str, Any] = {
     "basis": "proven",

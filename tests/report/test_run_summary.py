@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.report.run_summary import RunSummary, main_metric, read_run
+from veilrec.report.page import RunSummary, main_metric, read_run
 
 
 def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], run_folders: dict[str, Path]) -> None:

@@ -2,19 +2,359 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli import attack_training
-from veilrec.cli.attack_training import Calibrations, Data, Plot, Seed, Settings, run_folders
+from veilrec.cli import attack
 from veilrec.cli.audit import check_plot
-from veilrec.cli.output import Json, method_names, print_json, say
+from veilrec.cli.output import Json, data_names, method_names, print_json, say
 
 if TYPE_CHECKING:
-    from veilrec.attacks.running import Attacked, QueryAttack
+    from rich.console import Console
+    from rich.table import Table
+
+    from veilrec.attacks.running import Attacked, QueryAttack, Result
+    from veilrec.attacks.subjects import AttackSubject
+
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Runs of `veilrec train`, with their settings and data; or federations that are over."),
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", help="A method. May be repeated.", autocompletion=method_names)
+]
+Data = Annotated[str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)]
+Calibrations = Annotated[
+    list[str] | None, typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Less of everything: under a minute.")]
+Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
+Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
+RATINGS = "synthetic-ratings"
+_AFTER = ("quick", "seed", "plot", "json_output")  # what a command asks by itself stands before these
+
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """What is attacked, and where the findings go."""
+
+    runs: Runs = None
+    methods: Methods = None
+    data: Data = RATINGS
+    calibrations: Calibrations = None
+    settings: Settings = None
+    quick: Quick = False
+    seed: Seed = 0
+    plot: Plot = None
+    json_output: Json = False
+
+
+def asks_what_all_do(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `Asked`, which it takes as its first argument, and its own."""
+    common = inspect.signature(AttackOptions, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    before = [option for name, option in common.items() if name not in _AFTER]
+    options = [*before, *own, *(common[name] for name in _AFTER)]
+
+    def run(**given: Any) -> None:
+        asked = AttackOptions(**{name: given.pop(name) for name in common})
+        command(asked, **given)
+
+    update_wrapper(run, command)
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def run_folders(folders: Sequence[Path] | None) -> list[Path]:
+    """Where the runs lie: the folder of a federation that is over holds one."""
+    from veilrec.core.errors import BadInput
+    from veilrec.federation.federation import FILE, RUN
+
+    found = []
+    for folder in folders or ():
+        if (folder / FILE).exists():
+            if not (folder / RUN).exists():
+                raise BadInput(f"{folder} is a federation without a run: finish it with `veilrec federate up {folder}`")
+            folder = folder / RUN  # noqa: PLW2901
+        found.append(folder)
+    return found
+
+
+Uploads = Annotated[
+    int | None, typer.Option(help="Devices that are attacked; as many again are the attacker's own. Default: 150.")
+]
+_UPLOADS, _QUICK_UPLOADS = 150, 40
+_QUICK_ROUNDS, _QUICK_NEWS_ROUNDS = 60, 10  # of a training; a news model takes as long for one as the others for ten
+
+
+@asks_what_all_do
+def membership(
+    asked: AttackOptions,
+    canaries: Annotated[int | None, typer.Option(help="Canaries in one training. Default: 200.")] = None,
+    trainings: Annotated[int | None, typer.Option(help="Each with new canaries. Default: 10.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of each that are watched. Default: all, with --quick the first ones.")
+    ] = None,
+    kind: Annotated[str, typer.Option(help="Canaries: crafted, random, or both.")] = "both",
+) -> None:
+    """Was this person's data used?
+
+    Canaries take the place of some devices, half of them by a coin each; the method's own plan trains; and whoever made
+    the canaries says which of them were there, from all that was released or from the last model. AUC 0.5 is guessing.
+    Epsilon is proven from below (one-run audit), and stands beside the claimed one; the ceiling is what the accounting
+    of the plan allows the best of all attacks.
+
+    Examples:
+
+        veilrec attack membership --method dp-fedmf --data ml-100k --set privacy.epsilon=2
+
+        veilrec attack membership --method fedmf --quick --json
+    """
+    from veilrec.attacks.membership import KINDS, MembershipEffort
+    from veilrec.attacks.running import attack_members
+    from veilrec.core.errors import known_name
+
+    kind = known_name("kind of canaries", kind, (*KINDS, "both"))
+    kinds: Any = tuple(KINDS) if kind == "both" else (kind,)
+    usual = (100, 2) if asked.quick else (200, 10)
+    many, times = (
+        number if given is None else given for given, number in zip((canaries, trainings), usual, strict=True)
+    )
+
+    def attack(subject: AttackSubject) -> Result:
+        few = None if not asked.quick else _QUICK_NEWS_ROUNDS if subject.reads_news else _QUICK_ROUNDS
+        effort = MembershipEffort(many, times, few if rounds is None else rounds)
+        return attack_members(subject, effort=effort, kinds=kinds, seed=asked.seed)
+
+    show(attacked(asked, attack), asked, _print_members)
+
+
+@asks_what_all_do
+def row_support(asked: AttackOptions, uploads: Uploads = None) -> None:
+    """Which items are in a history, judged by the rows of an update?
+
+    A device changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
+    or in the noisy sum of a round when it knows what everybody else sent; reports that name items count as well. Recall
+    is the share of a history that is found at one false item in a hundred.
+
+    Examples:
+
+        veilrec attack row-support --method fedmf --method dpals --data ml-100k
+
+        veilrec attack row-support runs/mine --quick --json
+    """
+    from veilrec.attacks.running import attack_rows
+
+    _look_for_histories(asked, uploads, attack_rows)
+
+
+@asks_what_all_do
+def inversion(asked: AttackOptions, uploads: Uploads = None) -> None:
+    """What of a history can be worked out from the numbers of a message?
+
+    Three adversaries: a server that gets messages one by one, a server that gets only the exact sum of a cohort (secure
+    aggregation), and somebody outside, who sees the sum as it is released. Recall is the share of a history that is
+    found at one false item in a hundred.
+
+    Examples:
+
+        veilrec attack inversion --method fedmf --method dp-fedmf --data ml-100k
+
+        veilrec attack inversion --method fednewsrec --calibration none --data synthetic-news:users=1000 --quick
+    """
+    from veilrec.attacks.running import attack_messages
+
+    _look_for_histories(asked, uploads, attack_messages)
+
+
+@asks_what_all_do
+def poisoning(
+    asked: AttackOptions,
+    poisons: Annotated[
+        list[str] | None, typer.Option("--poison", help="promote, fake-history, flip, boost. May be repeated.")
+    ] = None,
+    shares: Annotated[
+        list[float] | None, typer.Option("--share", help="Share of malicious clients. Default: 0.001, 0.01, 0.05.")
+    ] = None,
+    defences: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--defence",
+            help="none, bound, trimmed, trimmed-rows, median, groups. May be repeated. Default: none, bound.",
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Of each training. Default: all, with --quick 20.")] = None,
+) -> None:
+    """How do malicious clients change the lists of honest users?
+
+    They promote the rarest item or news, or spoil the model. Exposure is the share of honest users with it among their
+    first ten; HR@10 (AUC of news) is how good the model still is for them. A bound is a clip norm that the coordinator
+    checks. Robust sums (trimmed, trimmed-rows, median) need messages one by one, which secure aggregation hides; groups
+    need sums of ten.
+
+    Examples:
+
+        veilrec attack poisoning --method fedmf --data ml-100k --poison promote --share 0.01
+
+        veilrec attack poisoning --method dp-fedmf --defence bound --defence groups --quick
+    """
+    from veilrec.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.attacks.running import SHARES, attack_poisoning
+    from veilrec.core.errors import known_name
+
+    chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or POISONS]
+    against: Any = [known_name("defence", name, tuple(DEFENCES)) for name in defences or ("none", "bound")]
+    many = shares or ((0.05,) if asked.quick else SHARES)
+    length = rounds if rounds is not None else 20 if asked.quick else None
+
+    def attack(subject: AttackSubject) -> Result:
+        return attack_poisoning(subject, poisons=chosen, shares=many, defences=against, rounds=length, seed=asked.seed)
+
+    show(attacked(asked, attack), asked, _print_poisoning)
+
+
+def attacked(asked: AttackOptions, attack: Callable[[AttackSubject], Result]) -> list[Result]:
+    """Every subject that was asked for, attacked."""
+    from veilrec.attacks.subjects import Populations, subjects_of
+
+    if asked.plot is not None:
+        check_plot(asked.plot)
+    named = (run_folders(asked.runs), asked.methods or (), asked.calibrations or (), asked.settings or ())
+    made = subjects_of(*named, asked.data, asked.seed, Populations(), needs_titles=False)
+    found = []
+    for number, make in enumerate(made, 1):
+        subject = make()
+        say(f"attack {number}/{len(made)}  {subject.label}")
+        found.append(attack(subject))
+    return found
+
+
+def show(found: Sequence[Result], asked: AttackOptions, table: Callable[[Console, Result], None]) -> None:
+    """As a picture, and as JSON or tables."""
+    if asked.plot is not None:
+        from veilrec.report.plots import save_attack
+
+        save_attack(found, asked.plot)
+    if asked.json_output:
+        each = [one.to_json() | {"seed": asked.seed} for one in found]
+        print_json(each[0] if len(each) == 1 else {"attack": found[0].attack, "results": each, "seed": asked.seed})
+        return
+    from rich.console import Console
+
+    console = Console()
+    for one in found:
+        subject = one.subject
+        console.print(f"{subject.label}: {subject.claimed.line()}", style="bold", soft_wrap=True, markup=False)
+        console.print(f"model {subject.trained}; data {subject.data}", soft_wrap=True, markup=False)
+        table(console, one)
+    if asked.plot is not None:
+        console.print(f"Plot: {asked.plot}", soft_wrap=True, markup=False)
+
+
+def _look_for_histories(asked: AttackOptions, uploads: int | None, attack: Callable[..., Result]) -> None:
+    count = uploads if uploads is not None else _QUICK_UPLOADS if asked.quick else _UPLOADS
+    found = attacked(asked, lambda subject: attack(subject, uploads=count, seed=asked.seed))
+    show(found, asked, print_recovery)
+
+
+def _print_members(console: Console, one: Result) -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in ("seen", "canaries"):
+        table.add_column(name)
+    for name in ("AUC", "95 %", "found at 1 % false", "epsilon at least"):
+        table.add_column(name, justify="right", no_wrap=name in ("AUC", "95 %"))
+    for finding in one.findings:
+        f: Any = finding
+        low, high = f.interval
+        table.add_row(
+            f.view,
+            f"{f.kind}, {f.canaries} x {f.trainings}",
+            f"{f.auc:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            f"{f.true_positive_rate:.3f}",
+            f"{f.epsilon_lower:.2f}",
+        )
+    console.print(table)
+    ceiling = one.about["ceiling"]
+    if ceiling is not None:
+        told = f"AUC {ceiling['auc']:.3f}, found {ceiling['true_positive_rate']:.3f}"
+        console.print(f"The best attack on all that is released can reach: {told} (by the plan's own accounting).")
+    console.print("epsilon at least: in the terms of the line above but for chance, 95 % sure; 0 proves nothing.")
+
+
+def print_recovery(console: Console, one: Result) -> None:
+    """What attacks found that look for a history."""
+    console.print(recovery_table(one.findings))
+    for view in dict.fromkeys(f.view for f in one.findings):  # type: ignore[attr-defined]
+        console.print(f"{view}: {_seen(one.attack, view)}", soft_wrap=True)
+
+
+def recovery_table(findings: Sequence[Any]) -> Table:
+    """A row for every finding."""
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("seen", no_wrap=True)
+    table.add_column("what gives it away")
+    for name in ("recall", "95 %", "false", "chance"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for finding in findings:
+        found = finding.recovery
+        low, high = found.interval
+        table.add_row(
+            finding.view,
+            finding.how if finding.by in ("sum", "values") else f"{finding.by}: {finding.how}",
+            f"{found.recall:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            f"{found.false_positive_rate:.4f}",
+            f"{found.chance:.4f}",
+        )
+    return table
+
+
+def _print_poisoning(console: Console, one: Result) -> None:
+    from rich.table import Table
+
+    from veilrec.attacks.poisoning import DEFENCES, POISONS
+
+    table = Table()
+    for name in ("defence", "attack"):
+        table.add_column(name, no_wrap=True)
+    first: Any = one.findings[0]
+    for name in ("liars", "exposure", first.metric.upper()):
+        table.add_column(name, justify="right", no_wrap=True)
+    for finding in one.findings:
+        f: Any = finding
+        lies = f"{f.liars} ({f.share:.1%})" if f.poison is not None else "0"
+        exposure = "" if f.exposure is None else f"{f.exposure:.3f}"
+        table.add_row(f.defence, f.poison or "nobody lies", lies, exposure, f"{f.quality:.3f}")
+    console.print(table)
+    told: dict[str, str] = {}
+    for finding in one.findings:
+        g: Any = finding
+        told |= {g.defence: DEFENCES[g.defence]} | ({} if g.poison is None else {g.poison: POISONS[g.poison]})
+    for name, about in told.items():
+        console.print(f"{name}: {about}", soft_wrap=True)
+
+
+def _seen(attack: str, view: str) -> str:
+    from veilrec.attacks import inversion, subjects
+
+    seen: Any = inversion.SEEN if attack == "inversion" else subjects.SEEN
+    return str(seen[view])
+
 
 app = typer.Typer(help="Attack client messages, and measure what is recovered.")
 ATTACKS = {

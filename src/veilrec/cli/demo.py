@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec.cli.output import Json, metrics_table, print_json, say
-from veilrec.report.units import human_bytes
+from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from veilrec.report.demo import DemoFinding
-    from veilrec.report.demo_service import ServiceDemo
+    from veilrec.report.demo import DemoFinding, ServiceDemo
     from veilrec.report.person import Person
     from veilrec.runs.request import RunRequest
 
@@ -87,25 +86,24 @@ def demo(
 
 def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
     """Audit, release and serve the run that may be published, and query it as a client."""
-    from veilrec.report import demo_service
     from veilrec.report.demo import categories_of, history_of
 
     method, audit = str(finding.scenario.serves), None
     if finding.scenario.audits:
         say(f"Audit {method}: attack the very plan that was trained.")
-        audit = demo_service.audit_plan(method, seed)
+        audit = audit_plan(method, seed)
     say(f"Release {method}: all that a client needs, and the guarantee, signed.")
-    release = demo_service.sign_release(room / method, room / finding.scenario.release)
+    release = sign_release(room / method, room / finding.scenario.release)
     history, categories = history_of(finding, room), categories_of(finding)
     if release.family == "catalogue":
         say("Rank it on one person's device, without a query.")
-        return demo_service.ServiceDemo(
-            audit, release, history, demo_service.query_all(release, None, history, categories)
+        return ServiceDemo(
+            audit, release, history, query_all(release, None, history, categories)
         )
     say("Serve it, and query as one person's client in every serving mode.")
-    with demo_service.serve_release(release.folder) as address:
-        results = demo_service.query_all(release, address, history, categories)
-    return demo_service.ServiceDemo(audit, release, history, results)
+    with serve_release(release.folder) as address:
+        results = query_all(release, address, history, categories)
+    return ServiceDemo(audit, release, history, results)
 
 
 def _serving(out: Path, finding: DemoFinding) -> str:

@@ -116,7 +116,7 @@ class Lines:
 
 def status_line(status: Mapping[str, Any]) -> str:
     """How far a federation has come, in one line."""
-    from veilrec.report.units import human_bytes
+    from veilrec.report.labels import human_bytes
 
     if "devices" not in status:
         return str(status.get("stage", "not started"))

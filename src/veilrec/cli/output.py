@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.report.units import human_bytes, human_seconds
+from veilrec.report.labels import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -130,7 +130,7 @@ def _of_run(run: Path) -> Statement:
 
 def _write_page(statement: Statement, path: Path) -> None:
     from veilrec.methods.registry import METHODS, get
-    from veilrec.report.privacy_page import write_page
+    from veilrec.report.html import write_page
 
     kind = get(statement.method).kind if statement.method in METHODS else "federated"  # or of another version
     data_used = statement.method != "random"

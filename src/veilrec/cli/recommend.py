@@ -1,14 +1,17 @@
-"""`veilrec recommend`: lists of a saved run."""
+"""`veilrec recommend` and `veilrec query`: a list from a run, and a list from a release for one client."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilrec.cli.output import Json, OutsideMethod, Run, print_json, say
 from veilrec.core.errors import counted
+
+if TYPE_CHECKING:
+    from veilrec.client.recommender import QueryBudget, Recommendations, RecommenderClient
 
 
 def recommend(
@@ -116,3 +119,141 @@ def recommend(
     Console().print(table)
     if made_of is not None:
         typer.echo(made_of.said)
+
+
+def query(
+    release: Annotated[Path, typer.Argument(help="Folder of a release.")],
+    server: Annotated[
+        str | None, typer.Option(help="Address of `veilrec serve`, for the modes that ask; https off this machine.")
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(help="What was read: ids with commas between, the latest last, or a file with one id a line."),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="none-sent: rank here and send nothing; interest, attention, pooled: a private query; plain: the user"
+            " vector as it is; nobody: not personal."
+        ),
+    ] = "none-sent",
+    k: Annotated[int, typer.Option("-k", min=1, max=900, help="How many items.")] = 10,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the device: history, ledger, key. Without it, the device is forgotten at once."),
+    ] = None,
+    trust: Annotated[
+        str | None, typer.Option(help="Public key that the release must be signed by: a .pub file, or its 64 digits.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="What a new device may spend per release: epsilon of a whole history (replace-one, delta 1e-6); twice"
+            " that of one click, and four times that in its lifetime."
+        ),
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget the history first; what was spent stays.")] = False,
+    ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server is known by.")] = None,
+    plaintext: Annotated[
+        bool, typer.Option("--insecure-plaintext", help="Allow plaintext http to another machine.")
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Query as a client: verify the release, charge the ledger, send a private query, rank locally.
+
+    Examples:
+
+        veilrec query releases/news --history N1,N7
+
+        veilrec query releases/news --server http://127.0.0.1:8337 --history read.txt --mode interest --state me
+    """
+    import tempfile
+
+    from veilrec.client.recommender import ServerLink
+    from veilrec.runs.release_model import open_device
+    from veilrec.wire.releases import open_release
+    from veilrec.wire.signing import read_public
+
+    link = None if server is None else ServerLink(server, ca=ca, plaintext=plaintext)
+    opened = open_release(release, trusted=None if trust is None else read_public(trust))
+    if not opened.protected:
+        say(f"This release is UNPROTECTED: {'; '.join(opened.manifest['why_unprotected'])}.")
+    with tempfile.TemporaryDirectory(prefix="veilrec-device-") as scratch:
+        place = Path(scratch) if state is None else state
+        with open_device(place, opened, server=link, allowance=_allowance(budget)) as device:
+            if forget:
+                device.forget()
+            items = read_items(history)
+            unknown = [item for item in items if device.texts.find(item) is None]
+            if unknown:
+                say(f"Not in this release, and passed over: {', '.join(unknown[:5])}{' ...' if unknown[5:] else ''}.")
+            device.read(*items)
+            chosen: Any = mode
+            _show(device, device.recommend(k, chosen), json_output)
+
+
+def read_items(history: str | None) -> list[str]:
+    """Ids with commas between, or those of a file."""
+    if not history:
+        return []
+    path = Path(history)
+    try:
+        is_file = path.is_file()
+    except OSError:  # far too long for a name
+        is_file = False
+    if is_file:
+        from veilrec.runs.saved import read_history_file
+
+        return read_history_file(path)
+    return [item.strip() for item in history.split(",") if item.strip()]
+
+
+def _allowance(budget: float | None) -> QueryBudget | None:
+    from veilrec.client.recommender import QueryBudget
+
+    return None if budget is None else QueryBudget(history=budget, click=2.0 * budget)
+
+
+def _show(device: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
+    from dataclasses import asdict
+
+    spent = device.spent()
+    if json_output:
+        print_json(
+            {
+                "release": device.release.name,
+                "version": device.release.version,
+                "protected": device.release.protected,
+                "mode": answer.mode,
+                "ranked_by": answer.ranked_by,
+                "sent_bytes": 0 if answer.sent is None else len(answer.sent),
+                "sent": None if answer.sent is None else answer.sent.hex(),
+                "guarantee": None if answer.guarantee is None else answer.guarantee.to_json(),
+                "spent": [report.spent.to_json() | {"remaining": report.remaining} for report in spent],
+                "notes": list(answer.notes),
+                "items": [asdict(item) for item in answer.items],
+            }
+        )
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    for note in answer.notes:
+        say(note)
+    table = Table(title=f"{escape(device.release.name)}, {answer.mode}, ranked by the {answer.ranked_by}")
+    for column in ("", "item", "title", "score"):
+        table.add_column(column)
+    for place, item in enumerate(answer.items, 1):
+        table.add_row(str(place), escape(item.id), escape(item.title), f"{item.score:.3f}")
+    Console().print(table)
+    if answer.sent is None:
+        typer.echo("Nothing of the history has left this device.")
+        if answer.guarantee is None:  # no query was drawn either
+            return
+    else:
+        promise = answer.guarantee.line() if answer.guarantee is not None else "no privacy guarantee"
+        typer.echo(f"Left this device: {len(answer.sent)} bytes, {answer.sent.hex()[:64]}. {promise}.")
+    for report in spent:
+        left = f"{100 * report.remaining:.0f} % of this release's budget is left"
+        typer.echo(f"Spent so far: {report.spent.line()}; {left}.")

@@ -10,7 +10,7 @@ import typer
 
 from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names, say
 from veilrec.core.errors import counted
-from veilrec.report.units import human_bytes
+from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
     from veilrec.runs.request import RunRequest

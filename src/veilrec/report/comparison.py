@@ -15,8 +15,7 @@ from veilrec.core.errors import counted
 from veilrec.core.files import write_json, write_text
 from veilrec.evaluation.evaluator import FAIRNESS_METRIC
 from veilrec.report.html import render_template
-from veilrec.report.machine import provenance
-from veilrec.report.units import human_bytes, meaning, spelt
+from veilrec.report.labels import human_bytes, meaning, provenance, spelt
 from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 NAME = "comparison"  # of the files

@@ -1,15 +1,19 @@
-"""HTML pages from Jinja2 templates: one file each, autoescaped, loading nothing from the network."""
+"""HTML pages from Jinja2 templates, each one file that loads nothing, and the page of a privacy statement."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, counted
-from veilrec.privacy.statement import sentence
+from veilrec.core.files import write_text
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.statement import Statement, sentence
 
 GENERATOR = "veilrec report"
 _HEAD_BYTES = 600  # the generator stands within the first bytes of every page
@@ -46,3 +50,188 @@ def refuse_foreign(path: Path) -> None:
         with path.open("rb") as source:
             if GENERATOR.encode() not in source.read(_HEAD_BYTES):
                 raise BadInput(f"{path} is there and is no report of veilrec: choose another name for the report")
+
+
+Where = Literal["devices", "one place", "nowhere"]
+"""Where users' data is processed: on their devices, centrally, or not at all."""
+
+_BASIS = {
+    "proven": "the noise is what the statement needs, by a proof",
+    "as published": "the noise is what a paper's own formula says, which does not hold as stated",
+    "none": "no formal guarantee, so there is nothing to verify",
+}
+
+
+@dataclass(frozen=True)
+class FlowActor:
+    """One box of the data-flow diagram: a participant and what it does with, or sees of, a user's data."""
+
+    name: str
+    lines: tuple[str, ...]
+    adds_noise: bool = False
+    sees_everything: bool = False
+
+
+@dataclass(frozen=True)
+class DataFlow:
+    """Data-flow diagram: actors from the user to the recipient of the model, and the messages between them."""
+
+    actors: tuple[FlowActor, ...]
+    messages: tuple[str, ...]  # one fewer than actors
+
+    def words(self) -> str:
+        """Describe the diagram in sentences."""
+        parts = [f"{actor.name}: {' '.join(actor.lines)}" for actor in self.actors]
+        return " ".join(
+            f"{part} Sends on: {message}." if message else part
+            for part, message in zip(parts, (*self.messages, ""), strict=True)
+        )
+
+
+_CLIENT, _SERVER = "A person's device", "The operator of the server"
+_KEEPS = "Keeps what was used and shown."
+_CLIPS = "Clips its update to a fixed norm."
+_MASKED = "masked updates, of which only the sum can be read"
+_CENTRAL = DataFlow(
+    (
+        FlowActor("A person", ("Nothing stays with the person.",)),
+        FlowActor("The operator", ("Has everybody's data in one place and sees all of it.",), sees_everything=True),
+    ),
+    ("everything that the person used", "the trained model, exact"),
+)
+_UNUSED = DataFlow((FlowActor("A person", ("Keeps everything: nobody's data is used.",)),), ("nothing",))
+_PLAINTEXT = DataFlow(
+    (
+        FlowActor(_CLIENT, ("Keeps what was used and shown, and trains on it.",)),
+        FlowActor(
+            _SERVER,
+            ("Sees every update in plaintext, and can read from it what the person used.",),
+            sees_everything=True,
+        ),
+    ),
+    ("updates that no noise protects", "the trained model"),
+)
+# By what a guarantee trusts the server with; everything but the recipient of the model.
+_BY_TRUST = {
+    "server": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
+            FlowActor(
+                _SERVER,
+                ("Sees every update, and has to be trusted.", "Adds them up and adds noise to the sum."),
+                adds_noise=True,
+                sees_everything=True,
+            ),
+        ),
+        ("updates, one a round at most", "sums with noise: the trained model"),
+    ),
+    "server sees only sums": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
+            FlowActor(
+                _SERVER,
+                ("Sees the exact sum over many clients, and no single update.", "Adds noise to it: trusted with that."),
+                adds_noise=True,
+            ),
+        ),
+        (_MASKED, "the sum with noise"),
+    ),
+    "server sees only noisy sums": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS, "Adds its share of the noise."), adds_noise=True),
+            FlowActor(_SERVER, ("Sees only the sum over many clients, with noise.",)),
+        ),
+        (_MASKED, "the sum with noise"),
+    ),
+    "nobody": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, "Clips its message to a fixed norm and adds noise."), adds_noise=True),
+            FlowActor(_SERVER, ("Sees messages with noise only.",)),
+        ),
+        ("messages with noise", "the trained model"),
+    ),
+}
+_RECIPIENT = "Whoever gets the model"
+_RECIPIENTS = {
+    "none": FlowActor(_RECIPIENT, ("No formal guarantee about what the model reveals.",), sees_everything=True),
+    "as published": FlowActor(_RECIPIENT, ("May learn far more about a person than the paper claims: see below.",)),
+    "proven": FlowActor(_RECIPIENT, ("Learns no more about any one person than the statement allows.",)),
+}
+
+
+def flow_of(guarantee: Guarantee, where: Where, *, adds_noise: bool = False) -> DataFlow:
+    """Choose the data-flow diagram of a guarantee.
+
+    Args:
+        guarantee: what is promised, and which trust it requires.
+        where: where users' data is processed.
+        adds_noise: whether a run without a formal guarantee adds noise to its sums nevertheless.
+    """
+    recipient = _RECIPIENTS[guarantee.basis]
+    refuted = guarantee.basis == "as published" and guarantee.honest_epsilon is None
+    if where == "nowhere":
+        flow, recipient = _UNUSED, FlowActor(_RECIPIENT, ("Gets random recommendations, and learns nothing.",))
+    elif where == "one place":
+        flow = _CENTRAL
+    elif refuted or (guarantee.basis == "none" and not adds_noise):
+        flow = _PLAINTEXT
+    else:
+        flow = _BY_TRUST[guarantee.trust or "server"]
+        if guarantee.trust == "nobody":  # then the server is an adversary like any recipient
+            client, server = flow.actors
+            flow = replace(flow, actors=(client, replace(server, lines=server.lines + recipient.lines)))
+    return DataFlow((*flow.actors, recipient), flow.messages)
+
+
+def write_page(statement: Statement, path: Path, *, where: Where) -> None:
+    """Write the page of a statement; never replace a file that is no page of veilrec."""
+    refuse_foreign(path)
+    try:
+        write_text(path, render_page(statement, where=where))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written ({error.strerror}): choose another place") from None
+
+
+def render_page(statement: Statement, *, where: Where) -> str:
+    """Render the page of a statement."""
+    parts = statement.to_json()
+    subject = " on ".join(filter(None, (statement.method, statement.dataset)))
+    return render_template(
+        "privacy",
+        title=f"Privacy statement{': ' + subject if subject else ''}",
+        statement=parts,
+        holds=statement.guarantee.basis == "proven" and not statement.drawn_again,
+        flow=flow_of(statement.guarantee, where, adds_noise=statement.adds_noise),
+        caption=_caption(statement, where),
+        terms=_terms(parts),
+        sections=[
+            ("What the numbers mean", parts["meaning"]),
+            ("What the paper says, and what holds", (parts["published"] or {}).get("words", [])),
+            ("How", parts["noise"]),
+            ("What has to be true for this", parts["assumptions"]),
+            ("What is not protected", parts["not_protected"]),
+            ("What may be published", parts["publication"]),
+            ("To be kept in mind", parts["caveats"]),
+        ],
+    )
+
+
+def _caption(statement: Statement, where: Where) -> str:
+    if not statement.simulated or where != "devices":
+        return "Who sees what."
+    noise = " with secure noise" if statement.drawn_again else ""
+    return f"Who sees what on real devices{noise}. This run was simulated, where all data was in one place."
+
+
+def _terms(parts: dict[str, Any]) -> list[tuple[str, str]]:
+    g = parts["guarantee"]
+    basis = ("Why to believe it (basis)", f"{g['basis']}: {_BASIS[g['basis']]}")
+    if g["unit"] is None:
+        return [basis]
+    return [
+        ("What is protected (unit)", parts["protected"]),
+        ("Compared with what (adjacency)", parts["hidden"]),
+        ("For how long (scope)", f"{g['scope']}: {parts['per']}"),
+        ("Against whom (trust)", parts["against"]),
+        basis,
+    ]

@@ -25,14 +25,14 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.units import byte_scale, spelt
+from veilrec.report.labels import byte_scale, spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from veilrec.attacks.running import Attacked, QueryAttack, Result
     from veilrec.audit.auditor import AuditVerdict
-    from veilrec.report.run_summary import EvaluationPoint, RunSummary
+    from veilrec.report.page import EvaluationPoint, RunSummary
     from veilrec.runs.comparison import ComparisonEntry, MethodComparison
 
 P = ParamSpec("P")

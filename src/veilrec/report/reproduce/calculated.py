@@ -28,9 +28,9 @@ from veilrec.privacy.mechanisms.attention import Noise, PaddedAttention, Private
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, label_only_epsilon
+from veilrec.report.labels import spelt
 from veilrec.report.plots import Curve
 from veilrec.report.reproduce.experiment import CalculationName, Experiment, ExperimentRow, ResultTable, load_experiment
-from veilrec.report.units import spelt
 
 _CLOSE = 0.03  # of a printed total: as near as random bits can be asked to come
 _MF_COUNTED = ("fedmf", "priv-fedmf-sub", "dp-fedmf-svd", "dp-fedmf-topk")

@@ -17,12 +17,12 @@ from PIL import Image
 from veilrec.core.errors import counted
 from veilrec.core.files import replacing
 from veilrec.evaluation.protocols import PROTOCOLS
+from veilrec.report.labels import human_bytes, spelt
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.calculated import CalculatedTables
 from veilrec.report.reproduce.results import PanelResults, ResultLine, StudySummary
 from veilrec.report.reproduce.study import RowVariant
 from veilrec.report.reproduce.summary import FAILED, error_over_users, lengths_of, name_of, parts_of, terms_of
-from veilrec.report.units import human_bytes, spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,11 @@ from veilrec.client.queries import Serving
 from veilrec.core.errors import VeilrecError, counted
 from veilrec.core.files import write_json
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.report.labels import spelt
+from veilrec.report.page import EvaluationPoint, read_run
 from veilrec.report.reproduce.calculated import CalculatedTables, calculate
 from veilrec.report.reproduce.experiment import ExperimentPanel
 from veilrec.report.reproduce.study import Probe, RowVariant, Study, StudyPanel
-from veilrec.report.run_summary import EvaluationPoint, read_run
-from veilrec.report.units import spelt
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.evaluation import evaluate_run, measure
 from veilrec.runs.request import prepare

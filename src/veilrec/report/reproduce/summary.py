@@ -12,11 +12,10 @@ from typing import Any
 from veilrec.core.errors import counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.machine import provenance
+from veilrec.report.labels import byte_scale, provenance, spelt
 from veilrec.report.reproduce.experiment import PrintedNumber, ResultTable
 from veilrec.report.reproduce.results import NOT_RUN, PanelResults, ResultLine, SeedValues, StudySummary
 from veilrec.report.reproduce.study import describe_serving
-from veilrec.report.units import byte_scale, spelt
 
 FAILED = "failed"
 _NAMES = {

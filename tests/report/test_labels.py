@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.report.units import byte_scale, human_bytes, human_seconds, meaning, spelt
+from veilrec.report.labels import byte_scale, human_bytes, human_seconds, meaning, spelt
 
 
 @pytest.mark.parametrize(

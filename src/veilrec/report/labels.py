@@ -1,6 +1,12 @@
-"""Readable metric names, byte counts and durations."""
+"""Readable names of metrics, byte counts and durations, and the software that made a report."""
 
 from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from veilrec._version import __version__
 
 _MEANINGS = {
     "hr": "the share of held-out items that stand among the first {k}",
@@ -9,6 +15,7 @@ _MEANINGS = {
     "mrr": "the mean of one over the place of each clicked item",
 }
 _SPELT = {"hr": "HR", "ndcg": "nDCG", "auc": "AUC", "mrr": "MRR", "recall": "Recall", "precision": "Precision"}
+_NAMED = ("numpy", "scipy", "numba", "torch", "matplotlib")  # in every report
 
 
 def spelt(metric: str) -> str:
@@ -45,3 +52,22 @@ def byte_scale(largest: float) -> tuple[float, str]:
         if largest >= size:
             return size, unit
     return 1.0, "bytes"
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a package, None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def provenance() -> dict[str, str]:
+    """Describe software and machine for a report, without names of people or folders."""
+    return {
+        "veilrec": __version__,
+        "Python": platform.python_version(),
+        "Libraries": ", ".join(f"{name} {installed(name) or 'not installed'}" for name in _NAMED),
+        "Machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "Threads": os.environ.get("OMP_NUM_THREADS", "not limited") + " (OMP_NUM_THREADS)",
+    }
