@@ -29,8 +29,7 @@ from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.resources import peak_rss_mb
 from veilrec.methods.base import Problem
 from veilrec.methods.privrec import baselines
-from veilrec.models.feature_inputs import POPULARITY, Inputs
-from veilrec.models.feature_net import Activation, FeatureNet
+from veilrec.models.feature_net import POPULARITY, Activation, FeatureNet, Inputs
 
 _SEED = 1
 _ITEMS, _GENRES, _OWN = 3706, 18, 100  # as in ML-1M; a genre more is the unknown one

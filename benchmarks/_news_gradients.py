@@ -29,8 +29,7 @@ from veilrec.data.news_text import news_text, occurring
 from veilrec.evaluation.protocols import make_split
 from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation, pairs_of
 from veilrec.methods.news.prepare import make_model
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses_of, make_batch, news_input
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, losses_of, make_batch, news_input
 
 _SEED = 1
 _NEGATIVES, _HISTORY = 4, 50

@@ -15,7 +15,7 @@ from veilrec.core.errors import VeilrecError
 from veilrec.data.datasets import load
 from veilrec.data.population import ItemTable as Texts
 from veilrec.methods.news.ranker import NewsScorer, NewsUsers, encode_all
-from veilrec.models.interests import Interests
+from veilrec.models.federated_news import Interests
 from veilrec.privacy.mechanisms.attention import normalise
 from veilrec.runs.config_file import make_request
 from veilrec.runs.request import prepare

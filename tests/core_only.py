@@ -113,7 +113,7 @@ def adapt() -> Results:
     from veilrec.client.reptile import Adapter, MetaSettings
     from veilrec.core.csr import Csr
     from veilrec.core.features import Feature, assembled
-    from veilrec.models.feature_inputs import POPULARITY, Inputs
+    from veilrec.models.feature_net import POPULARITY, Inputs
 
     group, kind, mark = Feature("group", "category", ("a", "b")), Feature("kind", "category", tuple("uvwx")), "mark"
     people = assembled([group], 1, [(np.zeros(1, np.int64), np.ones(1, np.int32))], [])

@@ -39,7 +39,7 @@ from veilrec.data.population import ItemTable
 from veilrec.methods.base import setting_names
 from veilrec.methods.news import text_vectors
 from veilrec.methods.registry import METHODS, get
-from veilrec.models import minilm
+from veilrec.models import text_embeddings
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.simulation.real_clients import RealRun
@@ -251,7 +251,7 @@ def compute(only: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every case with its values; progress on standard error."""
     cases = list(all_cases(only))
     fake_vectors = patch.object(text_vectors, text_vectors.whole_vectors.__name__, sentence_vectors)
-    fake_folder = patch.object(minilm, minilm.model_folder.__name__, Path)
+    fake_folder = patch.object(text_embeddings, text_embeddings.model_folder.__name__, Path)
     with fake_vectors, fake_folder:
         for number, case in enumerate(cases, 1):
             started = time.perf_counter()

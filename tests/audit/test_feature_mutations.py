@@ -54,7 +54,7 @@ from veilrec.methods import private
 from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.privrec import common, dp_privrec
 from veilrec.methods.registry import get
-from veilrec.models.feature_inputs import POPULARITY, Inputs
+from veilrec.models.feature_net import POPULARITY, Inputs
 from veilrec.privacy.mechanisms import sums as updates
 from veilrec.privacy.mechanisms.clipping import clip_whole
 from veilrec.privacy.mechanisms.reports import VoteReports

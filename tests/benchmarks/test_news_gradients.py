@@ -10,7 +10,7 @@ from _news import each_news_once, titles_of_every_example
 from _news_gradients import Cohorts
 from veilrec.core.arrays import Floats
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsSizes
 
 SOURCE, DEVICES, CLOSE = "synthetic-news:users=60,seed=1", 12, 1e-5
 SMALL = NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=3, dropout=0.0)

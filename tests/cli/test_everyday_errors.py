@@ -230,7 +230,7 @@ def test_a_logger_that_is_not_installed_is_noticed_before_the_data_is_read(
 def test_a_package_that_is_not_installed_is_noticed_at_once(
     line: str, module: str, extra: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for looking in ("veilrec.core.resources", "veilrec.models.minilm", "veilrec.models.word_vectors"):
+    for looking in ("veilrec.core.resources", "veilrec.models.text_embeddings"):
         monkeypatch.setattr(f"{looking}.find_spec", lambda name: None if name == module else object())
     code, _, words = veilrec(line)
     assert code == 2

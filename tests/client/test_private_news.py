@@ -17,9 +17,8 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.news.prepare import make_model
-from veilrec.models.interests import InterestNrms
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsShape
+from veilrec.models.federated_news import InterestNrms
+from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
 from veilrec.privacy.mechanisms.attention import PaddedNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
 from veilrec.privacy.randomness import SeededSource

@@ -14,8 +14,7 @@ from veilrec.client.reptile import Adapter, MetaSettings
 from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Feature, Features, Side, assembled
-from veilrec.models.feature_inputs import POPULARITY, Inputs
-from veilrec.models.feature_net import Activation
+from veilrec.models.feature_net import POPULARITY, Activation, Inputs
 
 SEED, ROUND, N_ITEMS = 7, 3, 40
 

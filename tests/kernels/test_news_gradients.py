@@ -11,9 +11,8 @@ from veilrec.client.news_data import NONE, ClickExamples
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.kernels.news_gradients import Gradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsShape, losses, make_batch, take_news
+from veilrec.models.federated_news import FedNewsRec
+from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes, losses, make_batch, take_news
 
 VOCABULARY, LONGEST_TITLE, LONGEST_HISTORY, NEWS = 60, 30, 50, 70
 LONG, EMPTY = list(range(NEWS))[-LONGEST_HISTORY:], []

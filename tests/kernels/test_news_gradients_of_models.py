@@ -15,8 +15,7 @@ from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
 from veilrec.methods.news.prepare import make_model
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses, make_batch, take_news
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, losses, make_batch, take_news
 
 VOCABULARY, NEWS, LONGEST_HISTORY, BASIS = 50, 40, 12, 3
 SHAPE = NewsShape(words=VOCABULARY, categories=5, subcategories=7, entities=2, sentence_dim=9)

@@ -9,9 +9,8 @@ import torch
 from veilrec.core.arrays import Offsets
 from veilrec.kernels.title_encoder import WORDS, encode_titles
 from veilrec.kernels.title_gradients import CompiledTitles, Pairs, pull_back
-from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsShape
+from veilrec.models.federated_news import FedNewsRec
+from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
 
 VOCABULARY, LONGEST = 40, 7
 PAIRS = Pairs(np.array([0, 3, 4, 4, 6]), np.array([0, 2, 3, 2, 1, 0]))  # the third device has no news

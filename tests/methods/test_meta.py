@@ -12,7 +12,7 @@ from veilrec.core.errors import BadInput
 from veilrec.data.synthetic_ratings import generate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
-from veilrec.models.feature_inputs import POPULARITY
+from veilrec.models.feature_net import POPULARITY
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum

@@ -12,7 +12,7 @@ from tests.methods.tiny_news import build, population, split
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.methods.news.ranker import NewsScorer, NewsUsers
-from veilrec.models.interests import Interests
+from veilrec.models.federated_news import Interests
 from veilrec.privacy.mechanisms.attention import decompose
 
 

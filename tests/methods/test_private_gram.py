@@ -19,6 +19,7 @@ from veilrec.methods.base import Problem, configure
 from veilrec.methods.private import PrivacySettings
 from veilrec.methods.references.item_item import PRIVATE_GRAM, items_that_pay, plan, share_of_votes
 from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.clipping import upload_norms
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
@@ -58,7 +59,7 @@ def test_the_whole_run_spends_what_is_promised() -> None:
     problem = small_problem()
     for epsilon in (1.0, 8.0):
         made = plan(configured(f"privacy.epsilon={epsilon}"), problem)  # type: ignore[arg-type]
-        assert 0.98 * epsilon < epsilon_of(made.event(), 1e-6) <= epsilon
+        assert 0.98 * epsilon < epsilon_of(training_event(made), 1e-6) <= epsilon
 
 
 def test_settings_follow_from_people_and_epsilon() -> None:

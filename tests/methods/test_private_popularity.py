@@ -20,6 +20,7 @@ from veilrec.methods.base import Problem, configure
 from veilrec.methods.references.popularity import METHOD, PrivatePopularityConfig, plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.clipping import upload_norms
 from veilrec.runs.request import RunRequest, as_meant, default_out, prepare
 from veilrec.runs.saved import open_model
@@ -64,7 +65,7 @@ def test_the_noise_is_what_one_release_needs() -> None:
     sigma = made.mechanism.facts()["sigma"]
     assert sigma == pytest.approx(1.0 / mu_for(1.0, 1e-6), rel=1e-3)
     assert sigma >= 1.0 / mu_for(1.0, 1e-6)
-    assert epsilon_of(made.event(), 1e-6) == pytest.approx(1.0, rel=1e-6)
+    assert epsilon_of(training_event(made), 1e-6) == pytest.approx(1.0, rel=1e-6)
 
 
 def test_the_model_is_the_sum_of_cut_votes_and_the_noise() -> None:

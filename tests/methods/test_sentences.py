@@ -10,7 +10,7 @@ import pytest
 
 from veilrec.data.population import ItemTable, Strings
 from veilrec.methods.news import text_vectors
-from veilrec.models import minilm
+from veilrec.models import text_embeddings
 
 
 class _FakeModel:
@@ -36,8 +36,8 @@ def vectors_of(*titles: str) -> Any:
 def test_vectors_are_computed_once_per_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(minilm, "model_folder", lambda: tmp_path)
-    monkeypatch.setattr(minilm, "MiniLm", _FakeModel)
+    monkeypatch.setattr(text_embeddings, "model_folder", lambda: tmp_path)
+    monkeypatch.setattr(text_embeddings, "MiniLm", _FakeModel)
     first = vectors_of("a", "bc")
     assert first[:, 0].tolist() == [len("a. more"), len("bc. more")]
     assert np.array_equal(vectors_of("a", "bc"), first)

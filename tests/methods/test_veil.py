@@ -33,7 +33,7 @@ from veilrec.methods.veil.method import (
 )
 from veilrec.models.scores import Model
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.events import GaussianEvent
+from veilrec.privacy.events import GaussianEvent, training_event
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum
 from veilrec.privacy.mechanisms.sums import CohortSum
@@ -62,7 +62,7 @@ def model_of(*settings: str, on: Problem | None = None) -> Model:
 @pytest.mark.parametrize("further", [(), (MANY,), ("cohort.size=20",)])
 def test_the_whole_run_spends_what_is_promised(epsilon: float, further: tuple[str, ...]) -> None:
     config = configured(f"privacy.epsilon={epsilon}", *further)
-    spent = epsilon_of(plan(config, problem()).event(), 1e-6)
+    spent = epsilon_of(training_event(plan(config, problem())), 1e-6)
     assert 0.97 * epsilon < spent <= epsilon
     assert promised(METHOD, config, problem()).epsilon == epsilon
 

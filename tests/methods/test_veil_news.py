@@ -30,6 +30,7 @@ from veilrec.methods.veil.method import METHOD, plan
 from veilrec.methods.veil.news import SETTLED, NewsReading, ReadingModel, VeilNewsRanker, reach, reading_of
 from veilrec.models.news_content import NewsContent
 from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.sums import CohortSum
 
 
@@ -67,7 +68,7 @@ def test_impressions_make_another_plan_than_a_catalogue() -> None:
 @pytest.mark.parametrize("further", [(), ("cohort.size=20",), ("people=5000",), ("titles=sentences",)])
 def test_the_whole_run_spends_what_is_promised(epsilon: float, further: tuple[str, ...]) -> None:
     config = configured(f"privacy.epsilon={epsilon}", *further)
-    spent = epsilon_of(plan(config, problem()).event(), 1e-6)
+    spent = epsilon_of(training_event(plan(config, problem())), 1e-6)
     assert 0.97 * epsilon < spent <= epsilon
     promise = promised(METHOD, config, problem())
     assert (promise.epsilon, promise.unit, promise.adjacency) == (epsilon, "user", "add-remove")

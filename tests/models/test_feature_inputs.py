@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.feature_reference import N_ITEMS, some_features
-from veilrec.models.feature_inputs import FEWEST_VOTES, POPULARITY, Inputs
+from veilrec.models.feature_net import FEWEST_VOTES, POPULARITY, Inputs
 
 
 def inputs(embedding: int = 3, *, popularity: bool = True) -> Inputs:

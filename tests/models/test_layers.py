@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from veilrec.models.layers import (
+from veilrec.models.news_model import (
     AdditiveAttention,
     Dropout,
     Gru,

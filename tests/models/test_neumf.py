@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.models.neumf import NeuMF
-from veilrec.models.neumf_scores import NeumfScores, NeumfShape
+from veilrec.models.baseline_networks import NeuMF
+from veilrec.models.scores import NeumfScores, NeumfShape
 
 SMALL = NeumfShape(gmf=3, mlp=2, layers=(4, 5))
 

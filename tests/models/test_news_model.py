@@ -7,8 +7,7 @@ import torch
 
 from veilrec.methods.news.prepare import make_model
 from veilrec.models import news_model
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsShape, encode_in_parts, latest, news_input
+from veilrec.models.news_model import NewsShape, NewsSizes, encode_in_parts, latest, news_input
 from veilrec.models.news_networks import Fm
 
 

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from veilrec.core.errors import BadInput
 from veilrec.methods.news.prepare import MODELS, make_model
-from veilrec.models.interests import Interests
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, losses_of, trimmed
-from veilrec.models.public_head import PublicHead
+from veilrec.models.federated_news import Interests, PublicHead
+from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, NewsSizes, losses_of, trimmed
 
 SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
 SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)

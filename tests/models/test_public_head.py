@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from veilrec.methods.news.prepare import make_model
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsShape
-from veilrec.models.public_head import START, PublicHead
+from veilrec.models.federated_news import START, PublicHead
+from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
 
 NEWS, DIM, CATEGORIES, SUBCATEGORIES, TASTE, BASIS = 40, 6, 5, 7, 4, 3
 HISTORY = torch.tensor([[1, 2, 3], [4, 0, 0], [0, 0, 0]])

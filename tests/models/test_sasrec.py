@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from veilrec.audit.contract_subject import histories_of
-from veilrec.models.sasrec import SasRec
-from veilrec.models.sasrec_scores import SasRecScorer, blocks_of, user_vector
+from veilrec.models.baseline_networks import SasRec
+from veilrec.models.scores import SasRecScorer, blocks_of, user_vector
 
 N_ITEMS, LONGEST = 20, 6
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.models.word_vectors import GLOVE, dimensions, read_word_vectors
+from veilrec.models.text_embeddings import GLOVE, dimensions, read_word_vectors
 
 
 def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
         return np.stack([np.random.default_rng(seed).standard_normal(384, np.float32) for seed in seeds])
 
     monkeypatch.setattr("veilrec.methods.news.text_vectors.whole_vectors", vectors)
-    monkeypatch.setattr("veilrec.models.minilm.model_folder", lambda: None)  # the package is not needed then
+    monkeypatch.setattr("veilrec.models.text_embeddings.model_folder", lambda: None)  # the package is not needed then
 
 
 def renamed(whole: Population) -> Population:

@@ -342,8 +342,7 @@ def _part(name: str, use: str, extra: str) -> dict[str, str | None]:
 
 
 def _machine() -> dict[str, Any]:
-    from veilrec.core.extras import cache_folder
-    from veilrec.core.resources import machine_memory
+    from veilrec.core.resources import cache_folder, machine_memory
 
     cache = cache_folder()
     while not cache.exists():

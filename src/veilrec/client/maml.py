@@ -21,8 +21,7 @@ from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.kernels.feature_net import draw_others
-from veilrec.models.feature_inputs import ItemInputs
-from veilrec.models.feature_net import FeatureNet
+from veilrec.models.feature_net import FeatureNet, ItemInputs
 
 _NOTHING = -1e30  # a score whose exponential is 0; of -inf alone a logsumexp has no derivative
 

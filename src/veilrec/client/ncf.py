@@ -34,8 +34,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, check_share, entries_at, share_of
 from veilrec.kernels.neumf import NcfInputs, NcfRules, space_for, train_in_threads
-from veilrec.models.neumf_scores import ITEMS, NeumfScores, NeumfShape
-from veilrec.models.scores import Scorer
+from veilrec.models.scores import ITEMS, NeumfScores, NeumfShape, Scorer
 from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
 from veilrec.privacy.mechanisms.compression import largest_of_dense, largest_of_rows
 

@@ -39,9 +39,8 @@ from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema
 from veilrec.kernels.news_gradients import Differentiation, Gradients, PublicHeadGradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.models.interests import Interests
+from veilrec.models.federated_news import Interests, PublicHead
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, encode_in_parts, make_batch, take_news, trimmed
-from veilrec.models.public_head import PublicHead
 from veilrec.privacy.mechanisms.attention import PaddedNoise, uniform_if_overflown
 from veilrec.privacy.mechanisms.responses import LabelPerturbation
 from veilrec.privacy.randomness import Source

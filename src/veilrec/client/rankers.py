@@ -22,8 +22,7 @@ from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.schema import RoundSpec
 from veilrec.models.item_item import EaseScorer, Neighbours, NeighbourScorer
-from veilrec.models.sasrec_scores import SasRecScorer
-from veilrec.models.scores import FactorScores, KnowsPeople, Model, Scorer
+from veilrec.models.scores import FactorScores, KnowsPeople, Model, SasRecScorer, Scorer
 
 _AT_ONCE = 64  # new users who join together: few enough that their scratch space stays small
 _BELOW = np.float32(1e4)  # far more than any score, few enough digits to keep an order among those below

@@ -30,8 +30,7 @@ from veilrec.core.errors import BadInput, unknown_name
 from veilrec.core.features import Side
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor
 from veilrec.kernels import feature_net as kernel
-from veilrec.models.feature_inputs import Inputs, ItemInputs
-from veilrec.models.feature_net import Activation, FeatureNet
+from veilrec.models.feature_net import Activation, FeatureNet, Inputs, ItemInputs
 
 Loss = Literal["logistic", "softmax", "rating"]
 _LOSSES = {"logistic": kernel.LOGISTIC, "softmax": kernel.SOFTMAX, "rating": kernel.SQUARED}

@@ -18,7 +18,7 @@ from veilrec.core import resources, rng
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import add_scaled, copy, draw_epoch, inner_product, sigmoids
-from veilrec.models.neumf_scores import NeumfLayout, layer_bias, matrix_at, set_layer
+from veilrec.models.scores import NeumfLayout, layer_bias, matrix_at, set_layer
 
 _TILE = 256  # examples at a time: their activations stay in the cache, and BLAS starts no threads for 32 x 32
 _WEIGHTS, _FIRST, _SECOND = 0, 1, 2  # optimiser state is [3, size]: weights, then Adam's two moments of them

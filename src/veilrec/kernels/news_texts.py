@@ -46,8 +46,7 @@ from veilrec.kernels.title_gradients import (
     unmix,
     unpool,
 )
-from veilrec.models.layers import CnnEncoder, MultiHeadPooling
-from veilrec.models.news_model import NewsInput, NewsModel
+from veilrec.models.news_model import CnnEncoder, MultiHeadPooling, NewsInput, NewsModel
 from veilrec.models.news_networks import PlmNr
 
 _ZERO = np.float32(0.0)

@@ -40,8 +40,7 @@ from veilrec.kernels.title_encoder import (
     starts,
 )
 from veilrec.kernels.title_gradients import Pairs, count_distinct, number_words
-from veilrec.models.layers import MultiHeadPooling
-from veilrec.models.news_model import Batch, NewsModel
+from veilrec.models.news_model import Batch, MultiHeadPooling, NewsModel
 from veilrec.models.news_networks import Naml, Nrms, PlmNr
 
 

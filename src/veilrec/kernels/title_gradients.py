@@ -41,7 +41,7 @@ from veilrec.kernels.title_encoder import (
     starts,
     take_head,
 )
-from veilrec.models.fednewsrec import FedNewsRec
+from veilrec.models.federated_news import FedNewsRec
 from veilrec.models.news_model import NewsInput
 
 _ZERO = np.float32(0.0)

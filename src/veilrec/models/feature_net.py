@@ -4,6 +4,8 @@ Every category has an embedding, of which those of one feature are added up; num
 by side, is the input of the hidden layers; the last layer has one output, to which the items' offsets are added:
 
     x_0 = [U; V],  x_k = f(x_{k-1} W_k + b_k),  score(u, i) = x_N W_o + b_o + offset_i
+
+What a feature network reads of people and items: embeddings or ones and zeros, and how popular an item is.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilrec.core import rng
-from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.features import NO_CODE, Side
 
 Activation = Literal["relu", "sigmoid"]
 USERS, ITEMS = "users.embedding", "items.embedding"
@@ -136,3 +140,78 @@ def _rows_of(categories: tuple[int, ...], first: int, embedding: int) -> Offsets
     """Of every code, the row of the first layer where its feature begins."""
     rows = first + embedding * np.arange(len(categories), dtype=np.int64)
     return np.repeat(rows, np.array(categories, np.int64))
+
+
+POPULARITY = "popularity"  # the tensor with everybody's votes
+FEWEST_VOTES = 0.3  # whatever is below, noise included, counts as so many
+# How popular an item is, as numbers from 0 to 1: how far its logarithm lies above each of these shares of the range.
+_KNOTS = (0.0, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How features of both sides become inputs; without embeddings, every code is a number that is 0 or 1."""
+
+    people: Side  # without rows
+    items: Side  # of the whole catalogue: public
+    embedding: int
+    popularity: bool  # whether log-popularity is the offset of a score, and among the numbers of an item
+
+    def net(self, hidden: tuple[int, ...], activation: Activation = "relu") -> FeatureNet:
+        """The network that reads them."""
+        embeds = self.embedding > 0
+        return FeatureNet(
+            user_categories=_sizes(self.people) if embeds else (),
+            user_numbers=_numbers(self.people, embeds),
+            item_categories=_sizes(self.items) if embeds else (),
+            item_numbers=_numbers(self.items, embeds) + (len(_KNOTS) if self.popularity else 0),
+            embedding=self.embedding,
+            hidden=hidden,
+            activation=activation,
+        )
+
+    def of_people(self, side: Side) -> tuple[Indices, Floats]:
+        """Codes [n, slots] and numbers [n, ...] of some people."""
+        return _read(side, embeds=self.embedding > 0)
+
+    def of_items(self, weights: Mapping[str, NDArray[Any]]) -> ItemInputs:
+        """Those of all items, with what the model says of their popularity."""
+        codes, numbers = _read(self.items, embeds=self.embedding > 0)
+        if not self.popularity:
+            return ItemInputs(codes, numbers, np.zeros(len(codes), np.float32))
+        level = np.log(np.maximum(weights[POPULARITY].reshape(-1), FEWEST_VOTES)).astype(np.float32)
+        share = (level - level.min()) / max(float(level.max() - level.min()), 1e-6)
+        above = [np.maximum(share - knot, 0.0) / (1.0 - knot) for knot in _KNOTS]
+        return ItemInputs(codes, np.concatenate([numbers, np.stack(above, axis=1)], axis=1, dtype=np.float32), level)
+
+
+@dataclass(frozen=True)
+class ItemInputs:
+    """What the network reads of every item."""
+
+    codes: Indices  # [items, slots], filled up with NO_CODE
+    numbers: Floats  # [items, numbers]
+    offsets: Floats  # [items], added to every score
+
+
+def plain_inputs(side: Side) -> Floats:
+    """A one or zero for every code, and the numbers: [rows, ...]."""
+    return _read(side, embeds=False)[1]
+
+
+def _sizes(side: Side) -> tuple[int, ...]:
+    return tuple(feature.codes for feature in side.categories)
+
+
+def _numbers(side: Side, embeds: bool) -> int:
+    return int(side.numbers.shape[1]) + (0 if embeds else side.n_codes)
+
+
+def _read(side: Side, *, embeds: bool) -> tuple[Indices, Floats]:
+    if embeds:
+        return np.ascontiguousarray(side.codes), np.ascontiguousarray(side.numbers)
+    ones = np.zeros((len(side), side.n_codes + 1), np.float32)
+    rows = np.repeat(np.arange(len(side)), side.codes.shape[1])
+    ones[rows, np.where(side.codes == NO_CODE, side.n_codes, side.codes).reshape(-1)] = 1.0
+    numbers = np.concatenate([ones[:, :-1], side.numbers], axis=1)
+    return np.zeros((len(side), 0), np.int32), np.ascontiguousarray(numbers, np.float32)

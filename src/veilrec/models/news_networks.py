@@ -11,18 +11,22 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from veilrec.models.layers import (
+from veilrec.models.news_model import (
+    EMBEDDING_SPREAD,
     AdditiveAttention,
     CnnEncoder,
     Gru,
     MultiHeadPooling,
+    NewsInput,
+    NewsModel,
+    NewsShape,
     NewsSizes,
     PersonalAttention,
     WordCnn,
+    latest,
     masked_mean,
     masked_softmax,
 )
-from veilrec.models.news_model import EMBEDDING_SPREAD, NewsInput, NewsModel, NewsShape, latest
 
 
 class Nrms(NewsModel):

@@ -199,7 +199,7 @@ def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
 
 def test_torch_clips_and_projects_as_the_mechanism_does() -> None:
     torch = pytest.importorskip("torch")
-    interests = pytest.importorskip("veilrec.models.interests")
+    interests = pytest.importorskip("veilrec.models.federated_news")
     generator = np.random.default_rng(4)
     attention = generator.dirichlet(np.full(6, 0.3), 200)
     noisy = attention + generator.normal(0.0, 0.5, attention.shape)

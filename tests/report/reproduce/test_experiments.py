@@ -260,7 +260,7 @@ def test_one_run_of_privaterec_is_served_in_many_modes():
 
 
 def test_privaterecs_own_settings_are_run_only_where_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr("veilrec.models.word_vectors.dimensions", lambda source: 50)  # as with the package of vectors
+    monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
     training = PRIVATEREC["privaterec-training"]
     assert {variant.preset for variant in variants(training, "synthetic-news", seeds=1)} == {"tuned"}
     rows = variants(training, "synthetic-news", seeds=1, presets=("paper",), methods=("fedrec",))

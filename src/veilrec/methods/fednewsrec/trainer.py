@@ -15,8 +15,7 @@ from veilrec.methods.base import NewsData, Problem
 from veilrec.methods.news.common import NewsConfig, share_taking_part
 from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsRanker, NewsScorer
-from veilrec.models.layers import Dropout, load_moments, moments_of
-from veilrec.models.news_model import losses, make_batch, take_news, trimmed
+from veilrec.models.news_model import Dropout, load_moments, losses, make_batch, moments_of, take_news, trimmed
 from veilrec.simulation.simulation import ModelParts, StepReport
 
 

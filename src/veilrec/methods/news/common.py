@@ -15,7 +15,7 @@ from veilrec.evaluation.split import judged
 from veilrec.methods.base import Config, NewsData, Problem
 
 if TYPE_CHECKING:
-    from veilrec.models.layers import NewsSizes
+    from veilrec.models.news_model import NewsSizes
 
 DATASETS = ("mind", "synthetic-news", "adressa", "ebnerd", "impressions")
 FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, Findings of EMNLP 2020"
@@ -43,7 +43,7 @@ class SizeConfig(Config):
 
     def sizes(self) -> NewsSizes:
         """Return these sizes as the models take them."""
-        from veilrec.models.layers import NewsSizes  # torch
+        from veilrec.models.news_model import NewsSizes  # torch
 
         return NewsSizes(**self.model_dump())
 
@@ -146,12 +146,12 @@ def share_of(share: float, count: int) -> int:
 def vectors_ready(size: SizeConfig, text: TextConfig) -> tuple[str, ...]:
     """Check that public vectors are installed; return a note where word vectors have another width."""
     if text.sentences == "minilm":
-        from veilrec.models.minilm import model_folder
+        from veilrec.models.text_embeddings import model_folder
 
         model_folder()
     if text.words == "learned":
         return ()
-    from veilrec.models.word_vectors import dimensions
+    from veilrec.models.text_embeddings import dimensions
 
     found = dimensions(text.words)
     if found == size.word_dim:

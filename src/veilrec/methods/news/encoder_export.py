@@ -20,12 +20,9 @@ from veilrec.client.rankers import Arrays
 from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.resources import require
-from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.interests import Interests
-from veilrec.models.layers import MultiHeadPooling
-from veilrec.models.news_model import NewsModel
+from veilrec.models.federated_news import FedNewsRec, Interests, PublicHead
+from veilrec.models.news_model import MultiHeadPooling, NewsModel
 from veilrec.models.news_networks import Ebnr, Lstur, Naml, Nrms, PlmNr, SentenceHead
-from veilrec.models.public_head import PublicHead
 
 Layer = dict[str, Any]
 _HISTORY: Layer = {"op": "history"}

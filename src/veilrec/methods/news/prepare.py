@@ -18,13 +18,10 @@ from veilrec.data.population import ItemTable
 from veilrec.methods.base import NewsData
 from veilrec.methods.news.common import Sentences, SizeConfig, TextConfig
 from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes, learnt_sentences, learnt_titles, sentence_vectors
-from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.interests import InterestNaml, InterestNrms, InterestPlmNr
-from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, news_input
+from veilrec.models.federated_news import FedNewsRec, InterestNaml, InterestNrms, InterestPlmNr, PublicHead
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, news_input
 from veilrec.models.news_networks import Dan, Dfm, Dkn, Ebnr, Fm, Lstur, Naml, Npa, Nrms, PlmNr, SentenceHead
-from veilrec.models.public_head import PublicHead
-from veilrec.models.word_vectors import WordVectors, read_word_vectors
+from veilrec.models.text_embeddings import WordVectors, read_word_vectors
 
 MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
     "fednewsrec": FedNewsRec,

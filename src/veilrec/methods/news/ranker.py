@@ -27,7 +27,7 @@ from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.methods.news.common import Sentences
 from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
 from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes
-from veilrec.models.interests import Interests
+from veilrec.models.federated_news import Interests
 from veilrec.models.news_model import NewsInput, NewsModel, take_news, trimmed
 from veilrec.serving.answering import scores_in_lists
 

@@ -83,7 +83,7 @@ def texts_of(catalogue: ItemTable) -> Strings:
 
 def whole_vectors(catalogue: ItemTable) -> Floats:
     """Vectors of MiniLM, [news, 384]: computed once."""
-    from veilrec.models.minilm import MiniLm, model_folder
+    from veilrec.models.text_embeddings import MiniLm, model_folder
 
     texts = texts_of(catalogue)
     folder = model_folder()
@@ -105,7 +105,7 @@ def whole_vectors(catalogue: ItemTable) -> Floats:
 
 
 def _entry(texts: Strings, folder: Path) -> Path:
-    from veilrec.models.minilm import LONGEST
+    from veilrec.models.text_embeddings import LONGEST
 
     digest = hashlib.sha256(texts.data.tobytes())
     digest.update(np.ascontiguousarray(texts.offsets).tobytes())

@@ -34,7 +34,7 @@ from veilrec.methods.priv_fedmf_sub.fedncf import (
 )
 from veilrec.methods.priv_fedmf_sub.priv_fedmf_sub import TUNED_SELECTION
 from veilrec.methods.private import LARGEST_ENTRIES, merged, tells_largest
-from veilrec.models.neumf_scores import NeumfShape
+from veilrec.models.scores import NeumfShape
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SparseDeep
 from veilrec.server.round_specs import RoundPlanner, SeededParts

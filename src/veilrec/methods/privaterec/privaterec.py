@@ -2,7 +2,7 @@
 
 | paper | here |
 |---|---|
-| user encoder UE, interest decomposer ID, interest reconstructor IR | `models.interests` |
+| user encoder UE, interest decomposer ID, interest reconstructor IR | `models.federated_news` |
 | click predictor CP | `models.news_model` |
 | private attention DPA: noise on alpha | `privacy.mechanisms.attention.PaddedNoise` |
 | private label permutation DPL | `privacy.mechanisms.responses.LabelPermutation` |
@@ -195,7 +195,7 @@ def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
 def _learner(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None) -> LocalTrainer[Any]:
     from veilrec.client.news import NewsTrainingSettings, PrivateNewsLocalTrainer
     from veilrec.methods.news.prepare import with_pad
-    from veilrec.models.interests import Interests
+    from veilrec.models.federated_news import Interests
 
     if not isinstance(read.model, Interests):
         raise TypeError(f"{config.network} has no basis vectors")

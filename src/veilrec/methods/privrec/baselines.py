@@ -37,7 +37,7 @@ from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, WITH_ITEMS, FeatureChoice, MetaConfig, chosen_features
 from veilrec.methods.privrec.dp_privrec import LISTS_ARE_PUBLIC
 from veilrec.methods.privrec.privrec import PAPER, PAPER_ON_ML_1M, PRESETS, READINGS, TUNED, guarantee
-from veilrec.models.feature_inputs import POPULARITY, Inputs
+from veilrec.models.feature_net import POPULARITY, Inputs
 from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.reports import PlainVotes

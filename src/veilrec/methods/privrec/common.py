@@ -17,8 +17,7 @@ from veilrec.core.plan import Aggregation, Plan, ReportSpec
 from veilrec.core.schema import Schema
 from veilrec.data.datasets import DATASETS
 from veilrec.methods.base import Config, Problem
-from veilrec.models.feature_inputs import Inputs
-from veilrec.models.feature_net import Activation, FeatureNet
+from veilrec.models.feature_net import Activation, FeatureNet, Inputs
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.aggregation import ServerRate

@@ -38,7 +38,7 @@ from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, private_votes, proven
 from veilrec.methods.privrec.common import WITH_FEATURES
-from veilrec.models.feature_inputs import plain_inputs
+from veilrec.models.feature_net import plain_inputs
 from veilrec.models.private_als import AlsSums
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import Replacing

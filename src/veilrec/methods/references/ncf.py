@@ -49,7 +49,7 @@ class NcfTrainer:
     def __init__(self, config: NcfConfig, problem: Problem) -> None:
         import torch
 
-        from veilrec.models.neumf import NeuMF
+        from veilrec.models.baseline_networks import NeuMF
 
         self.config = config
         self.problem = problem
@@ -116,7 +116,7 @@ class NcfTrainer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights, and Adam's moments and step count of each."""
-        from veilrec.models.layers import moments_of
+        from veilrec.models.news_model import moments_of
 
         moments = moments_of(self.optimiser, dict(self.net.named_parameters()))
         return self._arrays(self._tensors()) | self._arrays(moments)
@@ -125,7 +125,7 @@ class NcfTrainer:
         """Go on from a state."""
         import torch
 
-        from veilrec.models.layers import load_moments
+        from veilrec.models.news_model import load_moments
 
         with torch.no_grad():
             for name, tensor in self._tensors().items():

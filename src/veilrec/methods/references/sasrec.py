@@ -3,7 +3,7 @@
 Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, as in the authors' code: one head, no projection
 after it, keys and values from the input and queries from its layer norm, which is also the residual; item vectors are
 shared by input (times sqrt(d)) and output; the latest item stands at the last position.
-`veilrec.models.sasrec_scores` is the same forward pass without torch.
+`veilrec.models.scores` is the same forward pass without torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.models.sasrec_scores import SasRecScorer
+from veilrec.models.scores import SasRecScorer
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import ModelParts, StepReport
 
@@ -51,7 +51,7 @@ class SasRecTrainer:
     def __init__(self, config: SasRecConfig, problem: Problem) -> None:
         import torch
 
-        from veilrec.models.sasrec import SasRec
+        from veilrec.models.baseline_networks import SasRec
 
         self.config, self.problem = config, problem
         self.net = SasRec(
@@ -106,7 +106,7 @@ class SasRecTrainer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights, and Adam's moments and step count of each."""
-        from veilrec.models.layers import moments_of
+        from veilrec.models.news_model import moments_of
 
         moments = moments_of(self.optimiser, self.parameters)
         return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
@@ -115,7 +115,7 @@ class SasRecTrainer:
         """Go on from a state."""
         import torch
 
-        from veilrec.models.layers import load_moments
+        from veilrec.models.news_model import load_moments
 
         with torch.no_grad():
             for name, parameter in self.parameters.items():

@@ -239,7 +239,7 @@ def public_content(config: VeilConfig, problem: Problem) -> Content:
 def ready(config: VeilConfig) -> tuple[str, ...]:
     """Sentence vectors need the public model that makes them."""
     if config.titles == "sentences":
-        from veilrec.models.minilm import model_folder
+        from veilrec.models.text_embeddings import model_folder
 
         model_folder()
     return ()
