@@ -38,7 +38,7 @@ MODULES = (
     "runs.release_model",
     "runs.saved",
     "cli.main",
-    "cli.query",
+    "cli.recommend",
 )
 N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
 Results = dict[str, NDArray[np.generic]]

@@ -125,7 +125,7 @@ def test_filters_of_methods():
 def test_the_list_of_methods_and_completion_import_nothing_heavy():
     listed()  # the index is in the cache from now on
     for code in (
-        "from veilrec.cli.extend import methods; methods()",
+        "from veilrec.cli.methods import methods; methods()",
         "from veilrec.cli.output import method_names; method_names('fed')",
     ):
         assert not {*HEAVY, "numpy", "pydantic"} & imported_by(code)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli import attack
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import Json, data_names, method_names, print_json, say
 
@@ -461,7 +460,7 @@ def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None)
         about = f"model {subject.trained}; data {subject.data}{padding}"
         told = f"{one.findings[0].uploads} devices, {one.findings[0].recovery.clicks:,} clicks to find"
         console.print(f"{about}; {told}", soft_wrap=True, markup=False)
-        console.print(attack_training.recovery_table(one.findings))
+        console.print(recovery_table(one.findings))
     for view in dict.fromkeys(finding.view for one in attacked for finding in one.findings):
         console.print(f"{view}: {SEEN[view]}")
     together = "one upload" if rounds == 1 else f"{rounds} uploads of each device, taken together"
@@ -474,10 +473,10 @@ def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None)
         console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
 
 
-app.command("membership")(attack_training.membership)
-app.command("row-support")(attack_training.row_support)
-app.command("inversion")(attack_training.inversion)
-app.command("poisoning")(attack_training.poisoning)
+app.command("membership")(membership)
+app.command("row-support")(row_support)
+app.command("inversion")(inversion)
+app.command("poisoning")(poisoning)
 
 
 @app.command("repeated-queries")

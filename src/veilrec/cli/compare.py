@@ -100,9 +100,9 @@ def compare(
         say=say,
         follow=following,
     )
-    command = _command(result, methods, settings or [], preset=preset, rounds=rounds)
+    command = _compare_command(result, methods, settings or [], preset=preset, rounds=rounds)
     names = save(result, command)
-    _print(result, command, Format.json if json_output else form)
+    _print_comparison(result, command, Format.json if json_output else form)
     say(f"Saved in {result.folder}: {', '.join(names)}")
     if not any(name.endswith(".png") for name in names):
         say("No picture: matplotlib is not installed; pip install 'veilrec[report]'")
@@ -110,7 +110,7 @@ def compare(
         raise typer.Exit(1)
 
 
-def _command(
+def _compare_command(
     result: MethodComparison, methods: list[str], settings: list[str], *, preset: str | None, rounds: int | None
 ) -> str:
     """The command as it would be typed, without anybody's folders."""
@@ -125,7 +125,7 @@ def _command(
     return shlex.join(words)
 
 
-def _print(result: MethodComparison, command: str, form: Format) -> None:
+def _print_comparison(result: MethodComparison, command: str, form: Format) -> None:
     from veilrec.report import comparison as report
 
     if form == Format.json:
@@ -205,10 +205,10 @@ def tune(
         rounds=rounds,
     )
     tuned = tuning.tune(request, space=space, trials=trials, out=out, jobs=jobs, say=say)
-    print_json(_to_json(tuned)) if json_output else _print(tuned)
+    print_json(_to_json(tuned)) if json_output else _print_tuned(tuned)
 
 
-def _command(tuned: Tuned) -> str:
+def _train_command(tuned: Tuned) -> str:
     from veilrec.methods.plugins import is_file
     from veilrec.runs.tuning import BEST
 
@@ -238,12 +238,12 @@ def _to_json(tuned: Tuned) -> dict[str, Any]:
         "failed": tuned.failed,
         "caveats": list(r.caveats),
         "best": str(tuned.folder / BEST),
-        "command": _command(tuned),
+        "command": _train_command(tuned),
         "out": str(tuned.folder),
     }
 
 
-def _print(tuned: Tuned) -> None:
+def _print_tuned(tuned: Tuned) -> None:
     from veilrec.methods.registry import short_name
     from veilrec.runs.tuning import SPLIT_BY_SEED
 
@@ -265,4 +265,4 @@ def _print(tuned: Tuned) -> None:
         )
     if r.protocol in SPLIT_BY_SEED:
         typer.echo(f"Test with --seed {r.seed}: under {r.protocol} another seed has other test items, some seen here.")
-    typer.echo(f"Train with them, and measure on the test items: {_command(tuned)}")
+    typer.echo(f"Train with them, and measure on the test items: {_train_command(tuned)}")

@@ -86,7 +86,7 @@ def demo(
 
 def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
     """Audit, release and serve the run that may be published, and query it as a client."""
-    from veilrec.report.demo import categories_of, history_of
+    from veilrec.report.demo import audit_plan, categories_of, history_of, query_all, serve_release, sign_release
 
     method, audit = str(finding.scenario.serves), None
     if finding.scenario.audits:
@@ -97,9 +97,7 @@ def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
     history, categories = history_of(finding, room), categories_of(finding)
     if release.family == "catalogue":
         say("Rank it on one person's device, without a query.")
-        return ServiceDemo(
-            audit, release, history, query_all(release, None, history, categories)
-        )
+        return ServiceDemo(audit, release, history, query_all(release, None, history, categories))
     say("Serve it, and query as one person's client in every serving mode.")
     with serve_release(release.folder) as address:
         results = query_all(release, address, history, categories)

@@ -17,16 +17,13 @@ from veilrec.cli import (
     data,
     demo,
     evaluate,
-    extend,
     federate,
     methods,
     privacy,
-    query,
     recommend,
     release,
     reproduce,
     train,
-    tune,
 )
 from veilrec.cli.output import open_streams, say
 from veilrec.core.errors import BadInput, VeilrecError, file_trouble
@@ -49,18 +46,18 @@ app = typer.Typer(
     ),
 )
 _COMMANDS: dict[str, dict[str, Any]] = {
-    "Get started": {"demo": demo.demo, "doctor": extend.doctor, "data": data.app, "methods": methods.methods},
+    "Get started": {"demo": demo.demo, "doctor": methods.doctor, "data": data.app, "methods": methods.methods},
     "Experiment": {
         "train": train.train,
         "compare": compare.compare,
-        "tune": tune.tune,
+        "tune": compare.tune,
         "evaluate": evaluate.evaluate,
         "recommend": recommend.recommend,
         "reproduce": reproduce.reproduce,
     },
     "Privacy": {"privacy": privacy.app, "audit": audit.audit, "attack": attack.app},
-    "Deploy": {"release": release.app, "serve": release.serve, "query": query.query, "federate": federate.app},
-    "Extend": {"new": extend.app, "check": extend.check_app},
+    "Deploy": {"release": release.app, "serve": release.serve, "query": recommend.query, "federate": federate.app},
+    "Extend": {"new": methods.app, "check": methods.check_app},
 }
 for _panel, _group in _COMMANDS.items():
     for _name, _command in _group.items():

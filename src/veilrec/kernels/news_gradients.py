@@ -33,10 +33,9 @@ from veilrec.kernels.news_texts import SentenceNews
 from veilrec.kernels.news_users import COMPILED, CompiledUsers
 from veilrec.kernels.tape import BARE, DEVICES_AT_ONCE, LossesOfStates, TapedNews, TapedUsers, fields_of, tensors_of
 from veilrec.kernels.title_gradients import CompiledTitles, Pairs
-from veilrec.models.federated_news import FedNewsRec
+from veilrec.models.federated_news import MOVED, SHARP, START, FedNewsRec, PublicHead
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, losses_of, make_batch, take_news
 from veilrec.models.news_networks import PlmNr
-from veilrec.models.federated_news import MOVED, SHARP, START, PublicHead
 
 Weights = Mapping[str, Floats]
 _FIELDS = len(fields(Batch)) - 1  # all but its news

@@ -31,6 +31,7 @@ from starlette.routing import Route, Router
 from veilrec.core.errors import BadInput
 from veilrec.serving.edition import StoreFull, StoreGone
 from veilrec.serving.middleware import Metrics, RateLimit, RequestMiddleware
+from veilrec.serving.process import ListenAddress, serve_app
 from veilrec.serving.requests import (
     BUSY,
     STYLE,
@@ -44,7 +45,6 @@ from veilrec.serving.requests import (
     header,
     read_body,
 )
-from veilrec.serving.process import ListenAddress, serve_app
 from veilrec.serving.service import NoEmbedder, RecommenderService, RecommendRoute, ready
 from veilrec.wire.releases import FORMAT, Release
 

@@ -238,7 +238,7 @@ def check_method(
         if json_output:
             say(f"{title}: {outcome.name} {outcome.verdict}")
         else:
-            typer.echo(_line(outcome))
+            typer.echo(_outcome_line(outcome))
     broken = [outcome for outcome in outcomes if outcome.verdict == "broken"]
     if json_output:
         print_json({"method": title, "checks": [o.to_json() for o in outcomes], "holds": not broken})
@@ -248,7 +248,7 @@ def check_method(
         raise typer.Exit(1)
 
 
-def _line(outcome: CheckOutcome) -> str:
+def _outcome_line(outcome: CheckOutcome) -> str:
     line = f"{outcome.verdict:15} {outcome.name}: {outcome.check.means}"
     if not outcome.found:
         return line
