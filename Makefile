@@ -29,7 +29,7 @@ test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation; fault injection
-	$(BIN)/python -m pytest -n 2 -m processes tests/federation/test_every_method.py tests/federation/test_faults.py
+	$(BIN)/python -m pytest -n 2 -m processes
 
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
 	.venv-bench/bin/python -m pytest tests/federation/test_flower.py

@@ -70,6 +70,7 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
     assert "is over" in done.stderr
 
 
+@pytest.mark.processes
 def test_devices_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     alone = ("--secagg", "pairs", "--corrupt", "0.25", "--lost", "0.25", "--round-seconds", "120")
@@ -113,6 +114,7 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
     assert "Nothing was up" in veilrec("federate", "down", str(folder)).stderr
 
 
+@pytest.mark.processes
 def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     init(folder, "fedmf", "--devices", "6", "--rounds", "3", "--set", "cohort.size=4")
@@ -124,6 +126,7 @@ def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Pa
     assert "no rehearsal" in done.stderr
 
 
+@pytest.mark.processes
 def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_path: Path) -> None:
     folder, rounds = tmp_path / "trial", 20
     more = ("--devices", "3", "--places", "1", "--rounds", str(rounds), "--round-seconds", "600")
@@ -155,6 +158,7 @@ def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_pat
     assert found["ledgers"]["protected_messages"] == found["run"]["messages"]
 
 
+@pytest.mark.processes
 def test_a_device_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "two words"
     init(folder, "fedmf", "--devices", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")

@@ -19,7 +19,6 @@ from tests.serving.item_crash import item
 from veilrec.core.errors import BadInput
 from veilrec.serving.edition import ItemStore, StoreFull, StoreGone
 
-KILLS = 100
 ROOT = Path(__file__).parents[2]
 
 
@@ -123,13 +122,13 @@ print([each.id for each in store.items()])
     assert done.stdout.splitlines() == ["refused", "['item 1', 'item 3']"]
 
 
-@pytest.mark.slow
-def test_killed_a_hundred_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.processes)])
+def test_killed_over_and_over(tmp_path: Path, kills: int) -> None:
     """All acknowledged changes are there, and no others but for the one that was under way."""
     path, dice = tmp_path / "items", random.Random(14)  # noqa: S311 - it chooses when to kill
     there: set[int] = set()
     acknowledged, number = 0, 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         command = [sys.executable, "-m", "tests.serving.item_crash", str(path), str(number)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -151,4 +150,4 @@ def test_killed_a_hundred_times(tmp_path: Path) -> None:
         for each in found:
             assert (each.vector == int(each.id.split()[1])).all()
         there = names
-    assert acknowledged >= KILLS
+    assert acknowledged >= kills
