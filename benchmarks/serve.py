@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from _serve_peers import Ask
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.serving.index.blocks import best_of, scores_of
-from veilrec.serving.index.catalogue import Filter, ItemIndex, open_catalogue, save
+from veilrec.serving.index.catalogue import Filter, ItemIndex
 from veilrec.serving.index.reachable import reachable_rows
 
 K = 10
@@ -96,7 +94,7 @@ def measured(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
     items = trained_items(options.items, 1000, quick=options.quick)
     say(f"{options.items:,} items after {time.perf_counter() - start:.0f} s")
     tasks = [best_ten(items, options, say)]
-    for task in (every_tenth_of_a_percent, bad_case, new_item, reachable, opened):
+    for task in (every_tenth_of_a_percent, bad_case, new_item, reachable):
         say(f"{task.__name__} after {time.perf_counter() - start:.0f} s")
         tasks.append(task(items, options))
     for done in tasks:
@@ -223,21 +221,6 @@ def reachable(items: Items, options: Options) -> dict[str, Any]:
         "items": len(found),
         "share": round(len(found) / len(values), 4),
     }
-
-
-def opened(items: Items, options: Options) -> dict[str, Any]:
-    """A saved index, from its file to its first answer; the vectors lie elsewhere."""
-    catalogue, build = _built(items)
-    times, wrong = Times(), 0
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "index"
-        save(catalogue, path, vectors=False)
-        size = path.stat().st_size
-        for weights in items.weights[:50]:
-            times.take(lambda weights=weights: open_catalogue(path, items.vectors).best(weights, K))  # type: ignore[misc]
-            again = open_catalogue(path, items.vectors).best(weights, K)[0]
-            wrong += not np.array_equal(again, catalogue.best(weights, K)[0])
-    return _task("open", times, mismatches=wrong, build_s=build) | {"file_mb": round(size / 1e6, 1)}
 
 
 def _built(items: Items) -> tuple[ItemIndex, float]:

@@ -17,7 +17,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Lock
@@ -378,8 +377,9 @@ class Edition:
             category = self.texts.category_code(item.category, new=True)
             region = self.texts.region_code(item.region, new=True)
             old = self.texts.find(item.id)
-            put = self.catalogue.put if old is None else partial(self.catalogue.replace, old)
-            number = put(item.vector, category=_known(category), region=_known(region), prior=item.prior)
+            number = self.catalogue.put(
+                item.vector, category=_known(category), region=_known(region), prior=item.prior, instead=old
+            )
             if old is not None:
                 self.texts.hide(old)
             self.texts.add(number, item.id, item.title, item.category)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 
 from veilrec.serving.index.blocks import Filter, best_of, scores_of
@@ -17,29 +15,23 @@ class PlainCatalogue:
         values = vectors @ interests.T  # all at once: a sum of one row alone may be rounded in another way
         for number, vector in enumerate(vectors):
             code = -1 if category is None else int(category[number])
-            self.items[number] = (vector, values[number], code, -1, 0.0, inf)
+            self.items[number] = (vector, values[number], code, -1, 0.0)
             self.next_number += 1
 
-    def put(self, vector, category=-1, region=-1, prior=0.0, expires=inf):
+    def put(self, vector, category=-1, region=-1, prior=0.0):
         values = (vector[np.newaxis] @ self.interests.T + np.float32(prior))[0]
-        self.items[self.next_number] = (vector, values, category, region, prior, expires)
+        self.items[self.next_number] = (vector, values, category, region, prior)
         self.next_number += 1
         return self.next_number - 1
 
     def remove(self, number):
         del self.items[number]
 
-    def expire(self, now):
-        over = [number for number, item in self.items.items() if item[5] <= now]
-        for number in over:
-            del self.items[number]
-        return len(over)
-
     def _wanted(self, wanted: Filter | None):
         wanted = wanted or Filter()
         return [
             number
-            for number, (_, _, category, region, _, _) in sorted(self.items.items())
+            for number, (_, _, category, region, _) in sorted(self.items.items())
             if (not wanted.categories or category in wanted.categories)
             and (wanted.region < 0 or region == wanted.region)
         ]

@@ -58,22 +58,18 @@ def assert_same(one, other, generator, turns=5):
 def test_any_order_of_changes_answers_like_scoring_everything(seed):
     generator = np.random.default_rng(seed)
     one, other = both([1, 130, 500, 2100, 5000, 300][seed], seed)
-    now = 0.0
     for _ in range(12):
         for _ in range(int(generator.integers(0, 300))):
             about = {
                 "category": int(generator.integers(-1, 5)),
                 "region": int(generator.integers(-1, 3)),
                 "prior": float(generator.integers(-2, 3)),
-                "expires": now + float(generator.integers(1, 20)) if generator.random() < 0.3 else inf,
             }
             vector = generator.integers(-3, 4, DIM).astype(np.float32)
             assert one.put(vector, **about) == other.put(vector, **about)
         for number in generator.permutation(list(other.items))[: int(generator.integers(0, 30))].tolist():
             one.remove(number)
             other.remove(number)
-        now += 3.0
-        assert one.expire(now) == other.expire(now)
         if generator.random() < 0.4:
             one.merge()
         assert_same(one, other, generator, turns=2)
@@ -112,13 +108,13 @@ def test_replacing_is_one_step():
     weights = np.ones(INTERESTS, np.float32) / INTERESTS
     (best,), _ = one.best(weights, 1)
     version = one.version
-    number = one.replace(int(best), other.items[int(best)][0], prior=1000.0)
+    number = one.put(other.items[int(best)][0], prior=1000.0, instead=int(best))
     assert one.best(weights, 1)[0].tolist() == [number]
     assert len(one) == 500
     assert best not in one.best(weights, 500)[0]
     assert one.version > version
     with pytest.raises(BadInput, match="no item number"):
-        one.replace(int(best), other.items[0][0])
+        one.put(other.items[0][0], instead=int(best))
     assert len(one) == 500
 
 
@@ -211,7 +207,6 @@ def test_what_else_is_refused():
         (lambda: one.put(vector * inf), "not finite"),
         (lambda: one.put(vector * 3e38), "not finite"),
         (lambda: one.put(vector, prior=nan), "finite prior"),
-        (lambda: one.put(vector, expires=nan), "finite prior"),
         (lambda: one.put(vector, category=40_000), "category is 40000"),
         (lambda: one.put(vector, region=-2), "region is -2"),
         (lambda: Filter((-1,)), "category"),
@@ -287,7 +282,7 @@ def test_queries_never_see_half_of_a_change():
     for thread in threads:
         thread.start()
     for _ in range(400):
-        crown = one.replace(crown, np.zeros(DIM, np.float32), prior=1e6)
+        crown = one.put(np.zeros(DIM, np.float32), prior=1e6, instead=crown)
     while seen[0] < 200:
         pass
     done.set()

@@ -4,41 +4,23 @@ A query takes the state that it finds and works on that alone. Writers make the 
 place in one step: no query waits for a writer or sees half of a change. New items are written into room that no state
 before has told of; what is taken out is marked in a copy of the marks.
 
-From a large segment with gaps and small ones behind it to one large segment, while others write and ask.
-
-A catalogue as a file, and back.
-
-Named arrays in one file that is mapped into memory: it opens in the time that its header takes.
-
-The file: 8 bytes `VRINDEX1`, the SHA-256 of the header, the header's length as 8 bytes, the header as JSON, then the
-arrays, each from a multiple of 64 bytes on. The header says names, types, shapes, where each begins, its SHA-256, and
-how long the file is. Opening checks the header and the length; `check` also reads every array.
+Merging makes one large segment of a large segment with gaps and the small ones behind it, while others write and ask.
 """
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-import json
-import mmap
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, prod
-from pathlib import Path
-from typing import Any
+from math import inf, isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilrec.core.arrays import Floats, Indices, Offsets
-from veilrec.core.errors import BadInput, file_trouble
-from veilrec.core.files import replacing
+from veilrec.core.errors import BadInput
 from veilrec.serving.index.blocks import (
-    GROUP,
     LARGEST,
     LARGEST_CODE,
-    WIDTH,
     Blocks,
     Codes,
     Filter,
@@ -57,7 +39,6 @@ from veilrec.serving.index.segments import (
     SegmentView,
     State,
     Vectors,
-    find,
     numbers_of,
     place,
     with_new_segment,
@@ -135,11 +116,9 @@ __all__ = ["Filter", "ItemIndex"]
 class ItemIndex:
     """Items by number; thread-safe, and queries never wait for writers."""
 
-    def __init__(self, state: State, interests: Floats | None, expiries: Iterable[tuple[float, int]] = ()) -> None:
+    def __init__(self, state: State, interests: Floats | None) -> None:
         self._state = state
         self._interests = interests
-        self._expiries = list(expiries)  # a heap of (time, number)
-        heapq.heapify(self._expiries)
         self._lock = threading.RLock()  # of writers
         self._merging = threading.Lock()
 
@@ -213,35 +192,18 @@ class ItemIndex:
         return state.vectors.take(chosen)[0], values
 
     def put(
-        self, vector: Floats, *, category: int = -1, region: int = -1, prior: float = 0.0, expires: float = inf
+        self, vector: Floats, *, category: int = -1, region: int = -1, prior: float = 0.0, instead: int | None = None
     ) -> int:
         """Add an item that the next query sees; its number was never used before.
 
-        The prior is added to its score, for weights that sum to 1.
+        The prior is added to its score, for weights that sum to 1. `instead` is the item that it takes the place of, in
+        one step: no query sees both or neither.
         """
-        return self._put(None, vector, category, region, prior, expires)
-
-    def replace(
-        self,
-        number: int,
-        vector: Floats,
-        *,
-        category: int = -1,
-        region: int = -1,
-        prior: float = 0.0,
-        expires: float = inf,
-    ) -> int:
-        """Put an item in the place of another, in one step: no query sees both or neither."""
-        return self._put(number, vector, category, region, prior, expires)
-
-    def _put(
-        self, instead: int | None, vector: Floats, category: int, region: int, prior: float, expires: float
-    ) -> int:
         told = checked_vector(vector, self._state.vectors.dim)
         checked_code("category", category)
         checked_code("region", region)
-        if not isfinite(prior) or expires != expires:  # noqa: PLR0124  (not a number)
-            raise BadInput(f"prior is {prior} and expires {expires}: give a finite prior, and a time or infinity")
+        if not isfinite(prior):
+            raise BadInput(f"prior is {prior}: give a finite prior")
         values = interest_values(told[np.newaxis], self._interests, prior)[0]
         with self._lock:
             state = self._state if instead is None else without(self._state, [instead])
@@ -252,8 +214,6 @@ class ItemIndex:
             if chunk.prior is not None:
                 chunk.prior[chunk.count] = prior
             chunks = (*state.vectors.chunks[:-1], replace(chunk, count=chunk.count + 1))
-            if expires < inf:
-                heapq.heappush(self._expiries, (expires, number))
             self._state = replace(
                 state,
                 parts=(*state.parts[:-1], replace(part, count=part.count + 1)),
@@ -270,18 +230,6 @@ class ItemIndex:
         with self._lock:
             self._state = without(self._state, [number])
 
-    def expire(self, now: float) -> int:
-        """Take out all items whose time is over; how many they were."""
-        with self._lock:
-            over = []
-            while self._expiries and self._expiries[0][0] <= now:
-                over.append(heapq.heappop(self._expiries)[1])
-            ended = np.array(over, np.int64)
-            there = ended[find(self._state, ended)[1] >= 0]
-            if len(there):
-                self._state = without(self._state, there)
-            return len(there)
-
     def merge(self) -> None:
         """Bring new items and gaps into one segment; safe in a thread of its own, while others write and ask."""
         with self._merging:
@@ -290,14 +238,6 @@ class ItemIndex:
             merged = merge_segments(old.parts[:-1], old.vectors)
             with self._lock:
                 self._state = swapped_in(self._state, old, merged)
-
-    def merged_state(self) -> tuple[State, Floats | None, list[tuple[float, int]]]:
-        """A state of one part, the interests, and when items expire: what is saved; writers wait for it."""
-        with self._merging, self._lock:
-            old = with_new_segment(self._state)
-            state = self._state = swapped_in(old, old, merge_segments(old.parts[:-1], old.vectors))
-            alone = replace(state, parts=state.parts[:1], vectors=Vectors(state.vectors.chunks[:-1]))
-            return alone, self._interests, list(self._expiries)
 
     def reachable(self, k: int) -> Offsets:
         """Numbers of all items that some weights on the simplex bring into their k best; perhaps a few more."""
@@ -327,151 +267,3 @@ def _codes(category: Indices, items: int, categories: int) -> Codes:
             f" {(categories or LARGEST_CODE + 1) - 1}"
         )
     return category.astype(np.int16)
-
-
-_MAGIC = b"VRINDEX1"
-_START = len(_MAGIC) + 32 + 8
-_ALIGNED = 64
-_LONGEST_HEADER = 1 << 20
-_TYPES = ("float32", "float64", "int16", "int32", "int64", "uint8", "uint32", "uint64")
-
-Arrays = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a file holds; arrays are read from disk when they are looked at, and changes to them are never written."""
-
-    facts: Mapping[str, Any]
-    arrays: Arrays
-
-
-def write_arrays(path: Path, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-    """Write a file that is either whole or not there."""
-    listed, offset = {}, 0
-    for name, array in arrays.items():
-        content = np.ascontiguousarray(array)
-        digest = hashlib.sha256(content.reshape(-1).view(np.uint8).data).hexdigest()
-        listed[name] = {"type": str(array.dtype), "shape": array.shape, "begin": offset, "sha256": digest}
-        offset = _aligned(offset + content.nbytes)
-    header = json.dumps({"facts": dict(facts), "arrays": listed, "bytes": offset}, sort_keys=True).encode()
-    header += b" " * (_aligned(_START + len(header)) - _START - len(header))
-    with replacing(path) as part, part.open("wb") as out:
-        out.write(_MAGIC + hashlib.sha256(header).digest() + len(header).to_bytes(8, "little") + header)
-        for array in arrays.values():
-            np.ascontiguousarray(array).tofile(out)
-            out.write(bytes(_aligned(array.nbytes) - array.nbytes))
-
-
-def open_arrays(path: Path, *, check: bool = False) -> Stored:
-    """Map a file into memory; refused if its header or length is not what was written, with `check` any byte of it."""
-    try:
-        with path.open("rb") as source:
-            header = _header(source.read(_START), source.read(_LONGEST_HEADER))
-            size = path.stat().st_size
-            begin = _START + header["length"]
-            if size != begin + header["bytes"]:
-                raise _damaged(path, f"{size} bytes long, {begin + header['bytes']} were written")
-            memory = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)
-        found = {name: _array(memory, begin, about) for name, about in header["arrays"].items()}
-    except OSError as error:
-        raise BadInput(file_trouble(error)) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(path, "its header is not what was written") from None
-    for name, about in header["arrays"].items() if check else ():
-        if hashlib.sha256(found[name].reshape(-1).view(np.uint8).data).hexdigest() != about["sha256"]:
-            raise _damaged(path, f"{name} is not what was written")
-    return Stored(header["facts"], found)
-
-
-def _header(start: bytes, following: bytes) -> dict[str, Any]:
-    length = int.from_bytes(start[-8:], "little")
-    text = following[:length]
-    digest = start[len(_MAGIC) : len(_MAGIC) + 32]
-    if start[: len(_MAGIC)] != _MAGIC or len(text) != length or hashlib.sha256(text).digest() != digest:
-        raise ValueError
-    return {**json.loads(text), "length": length}
-
-
-def _array(memory: mmap.mmap, begin: int, about: Mapping[str, Any]) -> NDArray[Any]:
-    if about["type"] not in _TYPES:
-        raise ValueError
-    shape = tuple(about["shape"])
-    return np.frombuffer(memory, about["type"], prod(shape), begin + about["begin"]).reshape(shape)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
-
-
-def _damaged(path: Path, what: str) -> BadInput:
-    return BadInput(f"{path} is damaged ({what}): remove it, and it is built again from the release")
-
-
-_FORMAT = 1
-_BLOCKS = ("values", "maxima", "group_maxima", "rows", "places")
-_LABELS = ("codes", "present", "offsets", "places")
-
-
-def save(catalogue: ItemIndex, path: Path, *, vectors: bool = True) -> None:
-    """Write a catalogue, merged; without `vectors`, those that it was made of are not written and are given again."""
-    state, interests, expiries = catalogue.merged_state()
-    part, (given, *later) = state.parts[0], state.vectors.chunks
-    arrays: dict[str, NDArray[Any]] = {"alive": part.alive}
-    blocks = part.segment.blocks
-    arrays |= {f"blocks.{name}": getattr(blocks, name) for name in _BLOCKS}
-    for kind, labels in (("category", blocks.category), ("region", blocks.region)):
-        if labels is not None:
-            arrays |= {f"{kind}.{name}": getattr(labels, name) for name in _LABELS}
-    if part.segment.numbers is not None:
-        arrays["numbers"] = part.segment.numbers
-    if interests is not None:
-        arrays["interests"] = interests
-    if vectors:
-        arrays["vectors"] = given.vectors
-    for chunk in later:
-        if chunk.count and chunk.prior is not None and chunk.numbers is not None:
-            arrays |= {"later.vectors": chunk.vectors, "later.prior": chunk.prior, "later.numbers": chunk.numbers}
-    arrays["expiries.times"] = np.array([time for time, _ in expiries], np.float64)
-    arrays["expiries.numbers"] = np.array([number for _, number in expiries], np.int64)
-    facts = {
-        "format": _FORMAT,
-        "block": [WIDTH, GROUP],
-        "first": part.segment.first,
-        "alive": state.alive,
-        "next_number": state.next_number,
-        "largest": state.largest,
-        "version": state.version,
-        "given": list(given.vectors.shape),
-    }
-    write_arrays(path, arrays, facts)
-
-
-def open_catalogue(path: Path, vectors: Floats | None = None, *, check: bool = False) -> ItemIndex:
-    """Open what `save` wrote, mapped into memory; `vectors` are those that the catalogue was made of."""
-    stored = open_arrays(path, check=check)
-    arrays, facts = stored.arrays, stored.facts
-    if facts.get("format") != _FORMAT or facts.get("block") != [WIDTH, GROUP]:
-        raise BadInput(f"{path} is of another version of veilrec: remove it, and it is built again from the release")
-    given = vectors if vectors is not None else arrays.get("vectors")
-    if given is None or list(given.shape) != facts["given"]:
-        what = "none" if given is None else f"those of shape {given.shape}"
-        raise BadInput(f"{path} needs the vectors that it was made of, {facts['given']}, and got {what}: give those")
-    values, maxima, group_maxima, rows, places = (arrays[f"blocks.{name}"] for name in _BLOCKS)
-    labels = (_labels(arrays, "category"), _labels(arrays, "region"))
-    blocks = Blocks(values, maxima, group_maxima, rows, places, *labels)
-    alive = arrays["alive"]
-    part = SegmentView(Segment(blocks, arrays.get("numbers"), facts["first"]), alive, len(alive))
-    chunks = [Chunk(given, None, None, 0, len(given))]
-    if "later.vectors" in arrays:
-        numbers = arrays["later.numbers"]
-        chunks.append(Chunk(arrays["later.vectors"], arrays["later.prior"], numbers, int(numbers[0]), len(numbers)))
-    state = State(
-        (part,), Vectors(tuple(chunks)), facts["alive"], facts["next_number"], facts["largest"], facts["version"]
-    )
-    times, expiring = arrays["expiries.times"].tolist(), arrays["expiries.numbers"].tolist()
-    return ItemIndex(state, arrays.get("interests"), zip(times, expiring, strict=True))
-
-
-def _labels(arrays: Mapping[str, NDArray[Any]], kind: str) -> ItemLabels | None:
-    return ItemLabels(*(arrays[f"{kind}.{name}"] for name in _LABELS)) if f"{kind}.codes" in arrays else None
