@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 EXTRAS = (
     *("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting"),
-    *("onnx", "onnxruntime", "starlette", "uvicorn", "msgspec"),
+    *("starlette", "uvicorn", "msgspec"),
 )
 PACKAGES = ("wire", "privacy", "server")  # every module of these, but for
 NOT_CORE = "veilrec.serving"  # which the extra `serve` is for

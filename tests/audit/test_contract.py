@@ -13,8 +13,8 @@ from veilrec.audit.contract_subject import TASTES, ContractSubject, features, pe
 from veilrec.audit.method import small_problem, tiny_plan
 from veilrec.core.arrays import Floats
 from veilrec.data.population import ItemTable
+from veilrec.methods.plugins import write_template
 from veilrec.methods.registry import METHODS, get
-from veilrec.methods.template import write_template
 
 SLOW = ("audit",)  # of all methods together; below for one of them, and in tests/cli/test_audit.py
 NEWS = (

@@ -15,7 +15,7 @@ import veilrec
 from veilrec.cli.main import app
 from veilrec.core.errors import BadInput
 from veilrec.methods import plugins, registry
-from veilrec.methods.template import write_template
+from veilrec.methods.plugins import write_template
 from veilrec.runs.config_file import make_request, read_config_file, write_request
 from veilrec.runs.request import RunRequest
 

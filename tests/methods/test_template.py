@@ -11,8 +11,8 @@ import pytest
 
 import veilrec
 from veilrec.core.errors import BadInput
+from veilrec.methods.plugins import write_template
 from veilrec.methods.registry import get
-from veilrec.methods.template import write_template
 
 
 def test_the_written_package_says_what_it_is(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Rel
     users = len(open_model(run).devices.users)
     allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder", "ranking")}
     allowed |= {f"model/{name}" for name in ("ranker.json", "guarantee.json", "ranker.safetensors")}
-    allowed |= {"encoder.onnx", "model-card.md", "model/model.safetensors", "model/items.safetensors"}
+    allowed |= {"model-card.md", "model/model.safetensors", "model/items.safetensors"}
     assert set(release.manifest["files"]) <= allowed
     shapes = [t["shape"] for about in release.manifest["files"].values() for t in about.get("tensors", {}).values()]
     assert not any({users, users + 1} & set(shape) for shape in shapes)

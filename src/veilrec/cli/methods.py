@@ -283,7 +283,7 @@ def method(
 
         veilrec new method my-method --out my-method
     """
-    from veilrec.methods.template import write_template
+    from veilrec.methods.plugins import write_template
 
     written = write_template(name, out)
     if json_output:

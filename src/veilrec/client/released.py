@@ -1,7 +1,7 @@
 """User encoder of a release in numpy: a small program of layers that turns a history into a user vector.
 
 A program is a tree of layers over the matrix of the latest clicks, oldest first. Python and browser clients interpret
-the same program; the ONNX file of a release is exported from the same network and checked against it.
+the same program.
 
 Released models on a client: user vectors and scores from a history alone, without torch.
 

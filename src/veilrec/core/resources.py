@@ -84,8 +84,6 @@ _PARTS = {
     "dp_accounting": ("dp-accounting", "train"),
     "matplotlib": ("matplotlib", "report"),
     "PIL": ("pillow", "report"),
-    "onnx": ("onnx", "release"),
-    "onnxruntime": ("onnxruntime", "release"),
     "starlette": ("starlette", "serve"),
     "uvicorn": ("uvicorn", "serve"),
     "uvloop": ("uvicorn", "serve"),

@@ -1,4 +1,4 @@
-"""Plugins: methods of installed packages, and methods in files.
+"""Plugins: methods of installed packages, methods in files, and the scaffold of a new one (`veilrec new method`).
 
 A package registers its methods as entry points of the group `veilrec.methods`. Their names are known without importing
 anything; an import error is reported when the method is requested, and affects no other.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import keyword
 import re
 import sys
 import traceback
@@ -16,9 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
+from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError, written_name
+from veilrec.core.files import new_folder, refuse_existing
 
 if TYPE_CHECKING:
     from veilrec.methods.base import Method
@@ -165,3 +169,49 @@ def _reason(error: Exception) -> str:
 
 def _frames(error: Exception) -> traceback.StackSummary:
     return traceback.extract_tb(error.__traceback__)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The scaffold that was written."""
+
+    name: str
+    folder: Path
+    module: str  # the file with the method, in the folder
+    files: tuple[str, ...]
+
+
+def write_template(name: str, out: Path | None = None) -> Written:
+    """Write the scaffold of a method into a new folder: a small package that trains, with its tests."""
+    from veilrec.methods.registry import names
+
+    typed, name = name, name.strip().lower()
+    check_name(name, typed)
+    if written_name(name, names()) is not None:
+        raise BadInput(f"{name} is the name of a method that is there already: choose another")
+    module = name.replace("-", "_")
+    if keyword.iskeyword(module) or _is_taken(module):
+        raise BadInput(f"{name} would make a Python module {module}, a name that is taken: choose another")
+    folder = Path(name) if out is None else out
+    refuse_existing(folder)
+    kind = "".join(part.capitalize() for part in name.split("-"))
+    values = {"name": name, "module": module, "kind": kind, "version": __version__}
+    files = {
+        "pyproject.toml": "pyproject.toml.txt",
+        f"src/{module}.py": "method.py.txt",
+        f"tests/test_{module}.py": "test.py.txt",
+        "README.md": "README.md.txt",
+    }
+    with new_folder(folder) as part:
+        for path, template in files.items():
+            text = (Path(__file__).parent / "scaffold" / template).read_text(encoding="utf-8")
+            (part / path).parent.mkdir(exist_ok=True)
+            (part / path).write_text(Template(text).substitute(values), encoding="utf-8")
+    return Written(name, folder, f"src/{module}.py", tuple(files))
+
+
+def _is_taken(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return True

@@ -239,8 +239,6 @@ def _items(files: ModelFiles) -> dict[str, NDArray[Any]]:
 def _write_arrays(folder: Path, items: Mapping[str, NDArray[Any]], parts: ReleaseParts) -> None:
     for file, arrays in ({"items.safetensors": dict(items)} | parts.arrays).items():
         save_file({name: np.array(values, order="C") for name, values in arrays.items()}, folder / file)
-    for file, content in parts.contents.items():
-        (folder / file).write_bytes(content)
 
 
 def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOptions) -> dict[str, Any]:

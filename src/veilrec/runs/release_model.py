@@ -64,7 +64,6 @@ class ReleaseParts:
     longest: int = 0
     encoder: dict[str, Any] | None = None
     arrays: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)  # file -> tensors
-    contents: dict[str, bytes] = field(default_factory=dict)  # file -> bytes
     offers: list[dict[str, Any]] = field(default_factory=list)
     left_out: tuple[str, ...] = ()  # offers that this model cannot make, and why
     model_files: tuple[str, ...] = MODEL_FILES  # of the run's own, those that go with it
@@ -127,7 +126,7 @@ def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
 
 
 def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
-    from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights
+    from veilrec.methods.news.encoder_export import encoder_program, encoder_weights
     from veilrec.methods.news.ranker import NewsScorer, NewsUsers
 
     if not isinstance(model, NewsScorer):
@@ -135,8 +134,7 @@ def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
     program = encoder_program(model.model, model.longest)
     weights = dict(encoder_weights(model.model, program))
     users = NewsUsers(model)
-    onnx = encoder_onnx(program, weights)
-    _check_encoders(users, program, weights, onnx)
+    _check_encoder(users, program, weights)
     serving, offers, left_out = _serving(users, asked)
     arrays = {
         "vectors.safetensors": {"items": users.news},
@@ -144,9 +142,7 @@ def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
         "readers.safetensors": _readers(users),
         "encoder.safetensors": weights,
     }
-    return ReleaseParts(
-        "news", users.news.shape[1], model.longest, program, arrays, {"encoder.onnx": onnx}, offers, tuple(left_out)
-    )
+    return ReleaseParts("news", users.news.shape[1], model.longest, program, arrays, offers, tuple(left_out))
 
 
 def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
@@ -156,29 +152,24 @@ def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
     return {"vectors": np.clip(users.users(some), -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)}
 
 
-def _check_encoders(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], onnx: bytes) -> None:
-    """Refuse a release whose encoders, in numpy or ONNX, give other user vectors than the network."""
+def _check_encoder(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a release whose encoder gives other user vectors than the network."""
     from veilrec.client.released import UserEncoder
-    from veilrec.methods.news.encoder_export import opened
 
-    encoder, run = UserEncoder(program, weights), opened(onnx)
+    encoder = UserEncoder(program, weights)
     generator = np.random.default_rng(0)
     lengths = np.unique(np.linspace(0, encoder.longest + 3, _CHECKED).astype(np.int64))
     for length in lengths.tolist():
         items = generator.integers(0, len(users.news), length).astype(np.int32)
         history = Csr(np.array([0, length], np.int64), items)
         whole = users.users_before_basis(history) if program["attention"] else users.users(history)
-        clicks = users.news[items].astype(np.float64)
-        found = {"numpy": encoder.user(clicks)}
-        if length:
-            found["ONNX"] = run(clicks[-encoder.longest :])["user"]
+        found = encoder.user(users.news[items].astype(np.float64))
         limit = _MOST_DIFFERENT * max(1.0, float(np.abs(whole).max()))
-        for name, vector in found.items():
-            if not float(np.abs(vector - whole[0]).max()) <= limit:
-                raise BadInput(
-                    f"the released encoder ({name}) and the network differ by more than {limit:.1g} on a history of"
-                    f" {length}: nothing is released"
-                )
+        if not float(np.abs(found - whole[0]).max()) <= limit:
+            raise BadInput(
+                f"the released encoder and the network differ by more than {limit:.1g} on a history of {length}:"
+                " nothing is released"
+            )
 
 
 def _serving(

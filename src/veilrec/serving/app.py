@@ -100,7 +100,7 @@ def moment(text: str | None) -> float:
 
 
 FOLDER = Path(__file__).parent / "static"
-_ZIPPED = (".html", ".js", ".css", ".json", ".svg", ".map", ".wasm", ".onnx")
+_ZIPPED = (".html", ".js", ".css", ".json", ".svg", ".map", ".wasm")
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".map": "application/json"}
 
 
