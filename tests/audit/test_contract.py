@@ -124,7 +124,7 @@ _CAVEATS = (
     ",\n"
     '        "A simulated run protects nobody.",\n'
 )
-_MADE = "PlantedLearner(local, config.damping)"
+_MADE = "PlantedLocalTrainer(local, config.damping)"
 _OWN_RANKER = (
     ("def plan(", 'class Ranker(MfRanker):\n    """Mine."""\n\n    kind = "mine"\n\n\ndef plan('),
     ("ranker=MfRanker(", "ranker=Ranker("),

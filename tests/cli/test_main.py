@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from veilrec.cli import extend, main
+from veilrec.cli import main, methods
 from veilrec.cli.main import app
 from veilrec.cli.output import metrics_table
 from veilrec.methods.registry import METHODS, PAPERS, listed
@@ -89,7 +89,7 @@ def shown(renderable: object, width: int) -> str:
 
 
 def test_doctor_keeps_brackets_and_cuts_nothing_off():
-    text = shown(extend._table("Parts", ("part", "version"), [("pfl", "pip install 'veilrec[bench]'")]), 30)
+    text = shown(methods._table("Parts", ("part", "version"), [("pfl", "pip install 'veilrec[bench]'")]), 30)
     assert "'veilrec[bench]'" in text
     assert "…" not in text
 

@@ -86,7 +86,15 @@ def demo(
 
 def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
     """Audit, release and serve the run that may be published, and query it as a client."""
-    from veilrec.report.demo import audit_plan, categories_of, history_of, query_all, serve_release, sign_release
+    from veilrec.report.demo import (
+        ServiceDemo,
+        audit_plan,
+        categories_of,
+        history_of,
+        query_all,
+        serve_release,
+        sign_release,
+    )
 
     method, audit = str(finding.scenario.serves), None
     if finding.scenario.audits:

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Bytes, Floats, Indices, Offsets
@@ -25,7 +23,11 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.population import Impressions
-from veilrec.models.news_model import Batch
+
+if TYPE_CHECKING:  # a client that only ranks needs no torch
+    from torch import Tensor
+
+    from veilrec.models.news_model import Batch
 
 NONE = -1  # no item: padding of histories and candidates
 HEAD = 3
@@ -415,6 +417,10 @@ class OwnNews:
         """Of some devices: the rows of histories and of examples, and these with items as places in `batch.news`,
         which are rows of `items`.
         """
+        import torch
+
+        from veilrec.models.news_model import Batch
+
         chosen = np.zeros(len(self.offsets) - 1, np.bool_)
         chosen[devices] = True
         rows, examples = np.flatnonzero(chosen[self.owner]), np.flatnonzero(chosen[self.device])
@@ -437,7 +443,9 @@ class OwnNews:
         return rows, examples, batch
 
     def padded(self, devices: Offsets) -> tuple[Tensor, Batch]:
-        """The same side by side: shares and examples, every tensor begins with the devices."""
+        """Shares and examples of some devices, padded to one length: every tensor begins with the devices."""
+        from veilrec.models.news_model import Batch
+
         rows, examples, _ = self.packed(devices)
         width = max(1, int(self.history_mask[rows].any(0).sum()))
         n = len(devices)
@@ -489,6 +497,8 @@ def own_news(examples: ClickExamples, n: int) -> OwnNews:
 
 def _stack(values: NDArray[np.generic], owner: Offsets, n: int) -> Tensor:
     """Rows of the devices, in rising order of their owner, as [n, most, ...]; zero where a device has fewer."""
+    import torch
+
     counts = np.bincount(owner, minlength=n)
     first = np.cumsum(counts) - counts
     out = np.zeros((n, max(1, int(counts.max(initial=0))), *values.shape[1:]), values.dtype)

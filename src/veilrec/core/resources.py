@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, counted
+
+if TYPE_CHECKING:
+    from veilrec.core.arrays import Offsets
 
 
 def available() -> int:
@@ -29,6 +30,8 @@ def available() -> int:
 
 def even_parts(work: Offsets, count: int) -> list[tuple[int, int]]:
     """At most `count` ranges of neighbours, none of them empty, with about the same sum of work each."""
+    import numpy as np  # here: the command line lists methods without it
+
     middles = np.cumsum(work) - work / 2
     goals = work.sum() * np.arange(1, count) / count
     return list(pairwise(np.unique([0, *np.searchsorted(middles, goals), len(work)]).tolist()))
