@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError, written_name
-from veilrec.core.files import new_folder, refuse_existing
 
 if TYPE_CHECKING:
     from veilrec.methods.base import Method
@@ -183,6 +182,7 @@ class Written:
 
 def write_template(name: str, out: Path | None = None) -> Written:
     """Write the scaffold of a method into a new folder: a small package that trains, with its tests."""
+    from veilrec.core.files import new_folder, refuse_existing
     from veilrec.methods.registry import names
 
     typed, name = name, name.strip().lower()
