@@ -174,6 +174,15 @@ def test_nothing_goes_by_row_where_words_stay_as_they_are(name: str) -> None:
     assert way.count_words(examples(), N).tolist() == [0] * N
 
 
+@pytest.mark.parametrize("name", ["nrms", "naml", "plm-nr"])
+def test_a_device_without_examples_has_no_gradient(name: str) -> None:
+    made, every = model(name), examples()
+    later = replace(every, device=every.device + (every.device > 0))  # nobody is device 1
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), later, N + 2)
+    for device in (1, N + 1):
+        assert not any(value[device].any() for value in found.dense.values())
+
+
 @pytest.mark.parametrize("name", ["interest-nrms", "interest-naml"])
 def test_a_cohort_gives_what_its_devices_give_alone(name: str) -> None:
     made, every = model(name), noisy_examples()

@@ -394,25 +394,6 @@ class OwnNews:
         counts = np.bincount(self.device, minlength=len(self.offsets) - 1)
         return (1.0 / counts[self.device]).astype(np.float32)
 
-    def between(self, first: int, last: int) -> OwnNews:
-        """Of some devices side by side, numbered anew."""
-        low, high = self.offsets[first], self.offsets[last]
-        rows = np.flatnonzero((self.owner >= first) & (self.owner < last))
-        examples = slice(*np.searchsorted(self.device, [first, last]))
-        return OwnNews(
-            self.items[low:high],
-            self.offsets[first : last + 1] - low,
-            self.owner[rows] - first,
-            self.histories[rows],
-            self.history_mask[rows],
-            self.device[examples] - first,
-            np.searchsorted(rows, self.history_of[examples]),
-            self.candidates[examples],
-            self.candidate_mask[examples],
-            None if self.pads is None else self.pads[rows],
-            None if self.noise is None else self.noise[rows],
-        )
-
     def packed(self, devices: Offsets) -> tuple[Offsets, Offsets, Batch]:
         """Of some devices: the rows of histories and of examples, and these with items as places in `batch.news`,
         which are rows of `items`.

@@ -29,13 +29,10 @@ from veilrec.client.news_data import NONE, ClickExamples, OwnNews, own_news
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
-from veilrec.kernels.news_texts import SentenceNews
-from veilrec.kernels.news_users import COMPILED, CompiledUsers
 from veilrec.kernels.tape import BARE, DEVICES_AT_ONCE, LossesOfStates, TapedNews, TapedUsers, fields_of, tensors_of
 from veilrec.kernels.title_gradients import CompiledTitles, Pairs
 from veilrec.models.federated_news import MOVED, SHARP, START, FedNewsRec, PublicHead
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, losses_of, make_batch, take_news
-from veilrec.models.news_networks import PlmNr
 
 Weights = Mapping[str, Floats]
 _FIELDS = len(fields(Batch)) - 1  # all but its news
@@ -88,23 +85,12 @@ class NewsPart(Protocol):
         """How many rows of words each device's gradient has."""
 
 
-class UserPart(Protocol):
-    """What a model makes of users when the news are known."""
-
-    def each(
-        self, weights: Weights, vectors: Floats, own: OwnNews, pairs: Pairs
-    ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Gradients of every device in the weights, and of the pairs in the vectors of their news; the losses."""
-
-
 def differentiation(model: NewsModel, news: NewsInput, frozen: frozenset[str]) -> Differentiation:
     """The way that suits the model."""
     learned = frozenset(name for name, _ in model.named_parameters()) - frozen
     if isinstance(model, FedNewsRec):
         return CutAtNews(model, CompiledTitles(model, news, learned))
     if model.is_dot_product and bare_parameters(model) & learned <= frozenset(BARE):
-        if isinstance(model, PlmNr):
-            return CutAtNews(model, SentenceNews(model, news, learned))
         return CutAtNews(model, TapedNews(model, news, learned))
     return AutogradModel(model, news)
 
@@ -164,7 +150,7 @@ class CutAtNews:
 
     def __init__(self, model: NewsModel, part: NewsPart) -> None:
         self._losses, self._part = LossesOfStates(model), part
-        self._users: UserPart = CompiledUsers(model) if isinstance(model, COMPILED) else TapedUsers(model)
+        self._users = TapedUsers(model)
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
         """The gradient of a device in the vectors of its own news, and on from there."""

@@ -46,20 +46,6 @@ def encode_titles(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> 
     has_cnn = KERNEL in weights
     convolved = convolve(weights, offsets, words) if has_cnn else np.empty((len(words), 0), np.float32)
     projected: Floats = (convolved if has_cnn else weights[WORDS][words]) @ weights[PROJECTIONS].T
-    return mix_and_pool(weights, heads, offsets, words, convolved, projected)
-
-
-def encode_clicks(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
-    """The same without a CNN where words are fewer than positions: every row of their table is projected once."""
-    offsets, words = packed_words(codes)
-    projected: Floats = (weights[WORDS] @ weights[PROJECTIONS].T)[words]
-    return mix_and_pool(weights, heads, offsets, words, np.empty((len(words), 0), np.float32), projected)
-
-
-def mix_and_pool(
-    weights: Mapping[str, Floats], heads: int, offsets: Offsets, words: Indices, convolved: Floats, projected: Floats
-) -> Titles:
-    """Self-attention inside every title, and attention over what it finds."""
     squares = starts(heads * np.diff(offsets) ** 2)
     rows, dim = len(words), weights[HIDDEN].shape[1]
     attention, mixed = np.empty(squares[-1], np.float32), np.empty((rows, dim), np.float32)
