@@ -1,16 +1,13 @@
-"""Frappe: its known counts, its context, and the extended set with two negatives for every use."""
+"""Frappe: its known counts, and the context that becomes features."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.data.frappe import CONTEXT, extended, read
-from veilrec.data.population import Interactions
+from veilrec.data.frappe import CONTEXT, read
 
 HEADER = "user\titem\tcnt\t" + "\t".join(CONTEXT) + "\n"
 CONTEXT_TAIL = "\tmorning\tsunday\tweekend\thome\tfree\tsunny\tSpain\t0\n"
@@ -26,63 +23,8 @@ def test_frappe_has_its_known_counts(real):
     log = population.interactions
     assert (population.n_users, population.n_items, len(log)) == (957, 4082, 96_203)
     assert len(log.pairs().items) == 18_842
-    sizes = {name: len(values) for name, values in log.context_values.items()}
-    assert list(sizes.values()) == [7, 7, 2, 3, 2, 9, 80, 233]
     assert population.catalogue is not None
     assert population.catalogue.titles[0] == "Any.DO To-do & Tasks List"
-
-
-def test_the_extended_set_has_288_609_rows(real):
-    population = read(real("frappe"))
-    rows = extended(population, seed=1)
-    assert len(rows) == 288_609
-    assert int(rows.labels.sum()) == 96_203
-    pairs = population.interactions.pairs()
-    used = pairs.row_numbers() * population.n_items + pairs.items
-    drawn = rows.users.astype(np.int64) * population.n_items + rows.items
-    assert not np.isin(drawn[rows.labels == 0], used).any()
-    assert np.isin(drawn[rows.labels == 1], used).all()
-
-
-def test_negatives_are_uniform_over_what_was_not_used(tmp_path):
-    population = read(write(tmp_path, ["0\t1\t1", "0\t3\t1", "1\t0\t1", "1\t2\t1", "1\t4\t1", "1\t5\t1"]))
-    log = population.interactions
-    copies = 3000
-    many = replace(
-        population,
-        interactions=Interactions(
-            offsets=log.offsets * copies, items=np.concatenate([np.tile([1, 3], copies), np.tile([0, 2, 4, 5], copies)])
-        ),
-    )
-    rows = extended(many, seed=5)
-    negatives = rows.items.reshape(-1, 3)[:, 1:]
-    assert (negatives[:, 0] != negatives[:, 1]).all()
-    first_user = negatives[: 2 * copies]
-    counts = np.bincount(first_user.ravel(), minlength=6)
-    assert counts[[1, 3]].tolist() == [0, 0]
-    # 12,000 draws over 4 items: 3,000 each, standard deviation at most 48; 6 of them fail once in 10^8
-    assert np.abs(counts[[0, 2, 4, 5]] - 3000).max() < 6 * 48
-    assert np.array_equal(extended(many, seed=5).items, rows.items)
-    assert not np.array_equal(extended(many, seed=6).items, rows.items)
-
-
-def test_context_is_coded_and_repeated(tmp_path):
-    write(tmp_path, ["0\t1\t1", "1\t0\t2"])
-    text = (tmp_path / "frappe.csv").read_text().replace("1\t0\t2\tmorning", "1\t0\t2\tnight")
-    (tmp_path / "frappe.csv").write_text(text + "1\t9\t7" + CONTEXT_TAIL + "2\t7\t7" + CONTEXT_TAIL)
-    population = read(tmp_path)
-    log = population.interactions
-    assert [log.context_values["daytime"][code] for code in log.context["daytime"]] == [
-        *("morning", "night", "morning", "morning")
-    ]
-    rows = extended(population, seed=0)
-    assert rows.context["daytime"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
-
-
-def test_a_user_of_everything_leaves_no_negatives(tmp_path):
-    population = read(write(tmp_path, ["0\t1\t1", "0\t0\t1", "1\t0\t1"]))
-    with pytest.raises(BadInput, match="user 0 has used all but 0 of 2 items"):
-        extended(population, seed=0)
 
 
 def test_faults_are_named(tmp_path):

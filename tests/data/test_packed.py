@@ -69,8 +69,7 @@ def populations(draw) -> Population:
     items = draw(st.lists(TEXT, min_size=1, max_size=5))
     log = random_rows(rng, len(users), len(items))
     size, n_items = len(log.items), len(items)
-    context = draw(st.lists(TEXT, max_size=3, unique=True))
-    splits = draw(st.lists(TEXT, max_size=2, unique=True))
+    splits = draw(st.lists(st.sampled_from(["train", "dev"]), unique=True))
     column = Strings.of(draw(st.lists(TEXT, min_size=n_items, max_size=n_items)))
     vectors = (Strings.of(["Q1"]), rng.random((1, 3)).astype(np.float32))
     catalogue = ItemTable(
@@ -94,8 +93,6 @@ def populations(draw) -> Population:
             log.items,
             rng.random(size).astype(np.float32) if draw(st.booleans()) else None,
             rng.integers(0, 10**9, size) if draw(st.booleans()) else None,
-            {name: rng.integers(0, 3, size).astype(np.int32) for name in context},
-            {name: Strings.of(["a", "é", ""]) for name in context[:1]},
         ),
         impressions={name: random_impressions(rng, len(users), n_items, draw(st.booleans())) for name in splits},
         catalogue=draw(st.sampled_from([None, catalogue])),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Bytes, Indices, Offsets
-from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import bad_line
 from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
 from veilrec.data.population import ItemTable, Population, pack_interactions
@@ -18,14 +16,13 @@ from veilrec.data.text_files import TextTable, find_file, find_optional, pack, r
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
-_NEGATIVES_PER_USE = 2
 _OF_A_USER = tuple(name for name in CONTEXT if name != "cost")  # which is the app's: free or paid
 _NO_CITY = "0"
 _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
 
 
 def read(folder: Path) -> Population:
-    """The whole log: users and items in the order of their ids, counts as ratings, context as codes."""
+    """The whole log: users and items in the order of their ids, counts as ratings."""
     path = find_file(folder, "frappe.csv")
     rows = read_table(path, separator="\t")
     if tuple(rows.frame.columns) != _COLUMNS:
@@ -35,11 +32,7 @@ def read(folder: Path) -> Population:
     items, item_codes = np.unique(table.integers("item", low=0), return_inverse=True)
     item_ids = pl.Series(items).cast(pl.String)
     interactions = pack_interactions(
-        user_codes,
-        item_codes.astype(np.int32),
-        len(users),
-        ratings=table.integers("cnt", low=1).astype(np.float64),
-        context={name: table.codes(name) for name in CONTEXT},
+        user_codes, item_codes.astype(np.int32), len(users), ratings=table.integers("cnt", low=1).astype(np.float64)
     )
     meta = _meta(find_optional(folder, "meta.csv"), item_ids)
     return Population(
@@ -51,61 +44,6 @@ def read(folder: Path) -> Population:
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
         features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
     )
-
-
-@dataclass(frozen=True)
-class LabelledUses:
-    """Uses (label 1) and apps that were not used in the same context (label 0), row by row."""
-
-    users: Indices
-    items: Indices
-    labels: Bytes
-    context: Mapping[str, Indices]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-def extended(population: Population, seed: int) -> LabelledUses:
-    """Every use followed by two apps that the user never used, in the same context, drawn by seed."""
-    log, n_items = population.interactions, population.n_items
-    users = np.repeat(np.arange(population.n_users, dtype=np.int64), np.diff(log.offsets))
-    free = _free_items(population)
-    if len(users) and int(free.min()) < _NEGATIVES_PER_USE:
-        user = population.users[int(free.argmin())]
-        raise BadInput(f"user {user} has used all but {free.min()} of {n_items} items: at least 2 must be left")
-    generator = np.random.default_rng(seed)
-    first = generator.integers(0, free[users])
-    second = generator.integers(0, free[users] - 1)
-    second += second >= first  # distinct from the first, uniform over the rest
-    items = np.stack([log.items, *(_nth_unused(population, users, rank) for rank in (first, second))], axis=1)
-    copies = 1 + _NEGATIVES_PER_USE
-    return LabelledUses(
-        users=np.repeat(users, copies).astype(np.int32),
-        items=items.reshape(-1).astype(np.int32),
-        labels=np.tile(np.array([1, *[0] * _NEGATIVES_PER_USE], np.uint8), len(users)),
-        context={name: np.repeat(codes, copies) for name, codes in log.context.items()},
-    )
-
-
-def _free_items(population: Population) -> Offsets:
-    """How many items each user never used."""
-    return population.n_items - population.interactions.pairs().lengths()
-
-
-def _nth_unused(population: Population, users: Offsets, ranks: Offsets) -> Offsets:
-    """The item of that rank among those that the user never used, without redrawing any.
-
-    If p_0 < p_1 < ... are the used items, p_j - j unused ones lie below p_j. So the unused item of rank r is
-    r plus the number of j with p_j - j <= r: one search in a sorted array of (user, p_j - j) for all rows.
-    """
-    pairs = population.interactions.pairs()
-    owners = pairs.row_numbers()
-    used = np.sort(owners * population.n_items + pairs.items) - owners * population.n_items
-    unused_below = used - (np.arange(len(used)) - pairs.offsets[owners])
-    width = population.n_items + 1
-    place = np.searchsorted(owners * width + unused_below, users * width + ranks, side="right")
-    return ranks + place - pairs.offsets[users]
 
 
 def _people(table: TextTable, owners: Offsets, count: int) -> Side:

@@ -2,8 +2,7 @@
 
 What was read once is kept so in the cache, and the next start maps it instead of parsing it.
 
-The layout is flat: `users.offsets.npy`, `interactions.items.npy`, `impressions.0.shown.items.npy` and so on.
-Names that come from the data (context columns, splits) stand in the manifest and are numbered in file names.
+The layout is flat: `users.offsets.npy`, `interactions.items.npy`, `impressions.train.shown.items.npy` and so on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,27 +30,25 @@ from veilrec.core.files import new_folder, sha256, write_json
 from veilrec.core.resources import cache_folder
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
-_FORMAT = 2
+_FORMAT = 3
 _MANIFEST = "manifest.json"
 _KIND = "veilrec population"
 _log = logging.getLogger("veilrec")
 _DIGITS = 16  # of a digest in a folder's name
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-_Part = TypeVar("_Part", Interactions, Impressions, ItemTable)
 
 
 def save(population: Population, folder: Path, *, replace: bool = False) -> None:
     """Write a population to a folder: whole, or not at all. One that is there is refused, or given up for the new."""
-    arrays = _take_apart(population)
+    arrays, known = _flatten({}, "", population), population.features
     manifest = {
         "kind": _KIND,
         "format": _FORMAT,
         "name": population.name,
         "facts": dict(population.facts),
-        "context": list(population.interactions.context),
         "impressions": list(population.impressions),
-        "features": None if population.features is None else _listed(population.features),
+        "features": known and {"users": known.users.to_json(), "items": known.items.to_json()},
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
     try:
@@ -102,109 +99,56 @@ def _map_array(path: Path, stated: list[Any]) -> NDArray[Any]:
     return plain
 
 
-def _take_apart(population: Population) -> Arrays:
-    arrays: Arrays = {}
-    log, catalogue, known = population.interactions, population.catalogue, population.features
-    values = {name: log.context_values.get(name) for name in log.context}
-    for name in ("users", "items", "impressions", "catalogue"):
-        value = getattr(population, name)
-        _flatten(arrays, name, _numbered(value) if isinstance(value, Mapping) else value)
-    _flatten(arrays, "interactions", {**_fields(log), "context_values": _numbered(values)})
-    if catalogue is not None and catalogue.entity_vectors is not None:
-        _flatten(arrays, "catalogue.entity_names", catalogue.entity_vectors[0])
-        arrays["catalogue.entity_vectors"] = catalogue.entity_vectors[1]
-    if population.fixed_test is not None:
-        arrays["fixed_test.items"], arrays["fixed_test.negatives"] = population.fixed_test
-    for name, side in () if known is None else (("users", known.users), ("items", known.items)):
-        _flatten(arrays, f"features.{name}", {"codes": side.codes, "numbers": side.numbers})
-    return arrays
-
-
-def _flatten(arrays: Arrays, name: str, value: Any) -> None:
-    """Add every array within a value under its dotted name; None adds nothing."""
+def _flatten(arrays: Arrays, name: str, value: Any) -> Arrays:
+    """Add every array within a value under its dotted name; what is no array adds nothing."""
     if isinstance(value, np.ndarray):
         arrays[name] = value
     elif isinstance(value, Strings):
         arrays |= {f"{name}.offsets": value.offsets, f"{name}.data": value.data}
-    elif isinstance(value, Csr):
-        arrays |= {f"{name}.offsets": value.offsets, f"{name}.items": value.items}
-    elif value is not None:
-        for key, inner in (value if isinstance(value, dict) else _fields(value)).items():
-            _flatten(arrays, f"{name}.{key}", inner)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """Fields of a dataclass; mappings by the numbers of their keys, and without pairs."""
-    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {
-        name: _numbered(inner) if isinstance(inner, Mapping) else inner
-        for name, inner in found.items()
-        if not isinstance(inner, tuple)
-    }
-
-
-def _numbered(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(number): value for number, value in enumerate(values.values())}
-
-
-def _listed(known: Features) -> dict[str, Any]:
-    return {"users": known.users.to_json(), "items": known.items.to_json()}
+    elif isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
+        if isinstance(value, tuple):
+            value = dict(enumerate(value))
+        elif not isinstance(value, Mapping):
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        for key, inner in value.items():
+            _flatten(arrays, f"{name}.{key}" if name else str(key), inner)
+    return arrays
 
 
 def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
-    context = {name: f"interactions.context.{number}" for number, name in enumerate(manifest["context"])}
-    values = {name: _found(arrays, place.replace("context", "context_values")) for name, place in context.items()}
-    names = _found(arrays, "catalogue.entity_names")
-    vectors = None if names is None else (names, arrays["catalogue.entity_vectors"])
-    has_catalogue, has_test = "catalogue.titles.offsets" in arrays, "fixed_test.items" in arrays
+    tree: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *above, last = name.split(".")
+        node = tree
+        for part in above:
+            node = node.setdefault(part, {})
+        node[last] = array
+    listed, found = manifest["features"], {name: _value(node) for name, node in tree.items()}
+    if listed is not None:
+        sides = {name: Side(Side.from_json(side).features, **found["features"][name]) for name, side in listed.items()}
     return Population(
-        name=manifest["name"],
-        users=_found(arrays, "users"),
-        items=_found(arrays, "items"),
-        interactions=_built(
-            Interactions,
-            "interactions",
-            arrays,
-            context={name: arrays[place] for name, place in context.items()},
-            context_values={name: value for name, value in values.items() if value is not None},
-        ),
-        impressions={
-            name: _built(Impressions, f"impressions.{number}", arrays)
-            for number, name in enumerate(manifest["impressions"])
-        },
-        catalogue=_built(ItemTable, "catalogue", arrays, entity_vectors=vectors) if has_catalogue else None,
-        facts=manifest["facts"],
-        features=_features(manifest["features"], arrays),
-        fixed_test=(arrays["fixed_test.items"], arrays["fixed_test.negatives"]) if has_test else None,
+        manifest["name"],
+        found["users"],
+        found["items"],
+        Interactions(**tree["interactions"]),
+        {name: Impressions(**found["impressions"][name]) for name in manifest["impressions"]},
+        ItemTable(**found["catalogue"]) if "catalogue" in found else None,
+        manifest["facts"],
+        None if listed is None else Features(**sides),
+        found.get("fixed_test"),
     )
 
 
-def _built(kind: type[_Part], name: str, arrays: Arrays, **known: Any) -> _Part:
-    """Build a dataclass from the arrays below a name; a field without arrays keeps its default."""
-    others = [field.name for field in dataclasses.fields(kind) if field.name not in known]
-    found = {other: _found(arrays, f"{name}.{other}") for other in others}
-    return kind(**{other: value for other, value in found.items() if value is not None}, **known)
-
-
-def _found(arrays: Arrays, name: str) -> Any:
-    """Return the array, strings or rows of that name, or None."""
-    if f"{name}.data" in arrays:
-        return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
-    if f"{name}.items" in arrays:
-        return Csr(arrays[f"{name}.offsets"], arrays[f"{name}.items"])
-    return arrays.get(name)
-
-
-def _features(listed: Mapping[str, Any] | None, arrays: Arrays) -> Features | None:
-    if listed is None:
-        return None
-    sides = [
-        Side(
-            Side.from_json(listed[name]).features, arrays[f"features.{name}.codes"], arrays[f"features.{name}.numbers"]
-        )
-        for name in ("users", "items")
-    ]
-    return Features(*sides)
+def _value(node: Any) -> Any:
+    """Build strings, rows, tuples and dictionaries from the arrays below a name."""
+    if not isinstance(node, dict):
+        return node
+    if "data" in node:
+        return Strings(**node)
+    if node.keys() == {"offsets", "items"}:
+        return Csr(**node)
+    parts = {name: _value(inner) for name, inner in node.items()}
+    return tuple(parts.values()) if "0" in parts else parts
 
 
 def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population], *, how: str = "") -> Population:

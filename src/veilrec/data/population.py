@@ -57,8 +57,6 @@ class Interactions:
     items: Indices  # [rows]
     ratings: Floats | None = None  # [rows], as in the file; None for implicit logs
     times: Offsets | None = None  # [rows], seconds since 1970
-    context: Mapping[str, Indices] = field(default_factory=dict)  # [rows] each: codes of further columns
-    context_values: Mapping[str, Strings] = field(default_factory=dict)  # what the codes stand for
 
     def __len__(self) -> int:
         return len(self.items)
@@ -104,18 +102,14 @@ def pack_interactions(
     *,
     ratings: Doubles | Floats | None = None,
     times: Offsets | None = None,
-    context: Mapping[str, tuple[Indices, Strings]] | None = None,
 ) -> Interactions:
     """Rows of a log packed by user: ordered in time within a user, rows of the same second in file order."""
-    columns = dict(context or {})
     order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
     return Interactions(
         offsets_of(np.bincount(users, minlength=n_users)),
         np.ascontiguousarray(items[order], dtype=np.int32),
         None if ratings is None else ratings[order].astype(np.float32),
         None if times is None else times[order],
-        {name: codes[order] for name, (codes, _) in columns.items()},
-        {name: values for name, (_, values) in columns.items()},
     )
 
 
@@ -195,8 +189,6 @@ def _interactions_of(log: Interactions, users: Offsets) -> Interactions:
         log.items[chosen],
         None if log.ratings is None else log.ratings[chosen],
         None if log.times is None else log.times[chosen],
-        {name: codes[chosen] for name, codes in log.context.items()},
-        log.context_values,
     )
 
 
