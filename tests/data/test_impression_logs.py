@@ -115,7 +115,7 @@ def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> 
     ("line", "problem"),
     [
         ('{"user": "u"', "not valid JSON"),
-        ("[1]", "expected a JSON object, found a list"),
+        ("[1]", "expected a JSON object, found [1]"),
         ("null", "expected a JSON object, found null"),
         ('{"user": "u", "time": 1}', 'expected either "shown"'),
         ('{"user": "u", "time": 1, "shown": ["a"], "item": "b"}', 'expected either "shown"'),
@@ -124,13 +124,13 @@ def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> 
         ('{"user": "u", "time": "noon", "shown": ["a"]}', "time 'noon' is neither ISO 8601"),
         ('{"user": "u", "time": "nan", "shown": ["a"]}', "time 'nan' is neither ISO 8601"),
         ('{"user": "u", "time": 1, "shown": []}', '"shown" is an empty list'),
-        ('{"user": "u", "time": 1, "shown": "a"}', "'shown' must be a list of texts or numbers, found a text"),
+        ('{"user": "u", "time": 1, "shown": "a"}', "'shown' must be a list of texts or numbers, found \"a\""),
         ('{"user": "u", "time": 1, "shown": ["a", null]}', "'shown' holds an empty item id"),
         ('{"user": "u", "time": 1, "shown": ["a"], "clicked": ["z"]}', 'under "clicked" is not among'),
         ('{"item": ""}', '"item" is empty'),
-        ('{"user": {"id": 1}, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found an object"),
-        ('{"user": true, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found true or false"),
-        ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', "found a list with a list"),
+        ('{"user": {"id": 1}, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found {\"id\": 1}"),
+        ('{"user": true, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found true"),
+        ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', 'found ["a", ["b"]]'),
     ],
 )
 def test_a_malformed_impression_is_named(tmp_path: Path, line: str, problem: str) -> None:

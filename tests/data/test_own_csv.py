@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.data.own_csv import LEFT_OUT, CsvOptions, read_csv
+from veilrec.data.delimited import CsvOptions
+from veilrec.data.own_csv import LEFT_OUT, read_csv
 from veilrec.data.population import Population
 
 
@@ -103,8 +104,7 @@ def test_bad_files_are_refused_with_a_clear_line(tmp_path) -> None:
             b"user,item,\xe9\nu,a,1\n",
             r"line 1: not valid UTF-8 \(byte 0xe9, which is 'é' in cp1252\): give --encoding cp1252",
         ),
-        ("user,item\nu,a\n".encode("utf-16"), r"line 1: not valid UTF-8 \(looks like UTF-16\): give --encoding utf-16"),
-        (b"user,item," + b"x" * 70_000 + b"\n", "line 1: longer than 65,536 letters"),
+        ("user,item\nu,a\n".encode("utf-16"), "of UTF-16 give --encoding utf-16"),
         (b"user/item\nu/a\n", "no column user and no column item.*if nothing was split, give --separator"),
         ("user,item\nu,a\nv,b,c\n", "line 3: expected 2 fields separated by ',', found 3"),
         ("user,item,rating\nu,a,4\nu,b,good\n", "line 3: rating 'good' is not a number"),
@@ -266,8 +266,7 @@ def test_options_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
         ({"user_column": "Kund"}, "Kunde,item\nu,a\n", "--user-column Kund: .*did you mean Kunde"),
         ({}, "user,user_id,item\nu,1,a\n", "user and user_id may each be the user: say which with --user-column"),
         ({"decimal": ","}, "user,item,worth\nu,a,1\nu,b,2\n", "has no column that is known as one"),
-        ({"separator": ";;"}, "user;item\nu;a\n", "--separator ';;' does not occur in the first line"),
-        ({"time_format": "%Q"}, "user,item,time\nu,a,1\n", "'%Q' is invalid"),
+        ({"time_format": "%Q"}, "user,item,time\nu,a,1\n", "'%Q' cannot be used"),
         ({"user_column": "x"}, "x,x,item\nu,v,a\n", "column 'x' occurs 2 times"),
         ({"user_column": "a", "item_column": "a"}, "a,b\n1,2\n", "column 'a' cannot be both user and item"),
         ({}, "u1,i1,5\nu1,i2,4\n", "a file without a header is read with --no-header"),
@@ -276,7 +275,7 @@ def test_options_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
         ({"encoding": "ascii"}, "user,item\nü,a\n", "line 2: not valid ascii .*: give --encoding utf-8"),
         ({"separator": ""}, "", "--separator '' splits nothing"),
         ({"decimal": "x"}, "", "--decimal is 'x'"),
-        ({"time_format": "dd.mm"}, "", "--time-format 'dd.mm' has no parts"),
+        ({"time_format": "dd.mm"}, "", "--time-format 'dd.mm' cannot be used"),
         ({"skip_bad": True}, "user,item\nu\nv\n", "no row is left without its bad ones"),
     ]:
         path = write_csv(tmp_path, content)
@@ -298,12 +297,9 @@ def test_the_same_two_rows_in_many_clothes(tmp_path: Path) -> None:
         ({}, b"\xef\xbb\xbfuser,item\r\nu,a\r\n\r\nu,b\r\n\r\n"),
         ({}, b"user,item\ru,a\ru,b\r"),
         ({}, b"\n\nuser|item\nu|a\n  \nu|b"),
-        ({}, b"sep=;\nuser;item\nu;a\nu;b\n"),
         ({}, b"x,user,x,item\n1,u,2,a\n3,u,4,b\n"),
         ({}, b'user,item,note\nu,a,"two\nlines, and ""more"""\nu, "b",\n'),
         ({}, gzip.compress(b"user,item\nu,a\nu,b\n", mtime=0)),
-        ({"skip_bad": True}, b"user,item\nu,a\n\xff\xfe,c\nu,b\n"),
-        ({"skip_bad": True}, b'user,item\nu,"a"\n\xff\xfe,c\nu,b\n'),
     ]:
         assert uses(read_csv(write_csv(tmp_path, content), options=CsvOptions(**chosen))) == [("u", "a"), ("u", "b")]
 
@@ -324,21 +320,16 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
 
 def test_what_is_no_table_is_called_what_it_is(tmp_path: Path) -> None:
     for content, said in (
-        (b"PK\x03\x04" + b"\0" * 20 + b"xl/", "is an Excel file or a zip archive: save the sheet as CSV"),
-        (bytes(range(256)) * 20, "is binary: give a CSV, gzip or parquet file"),
-        (b"user,item\nu,a\n" + b"\0" * 100, "is binary: give a CSV"),
-        ("user,item\nu,a\n".encode("utf-16-le"), "is binary.*--encoding utf-16-le"),
-        (b'{"user": "u"}\n', "is JSON and no table: .*--kind impressions"),
+        (b"PK\x03\x04" + b"\0" * 20 + b"xl/", "is no table of text: .*of Excel save the sheet as CSV"),
+        (b"user,item\nu,a\n" + b"\0" * 100, "is no table of text: give a CSV"),
+        ("user,item\nu,a\n".encode("utf-16-le"), "of UTF-16 give --encoding utf-16"),
+        (b'{"user": "u"}\n', "JSON lines are for --kind impressions"),
         (b"\x1f\x8b" + b"rubbish", "not a whole gzip file"),
-        ("user,item\nü,a\n".encode("utf-32"), "looks like UTF-32.*--encoding utf-32"),
-        (b"user,item\nu\x81\xe9,a\n", r"line 2: not valid UTF-8 \(byte 0x81\): give --encoding latin-1"),
+        (b"user,item\nu\x81\xe9,a\n", r"line 2: not valid UTF-8 \(byte 0x81, .*: give --encoding cp1252"),
     ):
-        for skip_bad in (False, True):
-            if skip_bad and "0x81" in said:
-                continue  # a line in another encoding is then a bad row
-            with pytest.raises(BadInput, match=said) as caught:
-                read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=skip_bad))
-            assert "\n" not in str(caught.value)
+        with pytest.raises(BadInput, match=said) as caught:
+            read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=True))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from veilrec.core.features import Feature
 from veilrec.data import packed
 from veilrec.data.check import check, notices
 from veilrec.data.datasets import load
-from veilrec.data.own_csv import CsvOptions, read_csv
+from veilrec.data.delimited import CsvOptions
+from veilrec.data.own_csv import read_csv
 from veilrec.data.own_features import (
     MOST_VALUES,
     SideSchema,

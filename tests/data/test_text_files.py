@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.data.text_files import encode, find_file, find_optional, pack, read_bytes, read_table, read_utf8
+from veilrec.data.text_files import encode, find_file, find_optional, pack, read_bytes, read_table, read_text
 
 NAMES = ("user", "item", "rating")
 
@@ -63,8 +63,7 @@ def test_a_malformed_line_is_named(tmp_path) -> None:
         (b"1::2::3\n4::5::6::7\n", 2, "expected 3 fields separated by '::', found 4"),
         (b"1::2::3\n\n4::5::6\n", 2, "expected 3 fields separated by '::', found a blank line"),
         (b"\n4::5::6\n", 1, "found a blank line"),
-        (b"1::2::3\n4::\xff::6\n", 2, r"not valid UTF-8 \(byte 0xff\)"),
-        (b"1::2::3\n4::5\x1f::6\n", 2, "control character 0x1f"),
+        (b"1::2::3\n4::\xff::6\n", 2, r"not valid UTF-8 \(byte 0xff, which"),
     ]:
         with pytest.raises(BadInput, match=rf"log\.dat, line {line}: .*{fault}"):
             read_table(write(tmp_path, content), NAMES, separator="::")
@@ -119,7 +118,7 @@ def test_an_empty_file_is_refused(tmp_path):
 def test_plain_or_gzip_by_the_official_name(tmp_path):
     packed = write(tmp_path, gzip.compress(b"1\t2\n"), "u.data.gz")
     assert find_file(tmp_path, "u.data") == packed
-    assert read_utf8(packed) == b"1\t2\n"
+    assert read_text(packed) == "1\t2\n"
     plain = write(tmp_path, b"3\t4\n", "u.data")
     assert find_file(tmp_path, "u.data") == plain
     assert find_optional(tmp_path, "u.item") is None

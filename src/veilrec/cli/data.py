@@ -16,7 +16,7 @@ from veilrec.core.errors import counted
 if TYPE_CHECKING:
     from veilrec.core.features import Features
     from veilrec.data.datasets import Dataset
-    from veilrec.data.own_csv import CsvOptions
+    from veilrec.data.delimited import CsvOptions
     from veilrec.data.population import Population
 
 _COLUMN = "Its column in the header, or its number with --no-header. Default: a common name such as"
@@ -307,7 +307,7 @@ def _listed(dataset: Dataset) -> dict[str, Any]:
 
 def _csv_options(**chosen: Any) -> CsvOptions | None:
     """What was asked for; None where nothing was."""
-    from veilrec.data.own_csv import CsvOptions
+    from veilrec.data.delimited import CsvOptions
 
     asked = CsvOptions(**chosen)
     return None if asked == CsvOptions() else asked

@@ -18,7 +18,7 @@ from veilrec.core.errors import BadInput, known_name, unknown_name, written_name
 from veilrec.core.resources import cache_folder
 
 if TYPE_CHECKING:
-    from veilrec.data.own_csv import CsvOptions
+    from veilrec.data.delimited import CsvOptions
     from veilrec.data.population import Population
 
 Kind = Literal["ratings", "news", "own file", "synthetic"]

@@ -1,16 +1,14 @@
 """Delimited files and parquet as columns of text, and the faults of their rows by kind and line, in one report.
 
 UTF-8 or another encoding, any line ends, fields in double quotes that hold separators and line breaks, blank lines,
-`sep=;` on top, gzip, parquet. Times are seconds since 1970 and smaller units, ISO 8601, or in a given format.
+gzip, parquet. Times are seconds since 1970 and smaller units, ISO 8601, or in a given format.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ import polars as pl
 
 from veilrec.core.arrays import Bools, Offsets
 from veilrec.core.errors import BadInput, bad_line, counted
-from veilrec.data.text_files import UNIT_SEPARATOR, exact_rows, read_bytes, split_clean, unpack_gzip
+from veilrec.data.text_files import decode, expected_fields, read_bytes, split_rows
 
 _EXAMPLES = 3  # of a kind of fault, each with another value
 _LOOKED_AT = 1000  # faulty rows of a kind, for other values
@@ -98,34 +96,35 @@ def refusal(found: Sequence[FaultyFile]) -> BadInput:
 
 SEPARATORS = (",", "\t", ";", "|")  # candidates for the one that splits the header most
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
-_LONGEST_HEADER = 1 << 16
-_UNREADABLE = "\ufffd"  # replaces bytes that are not valid in the encoding
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is the beginning of it
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Separator, encoding and header of a delimited file; None: detect."""
+class CsvOptions:
+    """How a file is to be read where it does not say so itself."""
 
+    user_column: str | None = None  # None: a name that is known
+    item_column: str | None = None
+    rating_column: str | None = None  # "none": there is none
+    time_column: str | None = None
+    time_format: str | None = None  # as in Python's strptime; None: seconds since 1970 or ISO 8601
+    decimal: str | None = None  # None: a point
     separator: str | None = None  # None: the one of `SEPARATORS` that splits the header most
     encoding: str | None = None  # None: UTF-8
     header: bool = True  # without, columns are called 1, 2, 3, ...
-    skip_bad: bool = False  # report lines with undecodable bytes as faulty rows instead of refusing the file
+    skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        if self.encoding is not None:
-            try:
-                "".encode(self.encoding)
-            except LookupError:
-                raise BadInput(
-                    f"--encoding {self.encoding} does not exist: give utf-8, cp1252, latin-1, utf-16 or another that"
-                    " Python knows"
-                ) from None
+        if self.decimal not in (None, ".", ","):
+            raise BadInput(f"--decimal is {self.decimal!r}: give '.' or ','")
+        if self.time_format is not None:
+            check_format(self.time_format)
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError:
+            raise BadInput(
+                f"--encoding {self.encoding} does not exist: give utf-8, cp1252, latin-1, utf-16 or another that Python"
+                " knows"
+            ) from None
         if self.separator is not None and (not self.mark or '"' in self.mark or "\n" in self.mark):
             raise BadInput(f"--separator {self.separator!r} splits nothing: give for instance ';', ',', tab or '|'")
 
@@ -148,35 +147,48 @@ class RawRows:
     faults: tuple[Fault, ...]
 
 
-def read_rows(path: Path, layout: Layout) -> RawRows:
-    """Read a CSV, gzip or parquet file.
-
-    polars splits the file; only where a line is blank, malformed or longer than a line, an exact pass finds each fault.
-    """
+def read_rows(path: Path, options: CsvOptions) -> RawRows:
+    """Read a CSV, gzip or parquet file."""
     content = read_bytes(path)
-    if content[:2] == b"\x1f\x8b":
-        content = unpack_gzip(path, content)
     if content[:4] == b"PAR1":
         return _read_parquet(path, content)
-    _refuse_binary(path, content, layout)
-    text, damaged = _decoded(path, content, layout)
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    names, separator, body, first_line, blank = _take_header(path, text, layout)
-    body = body.rstrip("\n")
-    if not body.strip():
-        raise BadInput(f"{path} has no rows: a file with at least one row is needed")
-    if len(separator.encode()) > 1:
-        body, separator = body.replace(separator, UNIT_SEPARATOR), UNIT_SEPARATOR
-    columns = [str(place) for place in range(len(names))]
-    frame = None if damaged else split_clean(body.encode(), columns, separator, quoted='"' in body)
-    faults: list[Fault] = []
-    if frame is None:
-        frame, lines, more_blank, faults = _split_exactly(body, columns, separator, first_line)
-        blank += more_blank
+    if (options.encoding is None and b"\0" in content[2:8192]) or content.lstrip()[:1] in (b"{", b"["):
+        raise BadInput(
+            f"{path} is no table of text: give a CSV, gzip or parquet file (of Excel save the sheet as CSV, of a zip"
+            " archive the file in it, of UTF-16 give --encoding utf-16; JSON lines are for --kind impressions)"
+        )
+    how = f"give --encoding ENCODING (`veilrec data check`, or for good `veilrec data import {path} --encoding"
+    text = decode(path, content, options.encoding, f"{how} ENCODING --out FOLDER`), or ").replace("\r", "\n")
+    body = text.lstrip("\n")
+    first_line = 1 + len(text) - len(body)
+    head, _, rest = body.partition("\n")
+    if not head.strip():
+        raise BadInput(f"{path} is empty: a header such as user,item,rating,time and rows are needed")
+    separator = options.mark or max(SEPARATORS, key=lambda mark: len(_fields(head, mark)))
+    names = _fields(head, separator)
+    if not options.header:
+        names, rest, blank = [str(number) for number in range(1, len(names) + 1)], body, first_line - 1
     else:
-        lines = np.arange(first_line, first_line + len(frame), dtype=np.int64)
-    return RawRows(path, names, *_without_empty(frame, lines, blank), tuple(faults))
+        blank, first_line = first_line - 1, first_line + 1
+    rest = rest.rstrip("\n")
+    if not rest.strip():
+        raise BadInput(f"{path} has no rows: a file with at least one row is needed")
+    columns = [str(place) for place in range(len(names))]
+    frame, lines, others = split_rows(rest, columns, separator, first_line, quoted='"' in rest)
+    counts = [(line, found) for line, found in others.items() if found]
+    quotes = [line for line, found in others.items() if found is None]
+    faults = [
+        Fault(
+            None,
+            expected_fields(columns, separator),
+            np.array([line for line, _ in counts], np.int64),
+            pl.Series([f"found {found}" for _, found in counts], dtype=pl.String),
+        ),
+        Fault(None, "the quotes do not match", np.array(quotes, np.int64), pl.Series([""] * len(quotes))),
+    ]
+    empty: Bools = frame.select(pl.all_horizontal(pl.all().str.strip_chars() == "")).to_series().to_numpy()
+    blank += int(empty.sum()) + len(others) - len(counts) - len(quotes)
+    return RawRows(path, names, frame.filter(~empty), lines[~empty], blank, tuple(f for f in faults if len(f.lines)))
 
 
 def _read_parquet(path: Path, content: bytes) -> RawRows:
@@ -185,140 +197,18 @@ def _read_parquet(path: Path, content: bytes) -> RawRows:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BadInput(f"{path} is not a whole parquet file ({str(error).splitlines()[0]}): get it again") from None
     names = frame.columns
-    moments = [name for name in names if isinstance(frame.schema[name], pl.Datetime | pl.Date)]
-    frame = frame.with_columns(pl.col(name).dt.epoch("s") for name in moments)
     if not len(frame):
         raise BadInput(f"{path} has no rows: a file with at least one row is needed")
+    frame = frame.with_columns(pl.col(pl.Datetime, pl.Date).dt.epoch("s"))
     frame.columns = [str(place) for place in range(len(names))]
     return RawRows(path, names, frame, np.arange(1, len(frame) + 1, dtype=np.int64), 0, ())
 
 
-def _refuse_binary(path: Path, content: bytes, layout: Layout) -> None:
-    start = content[:8192]
-    if start.startswith(b"PK\x03\x04"):
-        raise BadInput(f"{path} is an Excel file or a zip archive: save the sheet as CSV (UTF-8), or unpack it first")
-    if layout.encoding is None and b"\0" in start and not start.startswith(tuple(_MARKS)):
-        raise BadInput(f"{path} is binary: give a CSV, gzip or parquet file; text in UTF-16 needs --encoding utf-16-le")
-    if start.lstrip()[:1] in (b"{", b"["):
-        raise BadInput(f"{path} is JSON and no table: give a CSV file, or JSON lines with --kind impressions")
-
-
-def _decoded(path: Path, content: bytes, layout: Layout) -> tuple[str, bool]:
-    """Decode a file; the second value says whether undecodable bytes were replaced."""
-    encoding = layout.encoding or "utf-8"
-    try:
-        return content.decode(encoding).removeprefix("\ufeff"), False
-    except UnicodeDecodeError as error:
-        other = _likely_encoding(content, encoding)
-        if layout.skip_bad and not other.startswith("utf-"):
-            return content.decode(encoding, "replace").removeprefix("\ufeff"), True
-        byte = content[error.start : error.start + 1]
-        found = f"looks like {other.upper()}" if other.startswith("utf-") else f"byte 0x{byte.hex()}"
-        if other == "cp1252":
-            found += f", which is {byte.decode(other)!r} in {other}"
-        raise bad_line(
-            path,
-            content.count(b"\n", 0, error.start) + 1,
-            f"not valid {encoding if layout.encoding else 'UTF-8'} ({found}): give --encoding {other} (`veilrec data"
-            f" check`, or for good `veilrec data import {path} --encoding {other} --out FOLDER`), or save the file as"
-            " UTF-8",
-        ) from None
-
-
-def _likely_encoding(content: bytes, wrong: str) -> str:
-    for mark, encoding in _MARKS.items():
-        if content.startswith(mark):
-            return encoding
-    for encoding in ("utf-8", "cp1252"):
-        if encoding != wrong:
-            with suppress(UnicodeDecodeError):
-                content.decode(encoding)
-                return encoding
-    return "latin-1"
-
-
-def _take_header(path: Path, text: str, layout: Layout) -> tuple[list[str], str, str, int, int]:
-    """Return names, separator, the rows, the line where they start, and the number of blank lines before."""
-    blank, first_line, start, separator = 0, 1, 0, layout.mark
-    while True:
-        end = text.find("\n", start)
-        line = text[start : len(text) if end < 0 else end]
-        on_top = re.fullmatch(r"(?i)sep=(.)\s*", line)  # as Excel writes it
-        if not on_top and line.strip():
-            break
-        if end < 0:
-            raise BadInput(f"{path} is empty: a header such as user,item,rating,time and rows are needed")
-        blank += not on_top
-        separator = separator or (on_top.group(1) if on_top else "")
-        first_line, start = first_line + 1, end + 1
-    if len(line) > _LONGEST_HEADER:
-        raise bad_line(path, first_line, f"longer than {_LONGEST_HEADER:,} letters; give a text file with short lines")
-    separator = separator or max(SEPARATORS, key=lambda mark: len(_fields(line, mark)))
-    if len(layout.mark) > 1 and layout.mark not in line:
-        raise BadInput(
-            f"--separator {layout.separator!r} does not occur in the first line of {path} ({line[:80]}): give the one"
-            " that stands there"
-        )
-    names = _fields(line, separator)
-    if not layout.header:
-        return [str(number) for number in range(1, len(names) + 1)], separator, text[start:], first_line, blank
-    return [name.strip() for name in names], separator, text[start + len(line) + 1 :], first_line + 1, blank
-
-
 def _fields(line: str, separator: str) -> list[str]:
     if len(separator) > 1:
-        line, separator = line.replace(separator, UNIT_SEPARATOR), UNIT_SEPARATOR
-    return next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-
-
-def _split_exactly(
-    body: str, columns: list[str], separator: str, first_line: int
-) -> tuple[pl.DataFrame, Offsets, int, list[Fault]]:
-    """Split row by row; return the good rows, their lines, the number of blank lines, and the faults of the others."""
-    shown = {"\t": "tabs", UNIT_SEPARATOR: "the separator"}.get(separator, repr(separator))
-    count, encoding, quotes = (
-        f"expected {len(columns)} fields separated by {shown}",
-        "bytes that are no letters in this encoding",
-        "the quotes do not match",
-    )
-    advice = {encoding: "give another --encoding"}
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    bad: dict[str, list[tuple[int, str]]] = {count: [], encoding: [], quotes: []}
-    blank = 0
-    for line, row in exact_rows(body, separator, quoted='"' in body):
-        if row is None:
-            bad[quotes].append((line + first_line, ""))
-        elif len(row) < 2 and not "".join(row).strip():
-            blank += 1
-        elif any(_UNREADABLE in field for field in row):
-            bad[encoding].append((line + first_line, ""))
-        elif len(row) != len(columns):
-            bad[count].append((line + first_line, f"found {len(row)}"))
-        else:
-            rows.append(row)
-            lines.append(line + first_line)
-    faults = [
-        Fault(
-            None,
-            what,
-            np.array([line for line, _ in some], np.int64),
-            pl.Series([value for _, value in some], dtype=pl.String),
-            advice.get(what, ""),
-        )
-        for what, some in bad.items()
-        if some
-    ]
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")
-    return frame, np.array(lines, np.int64), blank, faults
-
-
-def _without_empty(frame: pl.DataFrame, lines: Offsets, blank: int) -> tuple[pl.DataFrame, Offsets, int]:
-    """Count rows of nothing but separators as blank lines, and leave them out."""
-    if not (frame["0"].str.strip_chars() == "").any():
-        return frame, lines, blank
-    empty: Bools = frame.select(pl.all_horizontal(pl.all().str.strip_chars() == "")).to_series().to_numpy()
-    return frame.filter(~empty), lines[~empty], blank + int(empty.sum())
+        return [part.strip() for part in line.split(separator)]
+    found = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    return [name.strip() for name in found]
 
 
 _FORMATS = tuple(
@@ -326,7 +216,6 @@ _FORMATS = tuple(
     for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%d %b %Y", "%b %d, %Y")
     for time in ("", " %H:%M", " %H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p")
 )
-_FAST_FORMAT = re.compile(r"(?:[^%]|%[dmYHMS])*")  # what polars reads exactly as Python does
 # Numbers above which times are in that unit, and how many make a second: as seconds, 1e11 is the year 5138.
 _SMALLER_UNITS = ((10**17, "nanoseconds", 10**9), (10**14, "microseconds", 10**6), (10**11, "milliseconds", 10**3))
 _LATEST = 1e15  # seconds, either way: beyond, a number is no time
@@ -336,15 +225,15 @@ Wrong = dict[str, tuple[pl.Series, str]]  # by kind of fault: the rows, and advi
 
 
 def check_format(given: str) -> None:
-    """Refuse a format with no parts, or with one that strptime does not know, which would make every time a bad one."""
-    if not re.search("%[a-zA-Z]", given):
-        raise BadInput(f"--time-format {given!r} has no parts: give for instance '%d.%m.%Y %H:%M'")
-    odd = re.search(r"%(?![aAbBcdfHIjmMpSUwWxXyYzZGuV%])(?:.|$)", given.replace("%%", ""))
-    if odd:
-        raise BadInput(
-            f"--time-format {given!r} is invalid: Python's strptime knows no {odd[0]!r}; give for instance"
-            " '%d.%m.%Y %H:%M'"
-        )
+    """Refuse a format without a whole date, or with a part that strptime does not know: every time would be bad."""
+    try:
+        datetime.strptime(datetime(2000, 1, 1).strftime(given), given)
+        pl.Series(["x"]).str.strptime(pl.Datetime("us"), given, strict=False)
+        whole = re.search("%[a-zA-Z]", given) is not None
+    except (ValueError, re.error, pl.exceptions.PolarsError):
+        whole = False
+    if not whole:
+        raise BadInput(f"--time-format {given!r} cannot be used: give parts of strptime, such as '%d.%m.%Y %H:%M'")
 
 
 def with_point(column: pl.Series, decimal: str) -> pl.Series:
@@ -361,7 +250,7 @@ def read_times(column: pl.Series, given: str | None, decimal: str) -> tuple[pl.S
         seconds, unit = _in_seconds(_plain_times(column, decimal))
         what = "is neither seconds since 1970 nor ISO 8601"
     else:
-        seconds = _formatted_times(column, given)
+        seconds = column.str.strptime(pl.Datetime("us"), given, strict=False).dt.epoch("s")
         what = f"is not a time in the format {given}"
     bad = seconds.is_null() & ~empty
     wrong = {
@@ -387,52 +276,17 @@ def _plain_times(column: pl.Series, decimal: str) -> pl.Series:
     number = with_point(column, decimal).cast(pl.Float64, strict=False)
     number = pl.select(pl.when(number.is_finite() & (number.abs() < _LATEST)).then(number.floor())).to_series()
     seconds = whole.fill_null(number.cast(pl.Int64, strict=False))
-    return _filled(column, seconds, iso_seconds)
-
-
-def _formatted_times(column: pl.Series, given: str) -> pl.Series:
-    seconds = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
-    if _FAST_FORMAT.fullmatch(given):
-        with suppress(pl.exceptions.PolarsError):  # a format without a whole date
-            seconds = column.str.strptime(pl.Datetime("us"), given, strict=False).dt.epoch("s")
-
-    def read(text: str) -> int | None:
-        try:
-            moment = datetime.strptime(text, given)
-        except ValueError:
-            return None
-        except re.error:
-            raise BadInput(f"--time-format {given!r} cannot be used: see Python's strptime") from None
-        return _seconds_of(moment)
-
-    return _filled(column, seconds, read)
-
-
-def _filled(column: pl.Series, seconds: pl.Series, read: Callable[[str], int | None]) -> pl.Series:
-    """Every distinct text that has no seconds yet, read by itself."""
-    left = seconds.is_null() & (column != "")
-    if not left.any():
-        return seconds
-    distinct = column.filter(left).unique()
-    known = pl.DataFrame({"text": distinct, "found": pl.Series([read(text) for text in distinct], dtype=pl.Int64)})
-    joined = pl.DataFrame({"text": column, "seconds": seconds}).join(
-        known, on="text", how="left", maintain_order="left"
-    )
-    return joined.select(pl.coalesce("seconds", "found")).to_series()
+    left = column.filter(seconds.is_null()).unique()
+    read = pl.Series([iso_seconds(text) for text in left], dtype=pl.Int64)
+    return seconds.fill_null(column.replace_strict(left, read, default=None, return_dtype=pl.Int64))
 
 
 def iso_seconds(text: str) -> int | None:
     """Seconds since 1970 of a moment in ISO 8601, UTC without a zone; None for anything else."""
     try:
-        return _seconds_of(datetime.fromisoformat(text))
-    except ValueError:
-        return None
-
-
-def _seconds_of(moment: datetime) -> int | None:
-    try:
+        moment = datetime.fromisoformat(text)
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    except (OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):
         return None
 
 

@@ -38,7 +38,7 @@ from veilrec.data.text_files import (
     encode_together,
     pack_padded,
     read_json_lines,
-    read_utf8,
+    read_text,
 )
 
 
@@ -232,8 +232,8 @@ def _without_blanks(log: JsonLines) -> tuple[JsonLines, int]:
 
 def _refuse_tables(path: Path) -> None:
     """Refuse a CSV file as a whole instead of reporting every line as invalid JSON."""
-    first = next((line for line in read_utf8(path).split(b"\n") if line.strip()), b"").strip()
-    if first[:1] not in (b"{", b"[") and any(mark in first for mark in (b",", b";", b"\t", b"|")):
+    first = next((line for line in read_text(path).split("\n") if line.strip()), "").strip()
+    if first[:1] not in ("{", "[") and any(mark in first for mark in (",", ";", "\t", "|")):
         raise BadInput(
             f"{path} looks like CSV and not like JSON lines: leave out --kind impressions, or write csv:{path}"
         )

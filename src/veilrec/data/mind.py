@@ -31,7 +31,7 @@ from veilrec.data.text_files import (
     pack,
     pack_padded,
     read_table,
-    read_utf8,
+    read_text,
     unpack,
 )
 
@@ -218,7 +218,7 @@ def _read_entity_vectors(folders: Mapping[str, Path]) -> tuple[Strings, Floats] 
 
 
 def _read_vectors(path: Path) -> pl.DataFrame:
-    lines = pl.Series(read_utf8(path).decode().rstrip("\n").split("\n"), dtype=pl.String)
+    lines = pl.Series(read_text(path).rstrip("\n").split("\n"), dtype=pl.String)
     fields = lines.str.strip_chars_end("\t").str.split("\t")
     widths = fields.list.len()
     width = int(widths[0])

@@ -23,12 +23,11 @@ import polars as pl
 from veilrec.core.arrays import Bools
 from veilrec.core.errors import BadInput, bad_line, unknown_name
 from veilrec.data.delimited import (
+    CsvOptions,
     Fault,
     FaultyFile,
-    Layout,
     RawRows,
     Wrong,
-    check_format,
     iso_seconds,
     read_rows,
     read_times,
@@ -65,56 +64,14 @@ _LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time
 
 
 @dataclass(frozen=True)
-class CsvOptions:
-    """How a file is to be read where it does not say so itself."""
-
-    user_column: str | None = None  # None: a name that is known
-    item_column: str | None = None
-    rating_column: str | None = None  # "none": there is none
-    time_column: str | None = None
-    time_format: str | None = None  # as in Python's strptime; None: seconds since 1970 or ISO 8601
-    decimal: str | None = None  # None: a point
-    separator: str | None = None
-    encoding: str | None = None
-    header: bool = True
-    skip_bad: bool = False
-
-    def __post_init__(self) -> None:
-        if self.decimal not in (None, ".", ","):
-            raise BadInput(f"--decimal is {self.decimal!r}: give '.' or ','")
-        if self.time_format is not None:
-            check_format(self.time_format)
-
-    @property
-    def layout(self) -> Layout:
-        """Layout options of the file."""
-        return Layout(self.separator, self.encoding, self.header, self.skip_bad)
-
-    @property
-    def columns(self) -> dict[str, str | None]:
-        """Given column names by role."""
-        names = (self.user_column, self.item_column, self.rating_column, self.time_column)
-        return dict(zip(_KNOWN, names, strict=True))
-
-
-@dataclass(frozen=True)
-class _Part:
+class _Part(FaultyFile):
     """One file: its good rows, faults and counts."""
 
-    path: Path
     frame: pl.DataFrame  # user, item and what else there is
-    faults: tuple[Fault, ...]
-    bad_rows: int
     blank_lines: int
     stripped: int  # ids
     used: Mapping[str, str]  # columns by what they are
     time_unit: str  # of times that are numbers; "": seconds
-
-    @property
-    def faulty_file(self) -> FaultyFile:
-        """Faults of this file for the report."""
-        return FaultyFile(self.path, self.faults, self.bad_rows, len(self.frame))
-
     ignored: tuple[str, ...]
     described: pl.DataFrame  # the columns that are features, a row for each of `frame`
 
@@ -129,7 +86,7 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
     schema = None if features is None else read_schema(features)
     parts = [_read_part(path, chosen, schema) for path in paths]
     if not chosen.skip_bad and any(part.faults for part in parts):
-        raise refusal([part.faulty_file for part in parts])
+        raise refusal(parts)
     for part in parts:
         if part.frame.columns != parts[0].frame.columns:
             raise BadInput(
@@ -189,7 +146,7 @@ def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
 
 
 def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) -> _Part:
-    raw = read_rows(path, options.layout)
+    raw = read_rows(path, options)
     places = _find_columns(raw, options)
     texts = {role: _text(raw, place) for role, place in places.items()}
     if options.decimal is not None and not {"rating", "time"} & set(places):
@@ -218,9 +175,10 @@ def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) ->
     described = pl.DataFrame([text_column(raw, name, f"feature {name!r} of the log") for name in asked])
     return _Part(
         path=path,
-        frame=pl.DataFrame(columns).filter(~bad),
         faults=tuple(faults),
         bad_rows=int(bad.sum()) + sum(len(fault.lines) for fault in raw.faults),
+        good_rows=int((~bad).sum()),
+        frame=pl.DataFrame(columns).filter(~bad),
         blank_lines=raw.blank_lines,
         stripped=stripped,
         used={role: raw.names[place] for role, place in places.items()},
@@ -239,23 +197,15 @@ def _text(raw: RawRows, place: int) -> pl.Series:
 
 def _find_columns(raw: RawRows, options: CsvOptions) -> dict[str, int]:
     """Where each column stands, by what it is."""
-    found, plain = {}, [_plain(name) for name in raw.names]
-    taken = {_asked_column(raw, role, name) for role, name in options.columns.items() if name not in (None, NO_COLUMN)}
-    for role, asked in options.columns.items():
-        if asked == NO_COLUMN and role not in _NEEDED:
-            continue
-        if asked is not None:
-            found[role] = _asked_column(raw, role, asked)
-        elif not options.header:
-            place = _usual_place(raw, role, options)
-            if role in _NEEDED and place is None:
-                raise _missing(raw, [role])
-            if place is not None and place not in taken:
-                found[role] = place
-        else:
-            place = _known_column(raw, plain, role)
-            if place is not None:
-                found[role] = place
+    given = (options.user_column, options.item_column, options.rating_column, options.time_column)
+    asked = {role: name for role, name in zip(_KNOWN, given, strict=True) if name is not None}
+    found = {role: _asked_column(raw, role, name) for role, name in asked.items() if name != NO_COLUMN}
+    if options.header:
+        plain = [_plain(name) for name in raw.names]
+        usual = {role: _known_column(raw, plain, role) for role in _KNOWN if role not in asked}
+    else:
+        usual = {role: place for role, place in _usual_places(raw, options).items() if place not in found.values()}
+    found |= {role: place for role, place in usual.items() if place is not None and role not in asked}
     missing = [role for role in _NEEDED if role not in found]
     if missing:
         raise _missing(raw, missing)
@@ -265,28 +215,25 @@ def _find_columns(raw: RawRows, options: CsvOptions) -> dict[str, int]:
             raise BadInput(
                 f"{raw.path}: column {raw.names[place]!r} cannot be both {twin} and {role}: give two columns"
             )
-    return found
+    return {role: found[role] for role in _KNOWN if role in found}
 
 
-def _usual_place(raw: RawRows, role: str, options: CsvOptions) -> int | None:
-    """Where a column stands in a file without a header: user, item, rating, time, as many as there are."""
-    place, width = list(_KNOWN).index(role), len(raw.names)
-    if role in _NEEDED or width == len(_KNOWN):
-        return place if place < width else None
+def _usual_places(raw: RawRows, options: CsvOptions) -> dict[str, int]:
+    """Where columns stand in a file without a header: user, item, rating, time, as many as there are.
+
+    Of three, the last is a rating or a time by its first value.
+    """
+    width = len(raw.names)
     if width != len(_NEEDED) + 1 or not len(raw.frame):
-        return None
-    return len(_NEEDED) if _third(_text(raw, len(_NEEDED))[0].strip(), options) == role else None
-
-
-def _third(value: str, options: CsvOptions) -> str | None:
-    """What the column behind user and item is, by its first value; None: neither a rating nor a time."""
+        return dict(zip(_KNOWN, range(width if width == len(_KNOWN) else min(width, len(_NEEDED))), strict=False))
+    places, value = {role: place for place, role in enumerate(_NEEDED)}, _text(raw, len(_NEEDED))[0].strip()
     if options.time_format is not None or iso_seconds(value) is not None:
-        return "time"
+        return places | {"time": len(_NEEDED)}
     try:
         number = float(value.replace(",", ".") if options.decimal == "," else value)
     except ValueError:
-        return None
-    return "rating" if abs(number) < _LARGEST_RATING else "time"
+        return places
+    return places | {"rating" if abs(number) < _LARGEST_RATING else "time": len(_NEEDED)}
 
 
 def _plain(name: str) -> str:

@@ -31,7 +31,7 @@ import yaml
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, bad_line, unknown_name
 from veilrec.core.features import MIDDLE, Entries, Feature, Features, Kind, Side, assembled, text_entries, without_rows
-from veilrec.data.delimited import FaultyFile, Layout, RawRows, read_rows, refusal, with_point
+from veilrec.data.delimited import CsvOptions, FaultyFile, RawRows, read_rows, refusal, with_point
 from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import encode, unpack
 
@@ -338,7 +338,7 @@ def text_column(raw: RawRows, name: str, where: str) -> pl.Series:
 
 def _second_file(asked: SideSchema, path: Path, ids: Strings) -> tuple[_SideColumns, int]:
     """The rows of a table that lists users or items, and how many of those in the log it lacks."""
-    raw = read_rows(path, Layout())
+    raw = read_rows(path, CsvOptions())
     if raw.faults:
         bad = sum(len(fault.lines) for fault in raw.faults)
         raise refusal([FaultyFile(path, raw.faults, bad, len(raw.lines))])

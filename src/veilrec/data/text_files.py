@@ -1,7 +1,7 @@
 """Text files, plain or gzip: read at full speed; a malformed line is named by file, line and fault.
 
-`read_table` splits a whole delimited file into text columns without a Python loop over its lines; `Table` then turns
-columns into numbers or codes, and a value that does not fit raises `BadInput` with the line it stands on.
+`read_table` splits a whole delimited file into text columns without a Python loop over its lines; `TextTable` then
+turns columns into numbers, and a value that does not fit raises `BadInput` with the line it stands on.
 `read_json_lines` does the same for files with a JSON object a line.
 """
 
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -21,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Doubles, Indices, Offsets
+from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import offsets_of
 from veilrec.core.errors import BadInput, bad_line, counted, without_blanks_behind
 from veilrec.data.population import Strings
@@ -52,9 +50,10 @@ class LineFaults:
             )
 
 
-UNIT_SEPARATOR = "\x1f"  # stands in for separators of several bytes, which polars cannot split on
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+TAB = "\t"
+_UNIT_SEPARATOR = "\x1f"  # stands in for separators of several bytes
+_FITTING = "ENCODING"
+_GZIP = b"\x1f\x8b"
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
 TEXT = pl.String()
@@ -83,24 +82,10 @@ def find_file(folder: Path, name: str) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a file, unpacked when its name ends in `.gz`."""
-    with _opened(path) as source:
-        return source.read()
-
-
-def unpack_gzip(path: Path, content: bytes) -> bytes:
-    """Decompress the contents of a file whose name does not end in `.gz`."""
+    """Read a file, and unpack it if it is gzip."""
     try:
-        return gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} is not a whole gzip file ({error}): get it again") from None
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
-            yield source
+        content = path.read_bytes()
+        return gzip.decompress(content) if content.startswith(_GZIP) else content
     except FileNotFoundError:
         raise BadInput(f"{path} is not there: give the path of an existing file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -109,25 +94,27 @@ def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
         raise BadInput(f"{path} cannot be read ({error.strerror}): give a readable file") from None
 
 
-def read_utf8(path: Path, encoding: str = "utf-8") -> bytes:
-    """The contents of a text file as UTF-8 bytes without byte order mark; lines end in a bare newline."""
-    content = read_bytes(path)
-    if encoding == "utf-8":
-        content = _valid_utf8(path, content.removeprefix(_BYTE_ORDER_MARK))
-    else:
-        content = content.decode(encoding).encode()
-    return content.replace(b"\r\n", b"\n") if b"\r" in content else content
+def decode(path: Path, content: bytes, encoding: str | None = None, advice: str = "") -> str:
+    """Decode a text file, UTF-8 unless told otherwise, without byte order mark; lines end in a bare newline.
 
-
-def _valid_utf8(path: Path, content: bytes) -> bytes:
-    """The bytes, if they are UTF-8."""
+    `advice` is for the error message; ENCODING in it stands for one that may fit.
+    """
     try:
-        content.decode()
+        text = content.decode(encoding or "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        kind = "looks like UTF-16" if content[:2] in _UTF16_MARKS else f"byte 0x{content[error.start]:02x}"
-        raise bad_line(path, line, f"not valid UTF-8 ({kind}); save the file as UTF-8") from None
-    return content
+        byte = content[error.start : error.start + 1]
+        found, other = f"byte 0x{byte.hex()}", "utf-8"
+        if encoding is None:
+            found, other = f"{found}, which is {byte.decode('cp1252', 'replace')!r} in cp1252", "cp1252"
+        line, wrong = content.count(b"\n", 0, error.start) + 1, encoding or "UTF-8"
+        problem = f"not valid {wrong} ({found}): {advice.replace(_FITTING, other)}save the file as UTF-8"
+        raise bad_line(path, line, problem) from None
+    return text.replace("\r\n", "\n")
+
+
+def read_text(path: Path, encoding: str | None = None) -> str:
+    """Read and decode a text file, plain or gzip."""
+    return decode(path, read_bytes(path), encoding)
 
 
 @dataclass(frozen=True)
@@ -161,18 +148,6 @@ class TextTable:
             self._refuse(name, column > high, f"is above {high}")
         return np.ascontiguousarray(column.to_numpy(), dtype=np.int64)
 
-    def numbers(self, name: str) -> Doubles:
-        """A column of finite numbers."""
-        column = self.frame[name].cast(pl.Float64, strict=False)
-        self._refuse(name, column.is_null(), "is not a number")
-        # numbers end up in float32, where a larger one would become infinite
-        self._refuse(name, ~column.cast(pl.Float32, strict=False).is_finite(), "is not a finite number")
-        return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
-
-    def codes(self, name: str) -> tuple[Indices, Strings]:
-        """A text column as codes and the distinct values in the order of their first appearance."""
-        return encode(self.text(name))
-
     def without_duplicates(self) -> TextTable:
         """The table with exact repetitions of a whole row left out; the first one stays."""
         numbered = self.frame.with_columns(pl.Series("", self.lines))
@@ -187,7 +162,7 @@ class TextTable:
 
 
 def read_table(
-    path: Path, names: Sequence[str] | None = None, *, separator: str, encoding: str = "utf-8", quoted: bool = False
+    path: Path, names: Sequence[str] | None = None, *, separator: str, encoding: str | None = None, quoted: bool = False
 ) -> TextTable:
     """Split a file into text columns; without `names` the first line is the header.
 
@@ -195,35 +170,54 @@ def read_table(
     `quoted` allows fields in double quotes that hold separators or line breaks; without it a double quote is
     a letter like any other.
     """
-    content, first_line, mark = read_utf8(path, encoding).rstrip(b"\n"), 1, separator
+    content, first_line = read_text(path, encoding).rstrip("\n"), 1
     if names is None:
-        head, _, content = content.partition(b"\n")
-        names, first_line = _header(path, head.decode(), separator), 2
+        head, _, content = content.partition("\n")
+        names, first_line = _header(path, head, separator), 2
     if not content:
         raise BadInput(f"{path} has no rows: a file with at least one row is needed")
-    if len(separator) > 1:
-        mark = UNIT_SEPARATOR
-        if mark.encode() in content:
-            line = content.count(b"\n", 0, content.index(mark.encode())) + first_line
-            raise bad_line(path, line, "control character 0x1f is not allowed")
-        content = content.replace(separator.encode(), mark.encode())
-    frame = split_clean(content, names, mark, quoted=quoted)
+    frame, lines, others = split_rows(content, names, separator, first_line, quoted=quoted)
+    for line, found in others.items():
+        if found is None:
+            raise bad_line(path, line, "the quotes do not match")
+        raise bad_line(path, line, f"{expected_fields(names, separator)}, found {found or 'a blank line'}")
+    return TextTable(path, frame, lines)
+
+
+def expected_fields(names: Sequence[str], separator: str) -> str:
+    """What a line should have had."""
+    return f"expected {len(names)} fields separated by {'tabs' if separator == TAB else repr(separator)}"
+
+
+def split_rows(
+    content: str, names: Sequence[str], separator: str, first_line: int, *, quoted: bool
+) -> tuple[pl.DataFrame, Offsets, dict[int, int | None]]:
+    """Split into text columns; return the rows, their lines, and of every other line how many fields were found.
+
+    That is 0 for a blank line, and None where the quotes do not match. polars splits the whole; only where it cannot
+    be sure that every line is a row, an exact pass goes through the lines.
+    """
+    if len(separator.encode()) > 1:  # polars and csv split on single bytes
+        content, separator = content.replace(separator, _UNIT_SEPARATOR), _UNIT_SEPARATOR
+    frame = _split_clean(content.encode(), names, separator, quoted=quoted)
     if frame is not None:
-        return TextTable(path, frame, np.arange(first_line, first_line + len(frame), dtype=np.int64))
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    for start, row in exact_rows(content.decode(), mark, quoted=quoted):
+        return frame, np.arange(first_line, first_line + len(frame), dtype=np.int64), {}
+    rows: dict[int, list[str]] = {}
+    others: dict[int, int | None] = {}
+    for line, row in _exact_rows(content, separator, first_line, quoted=quoted):
         if row is None:
-            raise bad_line(path, start + first_line, "the quotes do not match")
-        if len(row) != len(names):
-            raise _wrong_count(path, start + first_line, len(names), separator, 0 if row in ([], [""]) else len(row))
-        rows.append(row)
-        lines.append(start + first_line)
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    return TextTable(path, frame, np.array(lines, np.int64))
+            others[line] = None
+        elif len(row) < 2 and not "".join(row).strip():
+            others[line] = 0
+        elif len(row) != len(names):
+            others[line] = len(row)
+        else:
+            rows[line] = row
+    frame = pl.DataFrame(list(rows.values()), schema=dict.fromkeys(names, pl.String), orient="row")
+    return frame, np.array(list(rows), np.int64), others
 
 
-def split_clean(content: bytes, names: Sequence[str], separator: str, *, quoted: bool) -> pl.DataFrame | None:
+def _split_clean(content: bytes, names: Sequence[str], separator: str, *, quoted: bool) -> pl.DataFrame | None:
     """Split lines with polars; None unless each is exactly one row with one field per column.
 
     polars takes short lines and stray quotes without a word, so rows, separators and quotes are counted.
@@ -247,10 +241,10 @@ def split_clean(content: bytes, names: Sequence[str], separator: str, *, quoted:
     return frame if whole else None
 
 
-def exact_rows(body: str, separator: str, *, quoted: bool) -> Iterator[tuple[int, list[str] | None]]:
-    """Yield every row with the 0-based line that it starts on; None for a line whose quotes do not match."""
+def _exact_rows(body: str, separator: str, first_line: int, *, quoted: bool) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield every row with the line that it starts on; None for a line whose quotes do not match."""
     if not quoted:
-        yield from ((number, line.split(separator)) for number, line in enumerate(body.split("\n")))
+        yield from ((number, line.split(separator)) for number, line in enumerate(body.split("\n"), first_line))
         return
     lines = without_blanks_behind(body, separator).split("\n")
     begin = 0
@@ -260,10 +254,10 @@ def exact_rows(body: str, separator: str, *, quoted: bool) -> Iterator[tuple[int
         start = begin
         try:
             for row in reader:
-                yield start, row
+                yield first_line + start, row
                 start = begin + reader.line_num
         except csv.Error:
-            yield start, None
+            yield first_line + start, None
             begin = start + 1
         else:
             return
@@ -277,12 +271,6 @@ def _header(path: Path, line: str, separator: str) -> list[str]:
     if repeated:
         raise bad_line(path, 1, f"column {repeated[0]!r} occurs more than once in the header")
     return names
-
-
-def _wrong_count(path: Path, line: int, expected: int, separator: str, found: int) -> BadInput:
-    shown = {"\t": "tabs"}.get(separator, repr(separator))
-    what = f"found {found}" if found else "found a blank line"
-    return bad_line(path, line, f"expected {expected} fields separated by {shown}, {what}")
 
 
 @dataclass(frozen=True)
@@ -316,27 +304,28 @@ def read_json_lines(path: Path, schema: JsonSchema, faults: LineFaults | None = 
 
     Lines that cannot be read are left out and added to `faults`; without it, they raise BadInput.
     """
-    content = read_utf8(path)
+    content = read_text(path).encode()
     if not content.strip():
         raise BadInput(f"{path} is empty: at least one line with a JSON object is needed")
     frame = _read_objects(content, schema)
     n_lines = content.rstrip(b"\n").count(b"\n") + 1
     if frame is not None and len(frame) == n_lines:
         return JsonLines(path, frame, np.arange(1, n_lines + 1))
-    texts = content.split(b"\n")
-    lines = [line for line, text in enumerate(texts, 1) if text.strip()]
-    if frame is None or len(frame) != len(lines):
-        found = LineFaults(path) if faults is None else faults
-        rows = {}
-        for line in lines:
-            try:
-                rows[line] = _read_object(texts[line - 1], schema)
-            except _BadObject as error:
-                found.add(line, str(error))
-        if faults is None:
-            found.refuse()
-        frame, lines = pl.DataFrame(list(rows.values()), schema=dict(schema), orient="row"), list(rows)
-    return JsonLines(path, frame, np.array(lines, np.int64))
+    texts = {line: text for line, text in enumerate(content.split(b"\n"), 1) if text.strip()}
+    if frame is not None and len(frame) == len(texts):
+        return JsonLines(path, frame, np.array(list(texts), np.int64))
+    found, rows = LineFaults(path) if faults is None else faults, {}
+    for line, text in texts.items():
+        try:
+            rows[line] = _read_object(text, schema)
+        except json.JSONDecodeError as error:
+            found.add(line, f"not valid JSON from character {error.colno} on ({error.msg})")
+        except (ValueError, TypeError, RecursionError) as error:
+            found.add(line, str(error))
+    if faults is None:
+        found.refuse()
+    frame = pl.DataFrame(list(rows.values()), schema=dict(schema), orient="row")
+    return JsonLines(path, frame, np.array(list(rows), np.int64))
 
 
 def _read_objects(content: bytes, schema: JsonSchema) -> pl.DataFrame | None:
@@ -353,20 +342,11 @@ def _read_objects(content: bytes, schema: JsonSchema) -> pl.DataFrame | None:
     return None if any(column.str.contains(suspect).any() for column in columns) else frame
 
 
-class _BadObject(Exception):
-    """Problem of a line."""
-
-
 def _read_object(text: bytes, schema: JsonSchema) -> list[str | list[str] | None]:
-    """Parse one line; raise _BadObject with the problem."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _BadObject(f"not valid JSON from character {error.colno} on ({error.msg})") from None
-    except (ValueError, RecursionError) as error:
-        raise _BadObject(f"not valid JSON ({error})") from None
+    """Parse one line; raise ValueError with the problem."""
+    value = json.loads(text)
     if not isinstance(value, dict):
-        raise _BadObject(f"expected a JSON object, found {_json_kind(value)}")
+        raise TypeError(f"expected a JSON object, found {_shown(value)}")
     return [_json_field(key, value.get(key), wanted == TEXTS) for key, wanted in schema.items()]
 
 
@@ -374,20 +354,15 @@ def _json_field(key: str, value: object, many: bool) -> str | list[str] | None:
     if value is None:
         return None
     values = value if many and isinstance(value, list) else [value]
-    fits = [isinstance(one, str | int | float) and not isinstance(one, bool) for one in values]
-    if (many and not isinstance(value, list)) or not all(fits):
+    fits = all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
+    if (many and not isinstance(value, list)) or not fits:
         wanted = "a list of texts or numbers" if many else "a text or a number"
-        raise _BadObject(f"{key!r} must be {wanted}, found {_json_kind(value)}")
-    texts = [str(one) for one in values]
-    return texts if many else texts[0]
+        raise ValueError(f"{key!r} must be {wanted}, found {_shown(value)}")
+    return [str(one) for one in values] if many else str(value)
 
 
-def _json_kind(value: object) -> str:
-    if isinstance(value, list) and value:
-        odd = [one for one in value if not isinstance(one, str | int | float) or isinstance(one, bool)]
-        return f"a list with {_json_kind(odd[0])}" if odd else "a list"
-    names = {dict: "an object", list: "an empty list", bool: "true or false", str: "a text", type(None): "null"}
-    return names.get(type(value), "a number")
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)[:_SHOWN_CHARACTERS]
 
 
 def encode(column: pl.Series, *, by_name: bool = False) -> tuple[Indices, Strings]:
