@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -19,7 +19,9 @@ from safetensors.numpy import save_file
 from veilrec.core.errors import BadInput
 from veilrec.core.files import check_place, replacing
 from veilrec.core.state import State, StoredState
-from veilrec.simulation.simulation import Trainer
+
+if TYPE_CHECKING:
+    from veilrec.simulation.simulation import Trainer
 
 
 @dataclass
