@@ -344,6 +344,12 @@ def own_account(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"veilrec.audit.{module}.training_event", event)
 
 
+def not_accounted_for(patch: Patch) -> None:
+    """Noise chosen as if the selection were free, beside a plan that does not charge it."""
+    patch.setattr(common, "cost_of", lambda *arguments: ComposedEvent(()))
+    own_account(patch)
+
+
 def with_sigma(factor: float) -> Callable[[Plan], Plan]:
     def change(plan: Plan) -> Plan:
         plan.mechanism.sigma *= factor  # type: ignore[attr-defined]
@@ -397,7 +403,7 @@ BUGS = (
         "the selection neither accounted for nor charged",
         SUB,
         TOLD,
-        setting(common, "cost_of", lambda *arguments: ComposedEvent(())),
+        not_accounted_for,
         lambda plan: _NoReport(**vars(plan)),
     ),
     Bug("the selection not charged", SUB, REPORTS, own_account, lambda plan: _NoReport(**vars(plan))),

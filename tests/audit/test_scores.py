@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.bounds import epsilon_exact
-from veilrec.audit.claims import (
-    bit_response,
-    fit_p_value,
-    k_ary_response,
-    laplace_ratio,
-    laplace_ratios,
-    subset_selection,
-)
+from veilrec.audit.claims import bit_response, fit_p_value, k_ary_response, laplace_ratio, laplace_ratios
 from veilrec.core.arrays import Doubles
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelResponse
 from veilrec.privacy.randomness import SeededSource
@@ -94,12 +87,6 @@ def test_k_ary_response_of_section_1(epsilon: float, kept: float) -> None:
     first, second = (k_ary_response(5, epsilon, value=value) for value in (0, 1))
     assert first[0] == pytest.approx(kept, abs=5e-5)
     assert epsilon_exact(first, second) == pytest.approx(epsilon)
-
-
-def test_subset_selection_of_section_3() -> None:
-    first, second = (subset_selection(8, 2, 1.0, value=value) for value in (0, 1))
-    assert first[:7].sum() == pytest.approx(0.475367, abs=5e-7)  # the seven pairs with the value come first
-    assert epsilon_exact(first, second) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

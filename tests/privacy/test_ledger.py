@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Callable
@@ -83,7 +84,7 @@ def test_a_spent_budget_gives_the_answer_that_is_the_same_for_all(ledger: Ledger
 def test_thirty_planned_messages_and_no_more(path: Path) -> None:
     budget = Budget(unit="click", adjacency="replace-one", epsilon=2.0, delta=1e-6, accounting="gaussian")
     ledger = Ledger.create(path, [budget], minimum_period_seconds=1.0)
-    message = GaussianEvent(budget.largest_mu(30))
+    message = GaussianEvent(math.sqrt(budget.limit / 30 * (1.0 - 2.0**-46)))
     assert sum(spend(ledger, message, otherwise=None).personal for _ in range(32)) == 30
     assert ledger.report()[0].spent.epsilon == pytest.approx(2.0)
 

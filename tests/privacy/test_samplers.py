@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from decimal import Context, Decimal
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from scipy import stats
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.privacy import samplers
-from veilrec.privacy.mechanisms.discrete import discrete_gaussian_masses
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import UNITS, Scale
 
@@ -188,25 +186,6 @@ def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more() -> None:
 def test_noise_is_compiled_without_liberties() -> None:
     for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._rounded):
         assert kernel.options["fastmath"] is False  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(1), Fraction(10, 3), Fraction(100)])
-def test_discrete_gaussian_is_exact(variance: Fraction) -> None:
-    draws = samplers.discrete_gaussian(SeededSource(6), 20_000, variance=variance)
-    support, masses = discrete_gaussian_masses(float(variance))
-    assert _tally(draws, support, masses) > FALSE_ALARM
-    zero = masses[support == 0][0]
-    assert stats.binomtest(int((draws == 0).sum()), draws.size, zero).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(7, 2)])
-def test_discrete_laplace_is_exact(scale: Fraction) -> None:
-    draws = samplers.discrete_laplace(SeededSource(7), 20_000, scale=scale)
-    support = np.arange(-200, 201)
-    ratio = math.exp(-1.0 / scale)
-    masses = (1.0 - ratio) / (1.0 + ratio) * ratio ** np.abs(support)
-    assert _tally(draws, support, masses) > FALSE_ALARM
-    assert stats.binomtest(int((draws == 0).sum()), draws.size, (1 - ratio) / (1 + ratio)).pvalue > FALSE_ALARM
 
 
 def _tally(draws: Offsets, support: Offsets, masses: Doubles) -> float:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score, WitnessedRound, add_to, updates_of
+from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score, WitnessedRound, sums_of
 from veilrec.attacks.rows import (
     AttackPoint,
     Lengths,
@@ -26,18 +26,12 @@ from veilrec.attacks.rows import (
     histories_of,
     item_tensors,
     named,
+    observed,
     row_lengths,
     shortest_row,
     unit_vectors,
 )
-from veilrec.attacks.subjects import (
-    Observation,
-    ObservedClicks,
-    PublicKnowledge,
-    people_to_attack,
-    public_news,
-    seen_of,
-)
+from veilrec.attacks.subjects import Observation, ObservedClicks, PublicKnowledge, people_to_attack, public_news
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
 from veilrec.core.arrays import Doubles, Floats, Offsets
@@ -46,7 +40,6 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
 from veilrec.privacy.randomness import FastSource
 from veilrec.server.round_specs import CohortSampler
-from veilrec.simulation.simulation import one_of
 
 View = Literal["message", "secure sum", "released"]
 SEEN: dict[View, str] = {
@@ -70,10 +63,7 @@ class Inverted:
     cohort: int  # messages in a sum; 1 for a single message
     recovery: Recovery
 
-    @property
-    def by(self) -> str:
-        """By the numbers, and not by which of them are there."""
-        return "values"
+    by = "values"  # and not by which of them are there
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -229,27 +219,12 @@ def _observed(
 ) -> Iterator[Mapping[str, Doubles]]:
     """What an adversary sees of one device after the other: its message, or the sum of a cohort that it is in."""
     if view == "message":
-        yield from _messages(place, rounds, devices)
+        yield from (seen["message"] for seen in observed(place, rounds, devices, ("message",), with_reports=False))
         return
     parts = [part for part in np.array_split(devices, min(_COHORTS, len(devices))) if len(part)]
     for number, part in enumerate(parts):
         seen = sum_with(place, rounds, part, view, side * _COHORTS + number)
         for _ in part:
-            yield seen
-
-
-def _messages(place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets) -> Iterator[Mapping[str, Doubles]]:
-    plan = place.plan
-    for begin in range(0, len(devices), plan.devices_at_once):
-        some = devices[begin : begin + plan.devices_at_once]
-        data = place.data.take(some)
-        bounded = [(opened, updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
-        for row, device in enumerate(some):
-            seen: dict[str, Doubles] = {}
-            for opened, updates in bounded:
-                source = FastSource(place.seed, rng.NOISE, opened.about.number, int(device), one_generator=True)
-                parts = seen_of(plan, one_of(updates, row), opened.about, "message", source)
-                seen |= {named(opened, name): values for name, values in parts.items()}
             yield seen
 
 
@@ -264,12 +239,7 @@ def sum_with(
     cohort = np.sort(np.concatenate([inside, others]))
     seen: dict[str, Doubles] = {}
     for opened in rounds:
-        parts = {tensor.name: np.zeros(tensor.shape) for tensor in opened.view.tensors}
-        for begin in range(0, len(cohort), plan.devices_at_once):
-            some = cohort[begin : begin + plan.devices_at_once]
-            updates = updates_of(plan, some, place.data.take(some), opened, place.seed + number)
-            for tensor in opened.view.tensors:
-                add_to(parts[tensor.name], updates, tensor)
+        parts = sums_of(plan, cohort, place.data, opened, place.seed + number)
         source = FastSource(place.seed, rng.NOISE, number, opened.about.number, one_generator=True)
         if view == "released":
             plan.mechanism.protect(parts, opened.about, source)

@@ -24,7 +24,7 @@ from veilrec.attacks.recovery import (
     products,
     proportion_interval,
     reported,
-    sum_of,
+    sums_of,
     updates_of,
     watched,
 )
@@ -286,7 +286,8 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
         opened = release.opened
         seen = release.seen
         if rate == 1.0 and plan.mechanism.noise_on == "sum":  # everybody is in every round: what others send is known
-            seen = seen - sum_of(plan, others, witness.data, release, draws)
+            sent = sums_of(plan, others, witness.data, opened, draws, release.kept)
+            seen = seen - np.concatenate([total.ravel() for total in sent.values()])
         every += _in_sum(plan, canaries, opened, seen, draws, rate)
         if opened.tally is not None and (first is None or fresh):
             told = _told_by_canaries(plan, others, witness.data, opened.tally, draws)

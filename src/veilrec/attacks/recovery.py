@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from veilrec.attacks.subjects import SEEN, Observation, ObservedClicks, View
-from veilrec.audit.observe import simulate_as
+from veilrec.audit.observe import simulate
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, places
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
@@ -112,7 +112,7 @@ class Witness(Simulation):
 
 def watched(plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, removed: Offsets) -> Witness:
     """A training without the data of some devices: they still count, and are not there."""
-    return simulate_as(Witness, plan, data, histories, seeds, removed=removed)
+    return simulate(plan, data, histories, seeds, removed=removed, kind=Witness)
 
 
 def updates_of(
@@ -133,20 +133,26 @@ def updates_of(
     return plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
 
 
-def sum_of(plan: Plan, devices: Offsets, data: LocalData, release: RoundRelease, draws: int) -> Doubles:
-    """What all these devices together sent in a round that they were in: all numbers of the view, end to end."""
-    view, at_once = release.opened.view, plan.devices_at_once
-    sums = {tensor.name: np.zeros(tensor.shape) for tensor in view.tensors}
-    for begin in range(0, len(devices), at_once):
-        some = devices[begin : begin + at_once]
-        kept = {name: values[some] for name, values in release.kept.items()}
-        updates = updates_of(plan, some, data.take(some), release.opened, draws, kept)
-        for tensor in view.tensors:
-            add_to(sums[tensor.name], updates, tensor)
-    return np.concatenate([sums[tensor.name].ravel() for tensor in view.tensors])
+def sums_of(
+    plan: Plan,
+    devices: Offsets,
+    data: LocalData,
+    opened: WitnessedRound,
+    draws: int,
+    kept: Mapping[str, Floats] | None = None,
+) -> dict[str, Doubles]:
+    """What all these devices together sent in a round, by tensor: in their first one, or with what they kept."""
+    sums = {tensor.name: np.zeros(tensor.shape) for tensor in opened.view.tensors}
+    for begin in range(0, len(devices), plan.devices_at_once):
+        some = devices[begin : begin + plan.devices_at_once]
+        own = None if kept is None else {name: values[some] for name, values in kept.items()}
+        updates = updates_of(plan, some, data.take(some), opened, draws, own)
+        for tensor in opened.view.tensors:
+            _add_to(sums[tensor.name], updates, tensor)
+    return sums
 
 
-def add_to(total: Doubles, updates: ClientUpdates, tensor: Tensor) -> None:
+def _add_to(total: Doubles, updates: ClientUpdates, tensor: Tensor) -> None:
     """Add what updates say of a tensor."""
     from scipy.sparse import csr_matrix
 

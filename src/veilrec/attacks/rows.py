@@ -254,7 +254,7 @@ def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ..
     targets, own = histories_of(place, uploads)
     views = views_of(place.plan)
     readers = [reader for view in views for reader in _row_support_readers(place, rounds, own, view)]
-    seen_own, seen = (_observed(place, rounds, people.devices, views) for people in (own, targets))
+    seen_own, seen = (observed(place, rounds, people.devices, views) for people in (own, targets))
     return found_by(readers, seen_own, seen, targets)
 
 
@@ -337,8 +337,13 @@ class Lengths:
         return self.items.of(np.argsort(np.argsort(lengths, kind="stable")).astype(float) if self.by_place else lengths)
 
 
-def _observed(
-    place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets, views: tuple[View, ...]
+def observed(
+    place: AttackPoint,
+    rounds: list[WitnessedRound],
+    devices: Offsets,
+    views: tuple[View, ...],
+    *,
+    with_reports: bool = True,
 ) -> Iterator[Mapping[View, Observation]]:
     """What is seen of one device after the other, in all kinds of rounds."""
     plan = place.plan
@@ -346,7 +351,7 @@ def _observed(
         some = devices[begin : begin + plan.devices_at_once]
         data = place.data.take(some)
         bounded = [(opened, updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
-        told = None if plan.reports is None else reported(plan, some, data, place.seed, 0)
+        told = None if plan.reports is None or not with_reports else reported(plan, some, data, place.seed, 0)
         for row, device in enumerate(some):
             seen: dict[View, dict[str, Doubles]] = {view: {} for view in views}
             for opened, updates in bounded:

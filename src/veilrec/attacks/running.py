@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee, Trust
 from veilrec.privacy.mechanisms.attention import Noise, Normalisation, PrivateAttention, normalise
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism
-from veilrec.privacy.mechanisms.interests import InterestResponse, Memoised, MemoryAnswerStore
+from veilrec.privacy.mechanisms.interests import InterestResponse
 from veilrec.privacy.randomness import SeededSource
 from veilrec.runs.evaluation import refuse_changed_data
 from veilrec.runs.request import read_trained
@@ -136,10 +136,8 @@ def best_guess(attention: Doubles) -> float:
 def _asked(mechanism: Mechanism[Doubles, Any], attention: Doubles, count: int, *, memoised: bool, seed: int) -> Any:
     """What the attacker gets of every device, query by query: [queries, devices, ...]."""
     source = SeededSource(seed)
-    if not memoised:
-        return np.array([mechanism.release(attention, source).value for _ in range(count)])
-    device = Memoised(mechanism, MemoryAnswerStore(), key="an attack")
-    return np.array([device.release(attention, source, period=0).value for _ in range(count)])
+    drawn = np.array([mechanism.release(attention, source).value for _ in range(1 if memoised else count)])
+    return np.repeat(drawn, count, axis=0) if memoised else drawn
 
 
 def _of_attention(answers: Doubles, asking: QueryNoise) -> Any:
@@ -192,32 +190,6 @@ _USERS = 500  # test users whose interests are looked for, at most
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """A subject, and what was found."""
-
-    subject: AttackSubject
-    rounds: int  # of each device, taken together
-    findings: tuple[AttackFinding, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The first finding, which is the one that the method's statement is about, and all of them."""
-        s = self.subject
-        about = {"attack": "gradient-rows", "method": s.method, "calibration": s.calibration, "model": s.trained}
-        terms = {"padding": s.padding, "claimed": s.claimed.to_json(), "data": s.data, "rounds": self.rounds}
-        every = [finding.to_json() for finding in self.findings]
-        return about | self.findings[0].to_json() | terms | {"findings": every}
-
-
-def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Attacked:
-    """Look for clicked news in what a subject's devices send."""
-    with subject.named():
-        found = recover_clicks(
-            subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
-        )
-    return Attacked(subject, rounds, found)
-
-
-@dataclass(frozen=True)
 class QueryAttack:
     """A run whose users' queries were averaged."""
 
@@ -232,20 +204,10 @@ class QueryAttack:
 
     def to_json(self) -> dict[str, Any]:
         """For `veilrec attack repeated-queries --json`."""
-        a = self.asking
-        return {
-            "attack": "repeated-queries",
-            "run": str(self.folder),
-            "method": self.method,
-            "data": self.data,
-            "users": self.users,
-            "interests": self.interests,
-            "chance": self.chance,
-            "calibration": a.calibration,
-            "noise": a.noise,
-            "clip_norm": a.clip_norm,
-            "curves": [curve.to_json() for curve in self.curves],
-        }
+        own = {name: getattr(self, name) for name in ("method", "data", "users", "interests", "chance")}
+        asking = {name: getattr(self.asking, name) for name in ("calibration", "noise", "clip_norm")}
+        curves = [curve.to_json() for curve in self.curves]
+        return {"attack": "repeated-queries", "run": str(self.folder)} | own | asking | {"curves": curves}
 
 
 def attack_queries(
@@ -314,20 +276,13 @@ _HIDDEN: dict[Trust | None, tuple[str, ...]] = {  # what nobody sees
 }
 
 
-class Found(Protocol):
-    """One finding of an attack."""
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it."""
-
-
 @dataclass(frozen=True)
 class Result:
     """What one attack found in one subject."""
 
     attack: str
     subject: AttackSubject
-    findings: Sequence[Found]
+    findings: Sequence[Any]  # of the attack's own kind, each with a `to_json`
     about: dict[str, Any] = field(default_factory=dict)  # of all findings
 
     def to_json(self) -> dict[str, Any]:
@@ -335,7 +290,8 @@ class Result:
         s = self.subject
         named = {"attack": self.attack, "method": s.method, "calibration": s.calibration, "model": s.trained}
         terms = {"claimed": s.claimed.to_json(), "data": s.data, **self.about}
-        return named | self.findings[0].to_json() | terms | {"findings": [f.to_json() for f in self.findings]}
+        first: dict[str, Any] = self.findings[0].to_json()
+        return named | first | terms | {"findings": [f.to_json() for f in self.findings]}
 
 
 def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: Sequence[Kind], seed: int = 0) -> Result:
@@ -349,6 +305,15 @@ def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: S
             )
     ceiling = asdict(ceiling_of(plan)) if subject.claimed.basis == "proven" else None
     return Result("membership", subject, found, {"rounds": plan.rounds, "ceiling": ceiling})
+
+
+def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Result:
+    """Look for clicked news in what a subject's devices send in so many rounds each, taken together."""
+    with subject.named():
+        found = recover_clicks(
+            subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
+        )
+    return Result("gradient-rows", subject, found, {"padding": subject.padding, "rounds": rounds})
 
 
 def place_of(subject: AttackSubject, seed: int) -> AttackPoint:
@@ -371,7 +336,9 @@ def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> R
     return Result("inversion", subject, _seen_by_somebody(subject, found))
 
 
-def _seen_by_somebody(subject: AttackSubject, found: Sequence[AttackFinding] | Sequence[Inverted]) -> Sequence[Found]:
+def _seen_by_somebody(
+    subject: AttackSubject, found: Sequence[AttackFinding] | Sequence[Inverted]
+) -> Sequence[AttackFinding | Inverted]:
     """Where messages are masked, nobody sees one by itself; where devices add the noise, nobody sees a sum without."""
     hidden = _HIDDEN.get(subject.claimed.trust, ())
     return [one for one in found if one.view not in hidden]

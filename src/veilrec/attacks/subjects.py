@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, LocalData, OwnSources
-from veilrec.client.news_data import OwnImpressions
+from veilrec.client.news_data import OwnImpressions, blocks_of
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
@@ -296,9 +296,9 @@ def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) ->
     clicked = np.zeros((len(devices), n_news), np.bool_)
     shown = np.zeros((len(devices), n_news), np.bool_)
     for row, device in enumerate(devices):
-        for history, impression in _blocks(data.rows.row(int(device))):
+        for history, clicks, others in blocks_of(data.rows.row(int(device))):
             clicked[row, history] = True
-            shown[row, impression] = True
+            shown[row, clicks] = shown[row, others] = True
     clicked &= ~shown
     news = np.arange(n_news)
     if n_news > _MOST_NEWS:
@@ -308,16 +308,6 @@ def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) ->
         others = generator.permutation(np.flatnonzero(~anybody))[:free]
         news = np.sort(np.concatenate([np.flatnonzero(anybody), others]))
     return ObservedClicks(devices, news.astype(np.int64), clicked[:, news], shown[:, news])
-
-
-def _blocks(row: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Histories and what was shown, impression by impression."""
-    at = 0
-    while at < len(row):
-        past, shown = int(row[at]), int(row[at + 1] + row[at + 2])
-        first = at + 3
-        yield row[first : first + past], row[first + past : first + past + shown]
-        at = first + past + shown
 
 
 def views_of(plan: Plan) -> tuple[View, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from veilrec.audit.claims import (
     AttackEffort,
     ClaimCase,
     Evidence,
-    Kind,
     Method,
     Outcome,
     Scores,
@@ -41,7 +40,6 @@ from veilrec.core.errors import known_name
 from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.privacy.accounting.gaussian import sigma_for
 from veilrec.privacy.checks import attention_l2
-from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
 from veilrec.privacy.mechanisms import instances
 from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Gaussian, Laplace, Mechanism, require_complete
 from veilrec.privacy.mechanisms.local import UpdateNoise
@@ -221,11 +219,11 @@ def planted_cases() -> tuple[ClaimCase, ...]:
     floats = FloatNoise(dimension=1, sensitivity=1.0, epsilon=1.0, unit="user", adjacency="replace-one")
     difference = scored(draws_of(reused), lambda outputs: np.round(outputs[:, 0] - outputs[:, 1], 9))
     return (
-        _case(half, attacks_on(half), "half the noise that the proof needs"),
-        _case(no_clip, attacks_on(no_clip), "the update is not clipped"),
-        _case(reused, (Scores(difference, SOME),), "two messages carry the same noise, and their difference none"),
-        _case(wrong, attacks_on(wrong), "Laplace noise scaled to an L2 sensitivity"),
-        _case(
+        _planted(half, None, "half the noise that the proof needs"),
+        _planted(no_clip, None, "the update is not clipped"),
+        _planted(reused, (Scores(difference, SOME),), "two messages carry the same noise, and their difference none"),
+        _planted(wrong, None, "Laplace noise scaled to an L2 sensitivity"),
+        _planted(
             floats,
             (SupportEvent(scored(draws_of(floats), has_digits_that_one_never_has), MANY),),
             "continuous noise in floating point: the last digits tell the value",
@@ -233,20 +231,8 @@ def planted_cases() -> tuple[ClaimCase, ...]:
     )
 
 
-def _case(mechanism: Mechanism[Doubles, Doubles], attacks: tuple[Attack, ...], why: str) -> ClaimCase:
-    return ClaimCase(
-        name=mechanism.name,
-        kind="planted",
-        calibration="planted",
-        unit=mechanism.unit,
-        adjacency=mechanism.adjacency,
-        scope=mechanism.scope,
-        trust=mechanism.trust,
-        claimed_epsilon=mechanism.claimed_epsilon,
-        delta=mechanism.claimed_delta,
-        attacks=attacks,
-        why=why,
-    )
+def _planted(mechanism: Mechanism[Doubles, Doubles], attacks: tuple[Attack, ...] | None, why: str) -> ClaimCase:
+    return replace(case_of(mechanism, attacks), kind="planted", calibration="planted", size="", why=why)
 
 
 ALPHA = 1e-4
@@ -255,28 +241,16 @@ _LEAST_SHARE = 0.5  # of a proven claim, that an attack has to reach
 
 
 @dataclass(frozen=True)
-class AuditVerdict:
+class AuditVerdict(ClaimCase):
     """The audit's result for one claim."""
 
-    name: str
-    kind: Kind
-    calibration: str
-    unit: Unit
-    adjacency: Adjacency
-    scope: Scope
-    trust: Trust
-    basis: Basis
-    claimed_epsilon: float
-    delta: float
+    _: KW_ONLY
     lower_bound: float
     method: Method
     reach: float | None  # see `Evidence`; None: no limit
     verdict: Outcome
-    expected: Outcome
     rotted: bool
     seconds: float
-    size: str
-    why: str
 
     @property
     def passed(self) -> bool:
@@ -285,8 +259,10 @@ class AuditVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for `veilrec audit --json`."""
+        own = {name: value for name, value in vars(self).items() if name != "attacks"}
         bound = self.lower_bound if self.lower_bound < math.inf else None  # JSON has no infinity
-        return {**vars(self), "lower_bound": bound, "passed": self.passed}
+        derived = {"basis": self.basis, "expected": self.expected, "passed": self.passed}
+        return own | {"lower_bound": bound} | derived
 
 
 @dataclass(frozen=True)
@@ -329,25 +305,13 @@ def judge(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
     most = max(found.reach for found in evidence)
     refuted = any(found.no_epsilon or found.lower_bound > case.claimed_epsilon for found in evidence)
     return AuditVerdict(
-        name=case.name,
-        kind=case.kind,
-        calibration=case.calibration,
-        unit=case.unit,
-        adjacency=case.adjacency,
-        scope=case.scope,
-        trust=case.trust,
-        basis=case.basis,
-        claimed_epsilon=case.claimed_epsilon,
-        delta=case.delta,
+        **vars(case),
         lower_bound=round(strongest.lower_bound, 6),
         method=strongest.method,
         reach=round(most, 6) if most < math.inf else None,
         verdict="refuted" if refuted else "holds",
-        expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
         seconds=round(time.perf_counter() - start, 3),
-        size=case.size,
-        why=case.why,
     )
 
 
@@ -366,7 +330,7 @@ def all_cases() -> tuple[ClaimCase, ...]:
     return (*proven, *bad, gradient_case(), *planted_cases())
 
 
-def case_of(mechanism: Mechanism[Any, Any]) -> ClaimCase:
+def case_of(mechanism: Mechanism[Any, Any], attacks: tuple[Attack, ...] | None = None) -> ClaimCase:
     """Build the case of a mechanism; one as published whose own accounting exceeds its claim is known-bad."""
     require_complete(mechanism)
     exceeds = mechanism.delta(mechanism.claimed_epsilon) > mechanism.claimed_delta * (1.0 + 1e-6)
@@ -381,7 +345,7 @@ def case_of(mechanism: Mechanism[Any, Any]) -> ClaimCase:
         trust=mechanism.trust,
         claimed_epsilon=mechanism.claimed_epsilon,
         delta=mechanism.claimed_delta,
-        attacks=attacks_on(mechanism),
+        attacks=attacks_on(mechanism) if attacks is None else attacks,
         size=_size(mechanism),
         why=PUBLISHED_FLAWS[mechanism.name] if bad else "",
     )

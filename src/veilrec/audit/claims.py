@@ -11,7 +11,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -361,15 +360,6 @@ def number_of_bits(outputs: Bools) -> Offsets:
     return np.asarray(outputs @ (1 << np.arange(outputs.shape[-1])[::-1]), np.int64)
 
 
-def number_of_set(categories: int, size: int) -> Callable[[Bools], Offsets]:
-    """The place of each set, given as bits, in the order of `subset_selection`."""
-    weights = 1 << np.arange(categories)
-    places = np.full(2**categories, -1, np.int64)
-    for place, chosen in enumerate(combinations(range(categories), size)):
-        places[weights[list(chosen)].sum()] = place
-    return lambda outputs: places[outputs @ weights]
-
-
 def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
     """Probabilities of k-ary response: e^eps / (e^eps + C - 1) for the value, 1 / (e^eps + C - 1) for each other."""
     table = np.full(categories, 1.0)
@@ -384,11 +374,3 @@ def bit_response(bits: tuple[int, ...], epsilon_per_bit: float) -> Doubles:
     for bit in bits:
         table = np.outer(table, (1.0 - keep, keep) if bit else (keep, 1.0 - keep)).ravel()
     return table
-
-
-def subset_selection(categories: int, width: int, epsilon: float, *, value: int) -> Doubles:
-    """All sets of `width` categories, in the order of itertools: e^eps to 1 for those that hold the value."""
-    table = np.array(
-        [math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)]
-    )
-    return np.asarray(table / table.sum())

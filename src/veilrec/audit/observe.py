@@ -192,14 +192,13 @@ def watch(
 
 
 def simulate(
-    plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
-) -> Simulation:
-    """Build a simulation; clients in `removed` still count and are sampled, but do not take part."""
-    return simulate_as(Simulation, plan, data, histories, seeds, removed=removed)
-
-
-def simulate_as(
-    kind: type[Run], plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
+    plan: Plan,
+    data: LocalData,
+    histories: Csr,
+    seeds: Seeds,
+    *,
+    removed: int | Offsets | None = None,
+    kind: type[Run] = Simulation,  # type: ignore[assignment]
 ) -> Run:
     """Build a simulation of class `kind`; clients in `removed` still count and are sampled, but do not take part."""
     if removed is None:

@@ -22,13 +22,10 @@ from veilrec.audit.claims import (
     gaussian_attacks,
     k_ary_response,
     laplace_attacks,
-    laplace_ratio,
     number_of_bits,
-    number_of_set,
     padded_ratio,
     projection,
     scored,
-    subset_selection,
 )
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput
@@ -39,7 +36,6 @@ from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttenti
 from veilrec.privacy.mechanisms.base import Gaussian, Laplace, Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
-from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
 from veilrec.privacy.mechanisms.local import (
@@ -56,8 +52,6 @@ from veilrec.privacy.mechanisms.responses import (
     LabelPermutation,
     LabelResponse,
     RandomisedResponse,
-    SubsetSelection,
-    UnaryEncoding,
 )
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
@@ -142,21 +136,6 @@ def _gaussian(mechanism: Gaussian) -> tuple[Attack, ...]:
     )
 
 
-def _discrete_gaussian(mechanism: DiscreteGaussian) -> tuple[Attack, ...]:
-    # Only the first number differs; the others carry noise of their own that says nothing.
-    support, masses = discrete_gaussian_masses(float(mechanism.variance))
-    shift = int(mechanism.worst_pair()[1][0])
-    first, second = np.append(masses, np.zeros(shift)), np.append(np.zeros(shift), masses)
-    draw = scored(draws_of(mechanism), lambda outputs: outputs[:, 0] - support[0])
-    return (OutcomeTable(first, second, draw, SOME // mechanism.dimension),)
-
-
-def _discrete_laplace(mechanism: DiscreteLaplace) -> tuple[Attack, ...]:
-    first, second = (value.astype(np.float64) for value in mechanism.worst_pair())
-    score = laplace_ratio(first, second, float(mechanism.scale))
-    return (Scores(scored(draws_of(mechanism), score), SOME),)
-
-
 def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
     keep = mechanism.keep_probability
@@ -183,13 +162,6 @@ def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]
     return correct
 
 
-def _unary_encoding(mechanism: UnaryEncoding) -> tuple[Attack, ...]:
-    score = bit_ratio(
-        *mechanism.worst_pair(), one_if_one=mechanism.keep_probability, one_if_zero=mechanism.noise_probability
-    )
-    return (Scores(scored(draws_of(mechanism), score), MANY),)
-
-
 def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
     response = mechanism if isinstance(mechanism, KaryResponse) else mechanism.response
     first, second = (k_ary_response(response.categories, mechanism.claimed_epsilon, value=value) for value in (0, 1))
@@ -199,17 +171,6 @@ def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
 
 def _first_or_second(told: Offsets) -> Doubles:
     return np.asarray((told == 0).astype(np.float64) - (told == 1))
-
-
-def _subset_selection(mechanism: SubsetSelection) -> tuple[Attack, ...]:
-    first, second = (
-        subset_selection(mechanism.categories, mechanism.size, mechanism.claimed_epsilon, value=value)
-        for value in (0, 1)
-    )
-    draw = draws_of(mechanism)
-    held = scored(draw, lambda sets: sets[:, 0].astype(np.float64) - sets[:, 1])
-    place = number_of_set(mechanism.categories, mechanism.size)
-    return OutcomeTable(first, second, scored(draw, place), MANY), Scores(held, MANY)
 
 
 def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
@@ -283,13 +244,9 @@ _STRATEGIES: dict[type, Strategy] = {
     SparseDeep: _tells_where,
     Gaussian: _gaussian,
     Laplace: _laplace,
-    DiscreteGaussian: _discrete_gaussian,
-    DiscreteLaplace: _discrete_laplace,
     RandomisedResponse: _randomised_response,
-    UnaryEncoding: _unary_encoding,
     KaryResponse: _k_ary,
     InterestResponse: _k_ary,
-    SubsetSelection: _subset_selection,
     LabelPermutation: _labels,
     LabelResponse: _labels,
     PrivateAttention: _attention,

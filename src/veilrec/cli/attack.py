@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from veilrec.attacks.running import Attacked, QueryAttack, Result
+    from veilrec.attacks.running import QueryAttack, Result
     from veilrec.attacks.subjects import AttackSubject
 
 Runs = Annotated[
@@ -296,7 +296,7 @@ def _print_members(console: Console, one: Result) -> None:
 def print_recovery(console: Console, one: Result) -> None:
     """What attacks found that look for a history."""
     console.print(recovery_table(one.findings))
-    for view in dict.fromkeys(f.view for f in one.findings):  # type: ignore[attr-defined]
+    for view in dict.fromkeys(f.view for f in one.findings):
         console.print(f"{view}: {_seen(one.attack, view)}", soft_wrap=True)
 
 
@@ -447,7 +447,7 @@ def gradient_rows(
         _print_uploads(attacked, rounds, plot)
 
 
-def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None) -> None:
+def _print_uploads(attacked: Sequence[Result], rounds: int, plot: Path | None) -> None:
     from rich.console import Console
 
     from veilrec.attacks.subjects import SEEN

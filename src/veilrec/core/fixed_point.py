@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilrec.core.arrays import Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged
@@ -162,15 +161,6 @@ class FixedPoint:
         """Updates [n, size of the view] as they are added up."""
         steps = np.concatenate([np.full(t.size, self.steps[t.name]) for t in self.view.tensors])
         return np.asarray(np.trunc(np.clip(vectors / steps, -float(self.most), float(self.most))) * steps)
-
-    def wrapped(self, integers: Offsets) -> NDArray[np.unsignedinteger[Any]]:
-        """Modulo 2^ring, for masks."""
-        return integers.astype(np.uint64).astype(np.uint32 if self.ring == 32 else np.uint64)
-
-    def unwrapped(self, total: NDArray[np.unsignedinteger[Any]]) -> Offsets:
-        """The signed sum that a sum modulo 2^ring stands for: there is only one within the bounds."""
-        wide = total.astype(np.uint32).view(np.int32) if self.ring == 32 else total.astype(np.uint64).view(np.int64)
-        return wide.astype(np.int64)
 
     def check_sum(self, total: Offsets, devices: int) -> None:
         """Refuse a sum that so many devices cannot have."""

@@ -115,6 +115,6 @@ def _mu(event: Event) -> float:
     """Privacy loss mu of one message as ledgers count it, without amplification by sampling."""
     parts = flattened(event)
     sampled = [e.mu for e, count in parts.counts for _ in range(count) if isinstance(e, SampledEvent)]
-    if len(sampled) < sum(count for _, count in parts.counts) or parts.rho or parts.in_the_clear:
+    if len(sampled) < sum(count for _, count in parts.counts) or parts.in_the_clear:
         raise BadInput("a message of this federation has other noise than a Gaussian: a browser cannot count it")
     return float(np.sqrt(parts.mu**2 + sum(mu**2 for mu in sampled)))

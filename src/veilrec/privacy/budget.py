@@ -56,7 +56,7 @@ class Budget:
     lifetime_epsilon: float | None = None
     """What all messages ever may spend together, with the same delta; unlimited periods if None."""
     accounting: Accounting = "zcdp"
-    """zcdp: for all kinds of messages; gaussian: exact for Gaussian noise, and refuses what is known as zCDP only."""
+    """zcdp: for all kinds of messages; gaussian: exact for Gaussian noise."""
     trust: Trust = "nobody"
     """Who else has to behave for the messages' statements to hold."""
 
@@ -111,14 +111,6 @@ class Budget:
         epsilon = _EPSILONS[self.accounting](cost.loss, self.delta)
         return (cost.pure, 0.0) if cost.pure <= epsilon else (epsilon, self.delta)
 
-    def largest_mu(self, messages: int) -> float:
-        """The largest sensitivity / sigma of Gaussian noise such that so many messages fit into a period."""
-        if messages < 1:
-            raise BadInput(f"messages is {messages}: give at least 1")
-        rounding = 1.0 - (messages + 4) * 2.0**-52  # the ledger rounds every sum up
-        squared_mu = self.limit / messages * rounding
-        return math.sqrt(squared_mu if self.accounting == "gaussian" else 2.0 * squared_mu)
-
 
 def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:
     """How many neighbours of the message's kind lie between two neighbours of the account's kind.
@@ -133,7 +125,7 @@ def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:
 
 
 def _rho(parts: FlatComposition, steps: int) -> float:
-    total = steps**2 * (parts.rho + 0.5 * parts.mu**2)
+    total = steps**2 * 0.5 * parts.mu**2
     for event, count in parts.counts:
         if isinstance(event, SampledEvent):
             total += count * 0.5 * (steps * event.mu) ** 2
@@ -145,11 +137,6 @@ def _rho(parts: FlatComposition, steps: int) -> float:
 
 
 def _squared_mu(parts: FlatComposition, steps: int) -> float:
-    if parts.rho > 0.0:
-        raise BadInput(
-            f"the message is known as {parts.rho:g}-zCDP only (a discrete Gaussian is), and an account kept in mu has"
-            " no sound price for that: use an account with accounting 'zcdp', or Gaussian noise on the lattice"
-        )
     total = (steps * parts.mu) ** 2
     for event, count in parts.counts:
         if isinstance(event, SampledEvent):

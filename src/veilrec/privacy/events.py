@@ -42,16 +42,6 @@ class ResponseEvent:
 
 
 @dataclass(frozen=True)
-class ZcdpEvent:
-    """Any rho-zCDP mechanism, such as a discrete Gaussian: Renyi divergences of at most rho alpha, at every order.
-
-    Not a Gaussian with mu = sqrt(2 rho): the discrete one has up to 4 times the delta of that.
-    """
-
-    rho: float
-
-
-@dataclass(frozen=True)
 class SampledEvent:
     """A Gaussian release of which a person is part only by chance.
 
@@ -97,7 +87,6 @@ Event: TypeAlias = (
     | LaplaceEvent
     | PureEvent
     | ResponseEvent
-    | ZcdpEvent
     | SampledEvent
     | TreeEvent
     | ComposedEvent
@@ -116,7 +105,6 @@ _KINDS: Mapping[str, type[Any]] = {
     "laplace": LaplaceEvent,
     "pure": PureEvent,
     "response": ResponseEvent,
-    "zcdp": ZcdpEvent,
     "sampled": SampledEvent,
     "tree": TreeEvent,
     "in-the-clear": NonPrivateEvent,

@@ -1,4 +1,4 @@
-"""Noise made of random words: fast on a lattice for vectors of any size, and exact on the integers.
+"""Noise made of random words, on a lattice, for vectors of any size.
 
 The lattice samplers return rounded Gaussian or Laplace draws of standard deviation (scale) `UNITS` lattice
 units. Such an integer is the rounding of an ideal real draw, so adding it to an integer that a device holds
@@ -58,7 +58,7 @@ _Interval = tuple[Fraction, Fraction]
 
 
 class _Integers:
-    """Uniform integers from a source, by rejection; words are fetched in small batches."""
+    """Further words of a source, fetched in small batches."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -68,16 +68,6 @@ class _Integers:
         if not self._words:
             self._words = self._source.words(32).tolist()
         return self._words.pop()
-
-    def below(self, bound: int) -> int:
-        bits = (bound - 1).bit_length()
-        while True:
-            value = 0
-            for _ in range((bits + 63) // 64):
-                value = value << 64 | self.word()
-            value >>= -bits % 64
-            if value < bound:
-                return value
 
 
 class _Uniform:
@@ -370,60 +360,3 @@ def simulated_laplace_sum(
     `devices` may differ from entry to entry, for instance `[rows, 1]` where a row was sent by some of the cohort.
     """
     return scale * (generator.standard_gamma(devices, shape) - generator.standard_gamma(devices, shape))
-
-
-def _bernoulli_exp_small(integers: _Integers, numerator: int, denominator: int) -> bool:
-    # True with probability exp(-numerator / denominator) <= 1 (CKS, Algorithm 1).
-    count = 1
-    while integers.below(denominator * count) < numerator:
-        count += 1
-    return count % 2 == 1
-
-
-def _bernoulli_exp(integers: _Integers, numerator: int, denominator: int) -> bool:
-    while numerator > denominator:
-        if not _bernoulli_exp_small(integers, 1, 1):
-            return False
-        numerator -= denominator
-    return _bernoulli_exp_small(integers, numerator, denominator)
-
-
-def _one_discrete_laplace(integers: _Integers, numerator: int, denominator: int) -> int:
-    # P[x] proportional to exp(-|x| denominator / numerator), scale numerator / denominator (CKS, Algorithm
-    # 2).
-    while True:
-        low = integers.below(numerator)
-        if not _bernoulli_exp_small(integers, low, numerator):
-            continue
-        high = 0
-        while _bernoulli_exp_small(integers, 1, 1):
-            high += 1
-        size = (low + numerator * high) // denominator
-        negative = integers.below(2)
-        if size or not negative:
-            return -size if negative else size
-
-
-def _one_discrete_gaussian(integers: _Integers, variance: Fraction, scale: int) -> int:
-    # Rejection from a discrete Laplace of integer scale (CKS, Algorithm 3), everything a ratio of integers.
-    top, bottom = variance.numerator, variance.denominator
-    while True:
-        draw = _one_discrete_laplace(integers, scale, 1)
-        # (|draw| - variance / scale)^2 / (2 variance)
-        gap = abs(draw) * scale * bottom - top
-        if _bernoulli_exp(integers, gap * gap, 2 * top * bottom * scale * scale):
-            return draw
-
-
-def discrete_laplace(source: Source, count: int, *, scale: Fraction) -> Offsets:
-    """Exact draws of the discrete Laplace, P[x] ~ exp(-|x| / scale) (Canonne, Kamath and Steinke 2020)."""
-    integers = _Integers(source)
-    draws = [_one_discrete_laplace(integers, scale.numerator, scale.denominator) for _ in range(count)]
-    return np.array(draws, np.int64)
-
-
-def discrete_gaussian(source: Source, count: int, *, variance: Fraction) -> Offsets:
-    """Exact draws of the discrete Gaussian, P[x] ~ exp(-x^2 / (2 variance)) (same paper)."""
-    integers = _Integers(source)
-    scale = math.isqrt(variance.numerator // variance.denominator) + 1
-    return np.array([_one_discrete_gaussian(integers, variance, scale) for _ in range(count)], np.int64)

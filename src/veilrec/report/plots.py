@@ -30,7 +30,7 @@ from veilrec.report.labels import byte_scale, spelt
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from veilrec.attacks.running import Attacked, QueryAttack, Result
+    from veilrec.attacks.running import QueryAttack, Result
     from veilrec.audit.auditor import AuditVerdict
     from veilrec.report.page import EvaluationPoint, RunSummary
     from veilrec.runs.comparison import ComparisonEntry, MethodComparison
@@ -461,19 +461,19 @@ _TRUSTED = "what a trusted server sees before the noise"
 _UNPROTECTED = ("update", "secure sum")  # views of a server that a method trusts, or before its noise
 
 
-def save_attack(found: Sequence[Attacked | Result], path: Path) -> None:
+def save_attack(found: Sequence[Result], path: Path) -> None:
     """Plot the results of an attack to SVG or PNG, by the ending of the path."""
     _save(draw_attack(found), path)
 
 
 @_styled
-def draw_attack(found: Sequence[Attacked | Result]) -> Figure:
+def draw_attack(found: Sequence[Result]) -> Figure:
     """Draw a group of bars per attacked subject, one for each finding of the adversaries."""
-    attack = getattr(found[0], "attack", "gradient-rows")
+    attack = found[0].attack
     data = ", ".join(dict.fromkeys(Path(one.subject.data).name for one in found))
     title = f"{attack}: {data}"
     if attack == "gradient-rows":
-        rounds = getattr(found[0], "rounds", 1)
+        rounds = found[0].about["rounds"]
         updates = "one update" if rounds == 1 else f"{rounds} updates of a client"
         title = f"Clicked news recovered from {updates}: {data}"
     groups = []

@@ -9,18 +9,9 @@ import time
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.accounting import (
-    Rounds,
-    delta_of,
-    epsilon_for,
-    epsilon_of,
-    epsilon_renyi,
-    epsilon_zcdp,
-    noise_for,
-    noise_multiplier_for,
-)
+from veilrec.privacy.accounting import Rounds, delta_of, epsilon_for, epsilon_of, noise_for, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import adaptive_clipping_noise
-from veilrec.privacy.accounting.composition import FlatComposition, composed, distribution, flattened
+from veilrec.privacy.accounting.composition import FlatComposition, composed, distribution
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for
 from veilrec.privacy.events import (
     ComposedEvent,
@@ -31,7 +22,6 @@ from veilrec.privacy.events import (
     PureEvent,
     SampledEvent,
     TreeEvent,
-    ZcdpEvent,
     repeated,
 )
 
@@ -180,27 +170,6 @@ def test_mixed_events_cost_more_than_any_and_less_than_all_added_up() -> None:
     assert delta_of(MIXED, total) == pytest.approx(1e-6, rel=1e-3)
 
 
-def test_zcdp_alone_and_with_gaussians_is_what_zcdp_says() -> None:
-    assert epsilon_of(ZcdpEvent(0.088153), 1e-6) == pytest.approx(2.0, abs=1e-5)  # section 9
-    assert delta_of(ZcdpEvent(0.088153), 2.0) == pytest.approx(1e-6, rel=1e-3)
-    both = ComposedEvent(((ZcdpEvent(0.03), 2), (GaussianEvent(0.2), 3)))
-    assert epsilon_of(both, 1e-6) == pytest.approx(epsilon_zcdp(0.06 + 0.06, 1e-6))
-    assert epsilon_of(ZcdpEvent(0.1), 0.0) == math.inf
-    assert epsilon_of(ZcdpEvent(0.0), 0.0) == 0.0
-
-
-def test_zcdp_with_other_events_is_accounted_for_by_renyi_divergences() -> None:
-    with_zcdp = ComposedEvent((*MIXED.parts, (ZcdpEvent(0.05), 1)))
-    as_gaussian = ComposedEvent((*MIXED.parts, (GaussianEvent(math.sqrt(0.1)), 1)))
-    epsilon = epsilon_of(with_zcdp, 1e-6)
-    # A Gaussian of the same rho is one such mechanism, and has the tighter accountant.
-    assert epsilon_of(as_gaussian, 1e-6) < epsilon == epsilon_renyi(as_gaussian, 1e-6)
-    assert delta_of(with_zcdp, epsilon) == pytest.approx(1e-6, rel=1e-6)
-    assert delta_of(ComposedEvent(((ZcdpEvent(0.05), 1), (NonPrivateEvent(), 1))), epsilon) == 1.0
-    with pytest.raises(BadInput, match="no loss distribution"):
-        composed(flattened(with_zcdp))
-
-
 def test_sampling_everybody_is_no_sampling() -> None:
     for sampling in ("fixed", "poisson", "padding"):
         assert epsilon_of(SampledEvent(1.0, 1.0, sampling), 1e-6) == epsilon_gaussian(1.0, 1e-6)
@@ -241,7 +210,6 @@ def test_an_unknown_event_raises(event: Event) -> None:
     [
         (GaussianEvent(-1.0), "mu is -1"),
         (GaussianEvent(math.inf), "mu is inf"),
-        (ZcdpEvent(-0.1), "rho is -0.1"),
         (PureEvent(math.nan), "epsilon is nan"),
         (TreeEvent(0.0, 4), "noise multiplier above 0"),
         (ComposedEvent(((GaussianEvent(1.0), -1),)), "repeated -1 times"),

@@ -16,7 +16,6 @@ from veilrec.privacy.accounting.gaussian import (
     delta_gaussian,
     epsilon_gaussian,
     mu_for,
-    padded_clicks_epsilon,
     padded_mu,
     sampled_delta,
     sigma_for,
@@ -169,7 +168,7 @@ def test_enumeration_attains_the_bound(pad: float, clicks: int) -> None:
 
     first, second = outputs("a"), outputs("b")
     loss = max(math.log(first[code] / second[code]) for code in codes)
-    bound = padded_clicks_epsilon(inner, pad_probability=pad, clicks=clicks)
+    bound = amplified_epsilon(inner, rate=1.0 - pad**clicks)
     assert loss == pytest.approx(bound, rel=1e-12)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,11 +21,8 @@ from veilrec.privacy.mechanisms.responses import (
     LabelPermutation,
     LabelResponse,
     RandomisedResponse,
-    SubsetSelection,
-    UnaryEncoding,
     estimate_frequency,
     flip_probability,
-    frequency_variance,
     label_only_epsilon,
 )
 from veilrec.privacy.randomness import SecureSource, SeededSource
@@ -88,41 +84,6 @@ def _enumerated_epsilon(ones: list[tuple[float, float]]) -> float:
     return max(ratios)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
-@pytest.mark.parametrize("change", ["one bit", "swap"])
-def test_unary_encoding_is_tight_by_enumeration(epsilon: float, change: Literal["one bit", "swap"]) -> None:
-    mechanism = UnaryEncoding(length=4, epsilon=epsilon, change=change)
-    p, q = mechanism.keep_probability, mechanism.noise_probability
-    pairs = [(p, q)] if change == "one bit" else [(p, q), (q, p)]
-    assert _enumerated_epsilon(pairs) == pytest.approx(epsilon)
-    assert mechanism.delta(0.5 * epsilon) > 0.0
-
-
-def test_one_bit_epsilon_of_unary_encoding_section_6() -> None:
-    mechanism = UnaryEncoding(length=4, epsilon=4.0, change="swap")
-    one_bit = _enumerated_epsilon([(mechanism.keep_probability, mechanism.noise_probability)])
-    assert one_bit == pytest.approx(3.325, abs=5e-4)
-
-
-@pytest.mark.parametrize(("epsilon", "unary", "symmetric"), [(4.0, 0.076022, 0.181015), (2.0, 0.724062, 0.920674)])
-def test_variances_of_section_6(epsilon: float, unary: float, symmetric: float) -> None:
-    oue = UnaryEncoding(length=10, epsilon=epsilon, change="swap")
-    assert frequency_variance(
-        keep_probability=oue.keep_probability, noise_probability=oue.noise_probability
-    ) == pytest.approx(unary, abs=5e-7)
-    sue = RandomisedResponse(length=10, epsilon=epsilon, change="swap")
-    assert frequency_variance(
-        keep_probability=sue.keep_probability, noise_probability=sue.flip_probability
-    ) == pytest.approx(symmetric, abs=5e-7)
-
-
-def test_unary_encoding_tells_ones_and_zeros_as_often_as_stated() -> None:
-    mechanism = UnaryEncoding(length=2, epsilon=2.0)
-    told = mechanism.release(np.tile([True, False], (20_000, 1)), SeededSource(2)).value.sum(axis=0)
-    assert stats.binomtest(int(told[0]), 20_000, 0.5).pvalue > FALSE_ALARM
-    assert stats.binomtest(int(told[1]), 20_000, mechanism.noise_probability).pvalue > FALSE_ALARM
-
-
 def test_estimator_of_section_6() -> None:
     keep = 1.0 - flip_probability(2.0)
     estimates = estimate_frequency(np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep)
@@ -141,23 +102,10 @@ def test_estimates_find_the_frequencies_back() -> None:
     np.testing.assert_allclose(found, truth, atol=5.0 * math.sqrt(1.0 / n))  # 5 standard deviations or more
 
 
-def test_noise_of_dp_sub_section_6() -> None:
-    variance = frequency_variance(keep_probability=1.0 - flip_probability(2.0), noise_probability=flip_probability(2.0))
-    assert math.sqrt(variance / 100) == pytest.approx(0.04255, abs=5e-6)
-    assert stats.norm.sf(0.063 / math.sqrt(variance / 100)) == pytest.approx(0.069, abs=1e-3)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 def test_bad_epsilon_is_refused(epsilon: float) -> None:
     with pytest.raises(BadInput, match="epsilon"):
         RandomisedResponse(length=3, epsilon=epsilon, change="one bit")
-    with pytest.raises(BadInput, match="epsilon"):
-        UnaryEncoding(length=3, epsilon=epsilon)
-
-
-def test_unary_encoding_refuses_other_changes() -> None:
-    with pytest.raises(BadInput, match="swap"):
-        UnaryEncoding(length=3, epsilon=1.0, change="set")  # type: ignore[arg-type]
 
 
 def test_a_catalogue_of_bits_is_fast() -> None:
@@ -191,73 +139,16 @@ def test_answers_have_the_stated_distribution() -> None:
     assert stats.chisquare(np.bincount(told, minlength=6), expected * told.size).pvalue > FALSE_ALARM
 
 
-def _subset_masses(mechanism: SubsetSelection, category: int) -> dict[tuple[int, ...], float]:
-    c, w = mechanism.categories, mechanism.size
-    inside = mechanism.keep_probability / math.comb(c - 1, w - 1)
-    outside = (1.0 - mechanism.keep_probability) / math.comb(c - 1, w)
-    return {s: inside if category in s else outside for s in itertools.combinations(range(c), w)}
+def test_large_epsilon_tells_the_truth() -> None:
+    mechanism = KaryResponse(categories=4, epsilon=900.0, unit="click")
+    np.testing.assert_array_equal(mechanism.release(np.arange(4), SeededSource(3)).value, np.arange(4))
 
 
-@pytest.mark.parametrize(("categories", "epsilon"), [(8, 1.0), (5, 0.3), (10, 2.0), (2, 1.0)])
-def test_subset_selection_is_exactly_epsilon_by_enumeration(categories: int, epsilon: float) -> None:
-    mechanism = SubsetSelection(categories=categories, epsilon=epsilon, unit="click")
-    first, second = _subset_masses(mechanism, 0), _subset_masses(mechanism, 1)
-    assert sum(first.values()) == pytest.approx(1.0)
-    assert max(math.log(first[s] / second[s]) for s in first) == pytest.approx(epsilon)
-    for level in (0.0, 0.5 * epsilon):
-        delta = sum(max(first[s] - math.exp(level) * second[s], 0.0) for s in first)
-        assert mechanism.delta(level) == pytest.approx(delta)
-
-
-def test_subset_selection_of_section_3() -> None:
-    mechanism = SubsetSelection(categories=8, epsilon=1.0, unit="click")
-    assert mechanism.size == 2
-    assert mechanism.keep_probability == pytest.approx(0.475367, abs=5e-7)
-
-
-def test_sets_have_the_stated_distribution() -> None:
-    mechanism = SubsetSelection(categories=6, epsilon=0.7, unit="click")
-    masses = _subset_masses(mechanism, 3)
-    sets = mechanism.release(np.full(30_000, 3), SeededSource(2)).value
-    assert (sets.sum(axis=1) == mechanism.size).all()
-    codes = sets @ (1 << np.arange(6))
-    counts = np.array([(codes == sum(1 << i for i in s)).sum() for s in masses])
-    assert stats.chisquare(counts, np.array(list(masses.values())) * len(sets)).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "response", "subset"), [(0.5, 87.08, 14.78), (1.0, 12.78, 3.43), (2.0, 1.04, 0.63)]
-)
-def test_variances_of_section_3(epsilon: float, response: float, subset: float) -> None:
-    for kind, expected in ((KaryResponse, response), (SubsetSelection, subset)):
-        mechanism = kind(categories=37, epsilon=epsilon, unit="click")
-        variance = frequency_variance(
-            keep_probability=mechanism.keep_probability, noise_probability=mechanism.other_probability
-        )
-        assert variance == pytest.approx(expected, abs=5.1e-3)
-
-
-def test_one_category_sets_are_k_ary_response_section_3() -> None:
-    subset = SubsetSelection(categories=37, epsilon=4.0, unit="click")
-    assert subset.size == 1
-    response = KaryResponse(categories=37, epsilon=4.0, unit="click")
-    assert subset.keep_probability == pytest.approx(response.keep_probability)
-
-
-@pytest.mark.parametrize("kind", [KaryResponse, SubsetSelection])
-def test_large_epsilon_tells_the_truth(kind: type[KaryResponse] | type[SubsetSelection]) -> None:
-    mechanism = kind(categories=4, epsilon=900.0, unit="click")
-    told = mechanism.release(np.arange(4), SeededSource(3)).value
-    truth = np.eye(4, dtype=np.bool_) if kind is SubsetSelection else np.arange(4)
-    np.testing.assert_array_equal(told, truth)
-
-
-@pytest.mark.parametrize("kind", [KaryResponse, SubsetSelection])
-def test_bad_parameters_of_categories_are_refused(kind: type[KaryResponse] | type[SubsetSelection]) -> None:
+def test_bad_parameters_of_categories_are_refused() -> None:
     with pytest.raises(BadInput, match="epsilon"):
-        kind(categories=4, epsilon=0.0, unit="click")
+        KaryResponse(categories=4, epsilon=0.0, unit="click")
     with pytest.raises(BadInput, match="categories"):
-        kind(categories=1, epsilon=1.0, unit="click")
+        KaryResponse(categories=1, epsilon=1.0, unit="click")
 
 
 Masses = dict[tuple[tuple[int, ...], int], float]

@@ -2,8 +2,7 @@
 
 Epsilon for a delta, and delta for an epsilon, are exact where a formula exists (Gaussian releases in any number, one
 sampled release, randomised response repeated), and otherwise an upper bound, tight to about three digits, from the
-composed privacy loss distribution. A composition with a part that is known as zCDP only is accounted for by Renyi
-divergences, which is looser. The answer holds for the adjacency, unit and sensitivity behind the events, and for
+composed privacy loss distribution. The answer holds for the adjacency, unit and sensitivity behind the events, and for
 mechanisms chosen by earlier outputs as well.
 
 `noise_multiplier` is the standard deviation of the noise on the sum of the cohort's updates, divided by how far one
@@ -24,24 +23,16 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri
 
-from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.composition import (
-    ORDERS,
     SMALLEST_DELTA,
     Countable,
     FlatComposition,
     composed,
-    delta_renyi,
-    delta_zcdp,
-    divergences_of,
     epsilon_classical,
-    epsilon_renyi,
-    epsilon_zcdp,
     flattened,
     groups_of,
     profile,
-    rho_of,
     sampled_curve,
 )
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon, smallest
@@ -61,8 +52,6 @@ def epsilon_of(event: Event, delta: float) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    if parts.rho > 0.0:
-        return math.inf if delta == 0.0 else _epsilon_with_zcdp(event, parts, delta)
     if not parts.counts:
         return _epsilon_all_gaussian(parts.mu, delta)
     basic = parts.sum_of_pure
@@ -86,17 +75,11 @@ def delta_of(event: Event, epsilon: float) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return 1.0
-    if parts.rho > 0.0:
-        return delta_renyi(event, epsilon) if parts.counts else delta_zcdp(rho_of(event), epsilon)
     if not parts.counts:
         return delta_gaussian(epsilon, parts.mu)
     if exact := single_kind(parts):
         return _delta_exact(*exact, epsilon)
     return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
-
-
-def _epsilon_with_zcdp(event: Event, parts: FlatComposition, delta: float) -> float:
-    return epsilon_renyi(event, delta) if parts.counts else epsilon_zcdp(rho_of(event), delta)
 
 
 def _epsilon_all_gaussian(mu: float, delta: float) -> float:
@@ -353,11 +336,10 @@ def compared(population: int, cohort: int, delta: float) -> PublishedEpsilon:
     )
 
 
-How = Literal["exact", "loss distribution", "Renyi divergences", "epsilon and delta"]
+How = Literal["exact", "loss distribution", "epsilon and delta"]
 HOW: dict[How, str] = {
     "exact": "exact, from the trade-off curve of the noise itself",
     "loss distribution": "an upper bound, from the privacy loss of all that it counts, composed",
-    "Renyi divergences": "an upper bound, from the Renyi divergences of what was released",
     "epsilon and delta": "an upper bound from epsilon and delta alone; what was done may allow less",
 }
 _MOST_EPSILON = 50.0  # beyond it a bound differs from 1 by less than a double can tell
@@ -386,13 +368,10 @@ def detection_of(event: Event, *, false_alarms: float) -> Detection:
     parts = flattened(event)
     if parts.in_the_clear:
         return Detection(1.0, 1.0, "exact")
-    if not parts.counts and parts.rho == 0.0:  # Gaussian releases in any number are one
+    if not parts.counts:  # Gaussian releases in any number are one
         return Detection(float(ndtr(ndtri(false_alarms) + parts.mu)), float(ndtr(0.5 * parts.mu)), "exact")
     found = _found(lambda eps: delta_of(event, eps), false_alarms)
     apart = delta_of(event, 0.0)  # the total variation
-    if parts.rho > 0.0:
-        found = min(found, _found_by_renyi(parts, false_alarms))
-        apart = min(apart, _apart_by_divergence(parts))
     return Detection(found, 0.5 + 0.5 * min(apart, 1.0), _how(parts))
 
 
@@ -407,8 +386,6 @@ def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detect
 
 
 def _how(parts: FlatComposition) -> How:
-    if parts.rho > 0.0:
-        return "Renyi divergences"
     known = single_kind(parts)
     # The two directions of a sampled release differ, and the worse of both is taken everywhere.
     return "loss distribution" if known is None or isinstance(known[0], SampledEvent) else "exact"
@@ -431,28 +408,3 @@ def _lowest(bound: Callable[[float], float]) -> float:
         best = min(best, values[at])
         low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, _POINTS - 1)])
     return best
-
-
-def _found_by_renyi(parts: FlatComposition, false_alarms: float) -> float:
-    """The largest share of finds for which the test itself does not diverge more than what was released."""
-    orders, allowed = np.array(ORDERS), divergences_of(parts)
-    low, high = false_alarms, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        both = (_divergence(middle, false_alarms, orders), _divergence(false_alarms, middle, orders))
-        possible = all((divergence <= allowed).all() for divergence in both)
-        low, high = (middle, high) if possible else (low, middle)
-    return high
-
-
-def _divergence(first: float, second: float, orders: Doubles) -> Doubles:
-    """Renyi divergence of one coin from another."""
-    one = orders * math.log(first) + (1.0 - orders) * math.log(second)
-    other = orders * math.log1p(-first) + (1.0 - orders) * math.log1p(-second)
-    return np.asarray(np.logaddexp(one, other) / (orders - 1.0), np.float64)
-
-
-def _apart_by_divergence(parts: FlatComposition) -> float:
-    """Total variation by the inequalities of Pinsker, and of Bretagnolle and Huber."""
-    divergence = float(np.min(divergences_of(parts)))  # they rise with the order, so that any is at least that of 1
-    return min(math.sqrt(0.5 * divergence), math.sqrt(-math.expm1(-divergence)))

@@ -41,7 +41,6 @@ from veilrec.privacy.events import (
     ResponseEvent,
     SampledEvent,
     TreeEvent,
-    ZcdpEvent,
 )
 
 if TYPE_CHECKING:
@@ -59,17 +58,16 @@ Simple: TypeAlias = GaussianEvent | Countable
 
 @dataclass(frozen=True)
 class FlatComposition:
-    """A composition with nothing nested: all Gaussian releases as one, all zCDP ones as one, the rest counted."""
+    """A composition with nothing nested: all Gaussian releases as one, the rest counted."""
 
     mu: float
     counts: tuple[tuple[Countable, int], ...]
-    rho: float = 0.0
     in_the_clear: bool = False
 
     @property
     def sum_of_pure(self) -> float:
         """Basic composition of epsilons that hold with delta 0; infinite if one part has none."""
-        if self.mu > 0.0 or self.rho > 0.0:
+        if self.mu > 0.0:
             return math.inf
         return sum(count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts)
 
@@ -92,7 +90,7 @@ def groups_of(event: Event) -> tuple[Event, ...]:
 def flattened(event: Event) -> FlatComposition:
     """The simple events of a composition; one that is not known raises."""
     counts: Counter[Countable] = Counter()
-    mu_squared, rho = 0.0, 0.0
+    mu_squared = 0.0
     in_the_clear = False
     todo: list[tuple[Event, int]] = [(event, 1)]
     while todo:
@@ -104,8 +102,6 @@ def flattened(event: Event) -> FlatComposition:
                 in_the_clear |= count > 0
             case GaussianEvent(mu):
                 mu_squared += count * _checked(mu=mu) ** 2
-            case ZcdpEvent(rho_of_one):
-                rho += count * _checked(rho=rho_of_one)
             case TreeEvent():
                 mu_squared += count * tree_mu(part) ** 2
             case SampledEvent(mu, rate, "fixed" | "padding" | "poisson") if 0.0 < rate <= 1.0:
@@ -121,7 +117,7 @@ def flattened(event: Event) -> FlatComposition:
             case _:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
-    return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), rho, in_the_clear)
+    return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
 
 
 def tree_mu(tree: TreeEvent) -> float:
@@ -133,11 +129,7 @@ def tree_mu(tree: TreeEvent) -> float:
 
 @lru_cache(maxsize=16)
 def composed(parts: FlatComposition) -> PrivacyLossDistribution:
-    """The distribution of the privacy loss of all parts together; zCDP says too little of it to have one."""
-    if parts.rho > 0.0:
-        raise BadInput(
-            f"a part is known as {parts.rho:g}-zCDP only, which has no loss distribution: use Renyi accounting"
-        )
+    """The distribution of the privacy loss of all parts together."""
     events: list[tuple[Simple, int]] = list(parts.counts)
     if parts.mu > 0.0:
         events.append((GaussianEvent(parts.mu), 1))
@@ -279,7 +271,7 @@ def rho_of(event: Event) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    return parts.rho + 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
+    return 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
 
 
 def _half_square(event: Simple) -> float:
@@ -296,13 +288,6 @@ def epsilon_zcdp(rho: float, delta: float) -> float:
     if rho == 0.0:
         return 0.0
     return max(0.0, _least(lambda orders: _epsilon_at(orders, rho * orders, delta)))
-
-
-def delta_zcdp(rho: float, epsilon: float) -> float:
-    """Delta of rho-zCDP: min over alpha of e^((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1)."""
-    if rho == 0.0:
-        return 0.0
-    return math.exp(min(0.0, _least(lambda orders: _log_delta_at(orders, rho * orders, epsilon))))
 
 
 def _least(bound: Callable[[Doubles], Doubles]) -> float:
@@ -323,7 +308,7 @@ def rho_max(epsilon: float, delta: float) -> float:
 
 
 def epsilon_renyi(event: Event, delta: float) -> float:
-    """Epsilon by Renyi accounting: all that is known where a part is zCDP, and elsewhere looser than `epsilon_of`."""
+    """Epsilon by Renyi accounting, which is looser than `epsilon_of`, and quick for many different parts."""
     probability(delta=delta)
     parts = flattened(event)
     if parts.in_the_clear:
@@ -331,17 +316,9 @@ def epsilon_renyi(event: Event, delta: float) -> float:
     return float(max(0.0, np.min(_epsilon_at(np.array(ORDERS), divergences_of(parts), delta))))
 
 
-def delta_renyi(event: Event, epsilon: float) -> float:
-    """Delta by Renyi accounting."""
-    parts = flattened(event)
-    if parts.in_the_clear:
-        return 1.0
-    return math.exp(min(0.0, float(np.min(_log_delta_at(np.array(ORDERS), divergences_of(parts), epsilon)))))
-
-
 def divergences_of(parts: FlatComposition) -> Doubles:
     """Of all parts together, at ORDERS."""
-    total = (parts.rho + 0.5 * parts.mu**2) * np.array(ORDERS)
+    total = 0.5 * parts.mu**2 * np.array(ORDERS)
     for part, count in parts.counts:
         total = total + count * np.array(_curve(part))
     return np.asarray(total, np.float64)
@@ -406,9 +383,3 @@ def _response_divergences(epsilon: float, orders: Doubles) -> Doubles:
 def _epsilon_at(orders: Doubles, divergences: Doubles, delta: float) -> Doubles:
     # Canonne, Kamath and Steinke 2020, proposition 12
     return divergences + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
-
-
-def _log_delta_at(orders: Doubles, divergences: Doubles, epsilon: float) -> Doubles:
-    # The same proposition, solved for delta.
-    less_one = orders - 1.0
-    return np.asarray(less_one * (divergences - epsilon) + orders * np.log1p(-1.0 / orders) - np.log(less_one))

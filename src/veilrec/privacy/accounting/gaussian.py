@@ -109,12 +109,6 @@ def base_epsilon(epsilon: float, *, pad_probability: float) -> float:
     return epsilon + math.log1p(-pad_probability * math.exp(-epsilon)) - math.log1p(-pad_probability)
 
 
-def padded_clicks_epsilon(epsilon: float, *, pad_probability: float, clicks: int) -> float:
-    """The epsilon for replacing `clicks` clicks at once: amplification fades as p^clicks."""
-    _check_pad(pad_probability)
-    return amplified_epsilon(epsilon, rate=1.0 - pad_probability**clicks)
-
-
 def padded_mu(epsilon: float, delta: float, *, pad_probability: float) -> float:
     """The largest sensitivity / sigma of padded Gaussian noise that keeps (epsilon, delta) per click."""
     probability(delta=delta)

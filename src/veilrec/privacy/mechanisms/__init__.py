@@ -13,12 +13,8 @@ if TYPE_CHECKING:
 MECHANISMS: dict[str, str] = {
     "gaussian": "base:Gaussian",
     "laplace": "base:Laplace",
-    "discrete-gaussian": "discrete:DiscreteGaussian",
-    "discrete-laplace": "discrete:DiscreteLaplace",
     "randomised-response": "responses:RandomisedResponse",
-    "unary-encoding": "responses:UnaryEncoding",
     "k-ary-response": "responses:KaryResponse",
-    "subset-selection": "responses:SubsetSelection",
     "attention": "attention:PrivateAttention",
     "padded-attention": "attention:PaddedAttention",
     "interest-response": "interests:InterestResponse",

@@ -1,7 +1,6 @@
 """Answers that are a lie with a known probability: about bits, about a category, about which candidate was clicked.
 
-Bits: randomised response, symmetric (DP-SUB) or optimised, and what a server learns of it. Categories: k-ary response,
-and subset selection for small epsilon.
+Bits: randomised response (DP-SUB), and what a server learns of it. Categories: k-ary response.
 
 Labels: an impression shows C items, one of them clicked; training uses the label and k further candidates. As published
 (PrivateRec's DPL, Algorithm 3, lines 16 to 18) the candidates are drawn around the click, which is therefore always
@@ -11,20 +10,19 @@ is epsilon-private and as accurate.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from veilrec.core.arrays import Bools, Doubles, Offsets
-from veilrec.core.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput
 from veilrec.privacy.checks import BitChange, bits, categories, changed_bits, positive, whole
 from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Output, Sensitivity
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.randomness import Source
 
 # The probability of a lie is raised by this, so that float arithmetic never leaves it below the exact value.
@@ -104,70 +102,6 @@ class RandomisedResponse(Mechanism[Bools, Bools]):
         )
 
 
-class UnaryEncoding(Mechanism[Bools, Bools]):
-    """Optimised unary encoding (OUE): a 1 is told with probability 1/2, a 0 becomes 1 with probability q.
-
-    q = 1 / (e^epsilon + 1) when one item is swapped for another, e^-epsilon / 2 when one bit differs.
-    """
-
-    name = "unary-encoding"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
-
-    def __init__(self, *, length: int, epsilon: float, change: Literal["one bit", "swap"] = "swap") -> None:
-        self._set_calibration("proven")
-        positive(epsilon=epsilon)
-        if change not in ("one bit", "swap"):
-            raise unknown_name("change of bits", change, ("one bit", "swap"))
-        self.changed = changed_bits(change, length=length)
-        self.length = length
-        self.unit, self.adjacency = _UNITS[change]
-        self.sensitivity = Sensitivity(float(self.changed), "changed entries")
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-        self.keep_probability = 0.5
-        self.noise_probability = flip_probability(epsilon) if change == "swap" else 0.5 * math.exp(-epsilon)
-
-    def _perturb(self, value: Bools, source: Source) -> Bools:
-        """The vectors `[..., length]` as told; one event per vector."""
-        checked = bits(self.length, value=value)
-        kept = happens(self.keep_probability, checked.shape, source)
-        made_up = happens(SAFE * self.noise_probability, checked.shape, source)
-        return np.where(checked, kept, made_up)
-
-    def event(self) -> PureEvent:
-        """Pure at the calibrated epsilon."""
-        return PureEvent(self.claimed_epsilon)
-
-    def delta(self, epsilon: float) -> float:
-        """Exact, over the outcomes of the bits that differ."""
-        return max(self._delta(epsilon, down=False), self._delta(epsilon, down=True))
-
-    def _delta(self, epsilon: float, *, down: bool) -> float:
-        one, zero = self.keep_probability, self.noise_probability
-        ones = [(one, zero)] if self.changed == 1 else [(one, zero), (zero, one)]
-        total = 0.0
-        for outcome in itertools.product((True, False), repeat=len(ones)):
-            first = math.prod(p if told else 1.0 - p for (p, _), told in zip(ones, outcome, strict=True))
-            second = math.prod(p if told else 1.0 - p for (_, p), told in zip(ones, outcome, strict=True))
-            first, second = (second, first) if down else (first, second)
-            # Exactly at the limit the difference is a rounding error, not a leak.
-            excess = first - math.exp(epsilon) * second
-            total += excess if excess > 1e-14 * first else 0.0
-        return total
-
-    def worst_pair(self) -> tuple[Bools, Bools]:
-        """One item, and another one (or none)."""
-        first, second = np.zeros(self.length, np.bool_), np.zeros(self.length, np.bool_)
-        first[0] = True
-        if self.changed == 2:
-            second[1] = True
-        return first, second
-
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """For both kinds of change."""
-        return (cls(length=10, epsilon=2.0, change="swap"), cls(length=10, epsilon=1.0, change="one bit"))
-
-
 def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float) -> Doubles:
     """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] (eq. 8 of Priv-FedMF-Sub, with
     q = 1 - p).
@@ -179,52 +113,22 @@ def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float
     return np.clip(raw, 0.0, 1.0)
 
 
-def frequency_variance(*, keep_probability: float, noise_probability: float) -> float:
-    """Variance of a rare item's estimated frequency, times the number of reports: q (1 - q) / (p - q)^2."""
-    gap = keep_probability - noise_probability
-    return noise_probability * (1.0 - noise_probability) / gap**2
-
-
-_ONE_CHOICE = Sensitivity(1.0, "changed entries")
-
-
-def _at_least_two(count: int) -> None:
-    whole(categories=count)
-    if count < 2:
-        raise BadInput("categories is 1: with one category there is nothing to hide; give at least 2")
-
-
-def _without_rounding(excess: float, scale: float) -> float:
-    # Exactly at the limit the difference is a rounding error, not a leak.
-    return excess if excess > 1e-14 * scale else 0.0
-
-
-class _OneOfMany(Mechanism[Offsets, Output]):
-    """What is said of a category is pure, and holds for any two of them."""
-
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
-
-    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
-        self._set_calibration("proven")
-        positive(epsilon=epsilon)
-        _at_least_two(categories)
-        self.unit, self.adjacency = unit, adjacency
-        self.sensitivity = _ONE_CHOICE
-        self.categories = categories
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-
-    def worst_pair(self) -> tuple[Offsets, Offsets]:
-        """Any two categories."""
-        return np.array(0), np.array(1)
-
-
-class KaryResponse(_OneOfMany[Offsets]):
+class KaryResponse(Mechanism[Offsets, Offsets]):
     """The true category with probability e^eps / (e^eps + C - 1), each other one with 1 / (e^eps + C - 1)."""
 
     name = "k-ary-response"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
-    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
-        super().__init__(categories=categories, epsilon=epsilon, unit=unit, adjacency=adjacency)
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit) -> None:
+        self._set_calibration("proven")
+        positive(epsilon=epsilon)
+        whole(categories=categories)
+        if categories < 2:
+            raise BadInput("categories is 1: with one category there is nothing to hide; give at least 2")
+        self.unit, self.adjacency = unit, "replace-one"
+        self.sensitivity = Sensitivity(1.0, "changed entries")
+        self.categories = categories
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
         weight = math.exp(-epsilon)  # so that a large epsilon does not overflow
         self.keep_probability = 1.0 / (1.0 + (categories - 1) * weight)
         self.other_probability = weight / (1.0 + (categories - 1) * weight)
@@ -245,54 +149,17 @@ class KaryResponse(_OneOfMany[Offsets]):
     def delta(self, epsilon: float) -> float:
         """Exact: only the first of the two categories is likelier than e^epsilon times."""
         excess = self.keep_probability - math.exp(epsilon) * self.other_probability
-        return _without_rounding(excess, self.keep_probability)
+        # Exactly at the limit the difference is a rounding error, not a leak.
+        return excess if excess > 1e-14 * self.keep_probability else 0.0
+
+    def worst_pair(self) -> tuple[Offsets, Offsets]:
+        """Any two categories."""
+        return np.array(0), np.array(1)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Five interests at epsilon 1, of a whole history."""
         return (cls(categories=5, epsilon=1.0, unit="history"),)
-
-
-class SubsetSelection(_OneOfMany[Bools]):
-    """A set of w categories, the true one in it with probability w e^eps / (w e^eps + C - w), as C bits."""
-
-    name = "subset-selection"
-
-    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
-        super().__init__(categories=categories, epsilon=epsilon, unit=unit, adjacency=adjacency)
-        weight = math.exp(-epsilon)
-        self.size = max(1, round(categories * weight / (1.0 + weight)))
-        self.keep_probability = self.size / (self.size + (categories - self.size) * weight)
-        self.other_probability = (self.size - self.keep_probability) / (categories - 1)
-        self._leave_out = (categories - self.size) * weight / (self.size + (categories - self.size) * weight)
-
-    def _perturb(self, value: ArrayLike, source: Source) -> Bools:
-        """A set per given category; one event each."""
-        checked = categories(self.categories, value=value)
-        flat = checked.reshape(-1)
-        left_out = happens(SAFE * self._leave_out, flat.shape, source)
-        # Order all categories at random, the true one first or last, and take the first w.
-        order = source.words(flat.size * self.categories).reshape(flat.size, self.categories).copy()
-        order[np.arange(flat.size), flat] = np.where(left_out, np.uint64(2**64 - 1), np.uint64(0))
-        chosen = np.argpartition(order, self.size - 1, axis=1)[:, : self.size]
-        sets = np.zeros(order.shape, np.bool_)
-        np.put_along_axis(sets, chosen, True, axis=1)
-        return sets.reshape(*checked.shape, self.categories)
-
-    def event(self) -> PureEvent:
-        """Pure."""
-        return PureEvent(self.claimed_epsilon)
-
-    def delta(self, epsilon: float) -> float:
-        """Exact: the sets with the first category but not the second are the likelier ones."""
-        with_first = self.keep_probability * (self.categories - self.size) / (self.categories - 1)
-        with_second = self._leave_out * self.size / (self.categories - 1)
-        return _without_rounding(with_first - math.exp(epsilon) * with_second, with_first)
-
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Eight candidates at epsilon 1: sets of two."""
-        return (cls(categories=8, epsilon=1.0, unit="click"),)
 
 
 @dataclass(frozen=True)
