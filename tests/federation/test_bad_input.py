@@ -98,12 +98,12 @@ def test_watching_and_one_json_object_exclude_each_other(made: Path) -> None:
     ("entries", "words"),
     [
         ({"format": 9}, "has format 9"),
-        ({"devices": "many"}, "not a whole number"),
-        ({"secagg": "magic"}, "unknown secagg"),
-        ({"colour": "red"}, "unknown entry"),
+        ({"devices": "many"}, "devices: Input should be a valid integer"),
+        ({"secagg": "magic"}, "secagg: Input should be"),
+        ({"colour": "red"}, "colour: Unexpected keyword argument"),
         ({"address": "https://[foo bar:1"}, "address is"),
         ({"address": "https://127.0.0.1"}, "address is"),
-        ({"address": 7}, "address is"),
+        ({"address": 7}, "address: Input should be a valid string"),
     ],
 )
 def test_a_file_that_was_changed_by_hand_is_one_line(made: Path, entries: dict[str, object], words: str) -> None:
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_whole(made: Path) -> None:
     content = yaml.safe_load((made / FILE).read_text())
     del content["plan"]
     (made / FILE).write_text(yaml.safe_dump(content))
-    with pytest.raises(BadInput, match="says nothing of plan"):
+    with pytest.raises(BadInput, match="plan: Field required"):
         federation.read(made)
     (made / FILE).write_text("{")
     with pytest.raises(BadInput, match="cannot be read"):

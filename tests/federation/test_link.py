@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
     server.shutdown()
 
 
-TASK = json.dumps(FederationTask("round", 3, sha256="00", size=5).to_json()).encode()
+TASK = json.dumps(asdict(FederationTask("round", 3, sha256="00", size=5))).encode()
 
 
 def test_an_answer_that_breaks_off_is_no_answer(saying: tuple[Server, HttpsLink]) -> None:
@@ -100,7 +101,7 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
     server, link = saying
     content = b"two\nlines"
     task = FederationTask("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-    told = json.dumps(task.to_json()).encode()
+    told = json.dumps(asdict(task)).encode()
     server.said = [(200, len(told) + 10, told + b"\n" + content)]
     assert link.poll(0.0) == task
     assert link.fetch(task) == content
@@ -114,7 +115,7 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
 
 def test_a_device_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
     server, link = saying
-    over = json.dumps(FederationTask("over", 0).to_json()).encode()
+    over = json.dumps(asdict(FederationTask("over", 0))).encode()
     server.said = [(200, 3, b"[1]"), (200, 20, b"{"), (503, 2, b"{}"), (200, 4, b"null"), (200, len(over), over)]
     said: list[str] = []
     assert live(link, None, said.append, threading.Event(), lambda: None)  # type: ignore[arg-type]

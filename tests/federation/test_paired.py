@@ -23,8 +23,7 @@ from veilrec.federation.finishing import read_end
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Answers
 from veilrec.federation.making import Basis
-from veilrec.federation.secagg.pair_messages import BOX_BYTES, SHARE_BYTES
-from veilrec.federation.secagg.pairs import PairwiseSumClient
+from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import RoundKey
 from veilrec.privacy.mechanisms.distributed import NoiseShares
 from veilrec.server.coordinator import Coordinator, MessageRefused

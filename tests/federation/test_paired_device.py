@@ -19,8 +19,7 @@ from veilrec.federation.client.process import PairwiseMaskedAnswers
 from veilrec.federation.facts import terms_of
 from veilrec.federation.federation import DEVICES, FILE, INVITED, BadTask, FederationTask, TaskKind, joined
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
-from veilrec.federation.secagg.pair_messages import Group, Reveal, encode_numbers, encode_signatures
-from veilrec.federation.secagg.pairs import PairwiseSum
+from veilrec.federation.secagg.pairs import Group, PairwiseSum, Reveal, encode_numbers, encode_parts
 from veilrec.federation.secagg.terms import RoundKey, Terms
 from veilrec.wire import rounds
 from veilrec.wire.signing import BadSignature, new_key
@@ -162,7 +161,7 @@ def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: Tabl
     with pytest.raises(BadInput, match="leaves the round"):
         table.ask(0, "reveal", signatures)
     answer = table.ask(1, "reveal", signatures)
-    others = encode_signatures({n: table.sum._signed[n] for n in (1, 2, 3, 4)})  # a coordinator that was started again
+    others = encode_parts({n: table.sum._signed[n] for n in (1, 2, 3, 4)})  # a coordinator that was started again
     assert others != signatures
     assert table.ask(1, "reveal", others) == answer
     with pytest.raises(BadInput, match="leaves the round"):
@@ -187,7 +186,7 @@ def test_a_device_that_was_killed_has_left_the_round_for_good(table: Table, afte
     if after in ("sign", "reveal"):
         for place in range(5):
             table.sum.receive_signature(table.ask(place, "sign", survivors))
-    signatures = encode_signatures({}) if after not in ("sign", "reveal") else table.sum.signatures()
+    signatures = encode_parts({}) if after not in ("sign", "reveal") else table.sum.signatures()
     if after == "reveal":
         table.ask(0, "reveal", signatures)
     table.devices[0] = table.start(0)

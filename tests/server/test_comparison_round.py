@@ -49,7 +49,7 @@ def judged(folder: Path, rounds_done: int = 1) -> tuple[Coordinator, Plan]:
     with_judges = replace(plan, comparison=_Comparison())  # type: ignore[arg-type]
     server = Coordinator(folder / "server", with_judges)
     for number in range(3):
-        assert server.enrol_judge(f"judge {number}") == number
+        assert server.enrol(f"judge {number}", "judges") == number
     return server, with_judges
 
 
@@ -90,7 +90,7 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
 def test_nobody_judges_before_the_last_round(tmp_path: Path) -> None:
     plan = replace(simulated("fedmf", "cohort.size=2").plan, comparison=_Comparison())  # type: ignore[arg-type]
     with Coordinator(put_secret(tmp_path), plan) as server:
-        server.enrol_judge("judge 0")
+        server.enrol("judge 0", "judges")
         with pytest.raises(BadInput, match="not over"):
             server.compare()
         with pytest.raises(BadInput, match="not over"):

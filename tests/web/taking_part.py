@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -145,7 +145,7 @@ class Asking:
             task, self._handed = (self._task, self._handed - 1) if self._handed else (None, 0)
             self._idle += task is None
             self._changed.notify_all()
-        return b"null" if task is None else json.dumps(replace(task, seconds=10.0).to_json()).encode()
+        return b"null" if task is None else json.dumps(asdict(replace(task, seconds=10.0))).encode()
 
 
 def invitation_to(known: FederationFacts, terms: Terms) -> bytes:

@@ -18,15 +18,16 @@ import hashlib
 import json
 import shlex
 import struct
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
 import yaml
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 
 from veilrec._version import __version__
-from veilrec.core.errors import BadInput, VeilrecError, unknown_name
+from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_text
 from veilrec.federation.secagg.terms import Neighbourhood
 from veilrec.wire.signing import checked_host
@@ -39,12 +40,14 @@ FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
 COORDINATOR, DEVICES, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "devices", "helpers", "people", "run", "logs"
 SecAgg = Literal["none", "helpers", "pairs"]
+_EXACT = ConfigDict(extra="forbid")  # nothing unknown is read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Federation:
     """One federation: the method as it is configured, who may take part in what, and until when."""
 
+    __pydantic_config__: ClassVar = _EXACT
     id: str  # 32 hexadecimal digits: part of whatever a device signs
     address: str  # of the coordinator, https
     method: str
@@ -126,53 +129,27 @@ def read(folder: Path) -> Federation:
 
 
 def _checked(path: Path, content: Any) -> Federation:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = content.get("format") if isinstance(content, dict) else None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
         raise BadInput(f"{path} has format {found}, this veilrec reads {FORMAT}: use the veilrec that made it")
-    names = {one.name for one in fields(Federation)}
     given = {name: value for name, value in content.items() if name not in ("format", "veilrec")}
-    needed = {one.name for one in fields(Federation) if one.name in _NEEDED}
-    if missing := sorted(needed - set(given)):
-        raise BadInput(f"{path} is not whole: it says nothing of {missing[0]}; bring back the one that init wrote")
-    if odd := sorted(set(given) - names):
-        raise BadInput(f"{path}: {unknown_name('entry', odd[0], names)}")
-    if given.get("secagg", "none") not in get_args(SecAgg):
-        raise BadInput(f"{path}: {unknown_name('secagg', str(given['secagg']), get_args(SecAgg))}")
-    whole = {name: given[name] for name in ("devices", "judges", "rounds", "seed")}
-    if not _is_address(given["address"]):
-        raise BadInput(f"{path}: address is {given['address']!r}; bring back the one that init wrote")
-    woven = given.get("neighbourhood", {})
-    for name, value in (whole | (woven if isinstance(woven, dict) else {"neighbourhood": woven})).items():
-        if not isinstance(value, int):
-            raise BadInput(f"{path}: {name} is {value!r}, not a whole number; bring back the one that init wrote")
-    return Federation(**{**given, "helpers": tuple(given.get("helpers", ()))})
-
-
-def _is_address(given: Any) -> bool:
     try:
-        address = urlsplit(str(given))
-        return bool(checked_host(address.hostname or "") and address.port)
+        made = _FEDERATION.validate_json(json.dumps(given, default=str), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise BadInput(f"{path}: {name}: {first['msg']}; bring back the one that init wrote") from None
+    try:
+        address = urlsplit(made.address)
+        is_whole = bool(checked_host(address.hostname or "") and address.port)
     except (ValueError, BadInput):
-        return False
+        is_whole = False
+    if not is_whole:
+        raise BadInput(f"{path}: address is {made.address!r}; bring back the one that init wrote")
+    return made
 
 
-_NEEDED = (
-    "id",
-    "address",
-    "method",
-    "config",
-    "rounds",
-    "seed",
-    "dataset",
-    "protocol",
-    "devices",
-    "judges",
-    "plan",
-    "facts",
-    "unprotected",
-    "budget",
-    "guarantee",
-)
+_FEDERATION = TypeAdapter(Federation)
 
 
 RpcKind = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # secagg RPCs, beside the round itself
@@ -187,32 +164,24 @@ _LENGTH = struct.Struct("<Q")
 class FederationTask:
     """Something that a device is asked for."""
 
+    __pydantic_config__: ClassVar = _EXACT
     kind: TaskKind
-    number: int  # of the round
-    period: int = 0  # of a report
+    number: NonNegativeInt  # of the round
+    period: NonNegativeInt = 0  # of a report
     sha256: str = ""  # of what belongs to it; empty: nothing does
-    size: int = 0  # bytes of that
+    size: NonNegativeInt = 0  # bytes of that
     seconds: float = 0.0  # that are left for it
-
-    def to_json(self) -> dict[str, Any]:
-        """Encode for the wire."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, content: bytes) -> FederationTask | None:
         """A task, or None where nothing is asked; anything odd raises `BadTask`."""
         try:
-            fields = json.loads(content)
-            if fields is None:
-                return None
-            task = cls(**fields)
-            odd = task.kind not in get_args(TaskKind) or not isinstance(task.sha256, str)
-            odd |= any(not isinstance(value, int) or value < 0 for value in (task.number, task.period, task.size))
-        except (ValueError, TypeError, RecursionError):
-            odd = True
-        if odd:
-            raise BadTask("the coordinator asks for something that is not understood")
-        return task
+            return _TASK.validate_json(content, strict=True)
+        except ValueError:
+            raise BadTask("the coordinator asks for something that is not understood") from None
+
+
+_TASK: TypeAdapter[FederationTask | None] = TypeAdapter(FederationTask | None)
 
 
 class BadTask(VeilrecError):

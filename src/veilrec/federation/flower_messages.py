@@ -20,6 +20,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
@@ -64,7 +65,7 @@ def raw(fields: MessageFields, name: str, most: int) -> bytes:
 
 def task_fields(task: FederationTask, content: bytes) -> MessageFields:
     """Encode a task and its content as message fields."""
-    return {"ask": TASK, "task": json.dumps(task.to_json()), "content": content}
+    return {"ask": TASK, "task": json.dumps(asdict(task)), "content": content}
 
 
 def record_of(fields: MessageFields) -> RecordDict:

@@ -248,13 +248,14 @@ def take_place(
     shared: bytes | None = None,
 ) -> InvitedClient:
     """Hand out the next free place of an open registry; `shared` is the secret of a rehearsal."""
-    free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.place.device)
+    free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.device)
     if not free:
         raise BadInput(
             f"{folder} has no free place: the noise of its plan was chosen for those that it has; make a federation"
             " with `federate init --places`"
         )
-    name, place = free[0].place.device, free[0].place
+    place = free[0]
+    name = place.device
     number = number_of(name, known.method.devices(known.config, known.problem))
     brought = None if people is None else own_data(known, number, people, user)
     invitation, target = Invitation.new(name), folder / DEVICES / name

@@ -23,7 +23,7 @@ from veilrec.data.datasets import load
 from veilrec.data.population import Population, Strings, some_users
 from veilrec.federation import facts, federation, helper, identity
 from veilrec.federation.client import folder as device_folder
-from veilrec.federation.coordinator.registry import EnrolmentPlace, Registry, Role
+from veilrec.federation.coordinator.registry import Registry, Role
 from veilrec.federation.facts import guarantee_of, with_distributed_noise
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
@@ -427,7 +427,7 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
         for place, number in enumerate(numbers.tolist()):
             name = device_folder.name_of(number)
             invitation = Invitation.new(name)
-            registry.invite(EnrolmentPlace(name, role, place), invitation.public)
+            registry.invite(name, role, place, invitation.public)
             if role == "learner":
                 invited[place] = (name, invitation.public)
             device_folder.write(
@@ -440,7 +440,7 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
             )
         later = [number for number, kind in basis.places if kind == role]
         for place, number in enumerate(later, len(numbers)):
-            registry.keep_free(EnrolmentPlace(device_folder.name_of(number), role, place))
+            registry.invite(device_folder.name_of(number), role, place)
     return invited
 
 
@@ -449,7 +449,7 @@ def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: 
     keys = []
     for place in range(count):
         invitation = Invitation.new(helper.name_of(place))
-        registry.invite(EnrolmentPlace(invitation.device, "helper", place), invitation.public)
+        registry.invite(invitation.device, "helper", place, invitation.public)
         keys.append(helper.write(folder / HELPERS / invitation.device, invitation, invited).hex())
     return tuple(keys)
 

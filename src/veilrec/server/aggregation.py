@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -172,17 +172,25 @@ def _add_ends(sums: Offsets, values: Floats, units_of_one: float, most: float) -
     return numbers
 
 
-class ServerOptimiser(Protocol):
-    """Changes the weights in place; its state survives a restart."""
+class ServerOptimiser:
+    """Changes the weights in place; its state survives a restart. This one puts the sums of a round in their place."""
+
+    def __init__(self, settings: ServerRate) -> None:
+        self.settings = settings
+        self._moments: dict[str, Floats] = {}  # by kind and name, such as "velocity.items"
 
     def step(self, weights: Mapping[str, Floats], change: Mapping[str, Floats]) -> None:
-        """Move the weights by one round."""
+        """Move the weights by one round: w = change."""
+        for name, value in change.items():
+            weights[name][...] = value
 
     def state(self) -> dict[str, Floats]:
         """Everything that the next step depends on."""
+        return dict(self._moments)
 
     def load_state(self, state: Mapping[str, Floats]) -> None:
         """Go on from a saved state."""
+        self._moments = {name: value.copy() for name, value in state.items()}
 
 
 _LARGEST = 1e12  # whose square, times that of the size of a cohort, is still a number in single precision
@@ -217,7 +225,7 @@ class Replacing(ServerRate):
 def make_optimiser(settings: ServerRate) -> ServerOptimiser:
     """The optimiser that the settings name."""
     if isinstance(settings, Replacing):
-        return Replace()
+        return ServerOptimiser(settings)
     if settings.optimiser == "sgd":
         return Sgd(settings)
     if settings.optimiser in ("adam", "yogi"):
@@ -225,12 +233,8 @@ def make_optimiser(settings: ServerRate) -> ServerOptimiser:
     raise unknown_name("server optimiser", settings.optimiser, ("sgd", "adam", "yogi"))
 
 
-class Sgd:
+class Sgd(ServerOptimiser):
     """w += rate * m, with m = momentum * m + change."""
-
-    def __init__(self, settings: ServerRate) -> None:
-        self.settings = settings
-        self._velocity: dict[str, Floats] = {}
 
     def step(self, weights: Mapping[str, Floats], change: Mapping[str, Floats]) -> None:
         """Move the weights by one round."""
@@ -238,66 +242,25 @@ class Sgd:
         for name, value in change.items():
             move = value
             if momentum:
-                move = self._velocity.get(name, np.float32(0.0)) * momentum + value
-                self._velocity[name] = move
+                move = self._moments.get(f"velocity.{name}", np.float32(0.0)) * momentum + value
+                self._moments[f"velocity.{name}"] = move
             weights[name][...] += move if rate == 1.0 else rate * move
 
-    def state(self) -> dict[str, Floats]:
-        """The velocities, when there is momentum."""
-        return {f"velocity.{name}": value for name, value in self._velocity.items()}
 
-    def load_state(self, state: Mapping[str, Floats]) -> None:
-        """Go on from saved velocities."""
-        self._velocity = {name.removeprefix("velocity."): value.copy() for name, value in state.items()}
-
-
-class Replace:
-    """w = change."""
-
-    def step(self, weights: Mapping[str, Floats], change: Mapping[str, Floats]) -> None:
-        """Put the sums of a round in the place of those before."""
-        for name, value in change.items():
-            weights[name][...] = value
-
-    def state(self) -> dict[str, Floats]:
-        """Nothing."""
-        return {}
-
-    def load_state(self, state: Mapping[str, Floats]) -> None:
-        """Nothing is kept."""
-
-
-class Adaptive:
+class Adaptive(ServerOptimiser):
     """FedAdam and FedYogi (Reddi et al. 2021, Algorithm 2), which differ in the second moment only."""
-
-    def __init__(self, settings: ServerRate) -> None:
-        self.settings = settings
-        self._first: dict[str, Floats] = {}
-        self._second: dict[str, Floats] = {}
 
     def step(self, weights: Mapping[str, Floats], change: Mapping[str, Floats]) -> None:
         """Move the weights by one round."""
-        s = self.settings
+        s, moments = self.settings, self._moments
         rate, beta1, beta2 = np.float32(s.rate), np.float32(s.momentum), np.float32(s.second_momentum)
         for name, value in change.items():
             square = value * value
-            first = self._first.get(name, np.zeros_like(value)) * beta1 + (1 - beta1) * value
-            second = self._second.get(name, np.full_like(value, s.caution**2))
+            first = moments.get(f"first.{name}", np.zeros_like(value)) * beta1 + (1 - beta1) * value
+            second = moments.get(f"second.{name}", np.full_like(value, s.caution**2))
             if s.optimiser == "adam":
                 second = beta2 * second + (1 - beta2) * square
             else:
                 second = second - (1 - beta2) * square * np.sign(second - square)
-            self._first[name], self._second[name] = first, second
+            moments[f"first.{name}"], moments[f"second.{name}"] = first, second
             weights[name][...] += rate * first / (np.sqrt(second) + np.float32(s.caution))
-
-    def state(self) -> dict[str, Floats]:
-        """Both moments."""
-        moments = {f"first.{name}": value for name, value in self._first.items()}
-        return moments | {f"second.{name}": value for name, value in self._second.items()}
-
-    def load_state(self, state: Mapping[str, Floats]) -> None:
-        """Go on from saved moments."""
-        self._first, self._second = {}, {}
-        for key, value in state.items():
-            kind, _, name = key.partition(".")
-            (self._first if kind == "first" else self._second)[name] = value.copy()

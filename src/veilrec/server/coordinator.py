@@ -28,22 +28,21 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import key_in
+from veilrec.core.files import Closing, key_in
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.round_specs import Ballot
-from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
+from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition
 from veilrec.server.secure_reports import (
     ComparisonTask,
     MessageRefused,
@@ -64,7 +63,7 @@ Receipt = Literal["taken", "known already"]
 _SUMS_REPORTS = (RoundState.REPORTING, RoundState.SUMMING_REPORTS)
 
 
-class Coordinator:
+class Coordinator(Closing):
     """The server's side of a real run, in one folder; a folder without one starts a new run."""
 
     def __init__(
@@ -119,14 +118,6 @@ class Coordinator:
         """Close the database; whatever was acknowledged is on disk already."""
         self._store.close()
 
-    def __enter__(self) -> Coordinator:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def round_number(self) -> int:
         """The round that is open, or comes next."""
@@ -147,19 +138,12 @@ class Coordinator:
         with self._lock:
             return self._store.history()
 
-    def enrol(self, device_id: str) -> int:
-        """Take a device in, and give it a number; the same one again if it is known."""
+    def enrol(self, device_id: str, who: Enrolled = "devices") -> int:
+        """Take in a device that learns, or one that only judges; its number among those, the same if it is known."""
         if not device_id:
             raise BadInput("a device has no id: give one that is its own")
         with self._lock:
-            return self._store.enrol(device_id)
-
-    def enrol_judge(self, device_id: str) -> int:
-        """Take in a device that never learns and only judges; its number among those."""
-        if not device_id:
-            raise BadInput("a device has no id: give one that is its own")
-        with self._lock:
-            return self._store.enrol_judge(device_id)
+            return self._store.enrol(device_id, who)
 
     def came(self, inbox: Inbox) -> tuple[str, ...]:
         """The devices that have sent what is asked for now."""
@@ -260,30 +244,25 @@ class Coordinator:
     def begin_round(self) -> None:
         """Fix cohort, reports and round spec: `OPEN`, or `OPENING` where a secure sum has to be begun first."""
         with self._lock:
-            self._begin_round()
-
-    def _begin_round(self) -> None:
-        question = self._question()
-        store = self._store
-        if question is None and self.stage is RoundState.IDLE:
-            self._prepare()
-        if question is not None and self._hidden is not None:
-            raise BadInput(f"the reports before round {self.round_number} are not added up: call count_reports first")
-        came, size = store.amount("reports")
-        if question is not None and came < min(self.minimum_reports, len(question.devices)):
-            raise BadInput(
-                f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
-                f"{self.minimum_reports}"
-            )
-        stage = RoundState.OPEN if self.secure is None else RoundState.OPENING
-        place = replace(store.place, stage=stage, report_bytes=store.place.report_bytes + size)
-        with store.transaction():
-            if question is not None:
-                self._count_reports(question)
-            self._set_agenda()
-            store.empty("reports")
-            store.move(place)
-        store.place = place
+            question, store = self._question(), self._store
+            if question is None and self.stage is RoundState.IDLE:
+                self._prepare()
+            if question is not None and self._hidden is not None:
+                raise BadInput(
+                    f"the reports before round {self.round_number} are not added up: call count_reports first"
+                )
+            came, size = store.amount("reports")
+            if question is not None and came < min(self.minimum_reports, len(question.devices)):
+                raise BadInput(
+                    f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
+                    f"{self.minimum_reports}"
+                )
+            stage = RoundState.OPEN if self.secure is None else RoundState.OPENING
+            with store.moving(replace(store.place, stage=stage, report_bytes=store.place.report_bytes + size)):
+                if question is not None:
+                    self._count_reports(question)
+                self._set_agenda()
+                store.empty("reports")
 
     def open_sum(self) -> RunPosition:
         """Begin the secure sum of a round that is `OPENING`; `OPEN` follows, or `CLOSING` and void if it cannot begin.
@@ -303,10 +282,8 @@ class Coordinator:
                 place = replace(place, stage=RoundState.CLOSING, void=True)
             elif (can := secure.senders(invitation, len(cohort))) < (place.wanted or len(cohort)):
                 place = replace(place, wanted=can)
-            with store.transaction():
+            with store.moving(place):
                 store.set_invitation(invitation or b"")
-                store.move(place)
-            store.place = place
             return place
 
     def _count_reports(self, question: ReportRequest) -> None:
@@ -328,14 +305,12 @@ class Coordinator:
         """Draw who takes part, once and for all."""
         if self.round_number >= self.plan.rounds:
             raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
-        devices = draw_cohort(self.plan, self.round_number, self._store.enrolled(), self._secret, self.over_selection)
-        wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(self._store.enrolled())
-        stage = RoundState.REPORTING
-        place = replace(self._store.place, stage=stage, wanted=wanted if wanted < len(devices) else 0)
-        with self._store.transaction():
-            self._store.set_cohort(devices.tolist())
-            self._store.move(place)
-        self._store.place = place
+        store, enrolled = self._store, self._store.count("devices")
+        devices = draw_cohort(self.plan, self.round_number, enrolled, self._secret, self.over_selection)
+        wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(enrolled)
+        wanted = wanted if wanted < len(devices) else 0
+        with store.moving(replace(store.place, stage=RoundState.REPORTING, wanted=wanted)):
+            store.set_cohort(devices.tolist())
 
     # During a round
 
@@ -364,7 +339,7 @@ class Coordinator:
             raise MessageRefused("not enrolled", "this device is not enrolled")
         return device
 
-    def _take(self, inbox: Inbox, device: int, message: bytes, read: _Reader) -> Receipt:
+    def _take(self, inbox: Inbox, device: int, message: bytes, read: Callable[[], object]) -> Receipt:
         known = self._store.content(inbox, device)
         if known is not None:
             if known == message:
@@ -397,11 +372,9 @@ class Coordinator:
             if self.stage not in (RoundState.OPEN, RoundState.CLOSING):
                 raise BadInput(f"round {self.round_number} is not open: call open_round first")
             if self.stage is RoundState.OPEN:
-                came, _ = store.amount("messages")
-                place = replace(store.place, stage=RoundState.CLOSING, void=came < self._least())
-                with store.transaction():
-                    store.move(place)
-                store.place = place
+                void = store.count("messages") < self._least()
+                with store.moving(replace(store.place, stage=RoundState.CLOSING, void=void)):
+                    pass
             if secure is None or store.place.void:
                 return self._finish()
             store.mark()
@@ -443,13 +416,10 @@ class Coordinator:
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
         report = RoundReport(place.number, devices, came, place.void, told + down, up, place.report_bytes, refused)
-        after = RunPosition(place.number + 1, model=model)
-        with store.transaction():
+        with store.moving(RunPosition(place.number + 1, model=model)):
             store.empty("messages")
             store.set_cohort(())
             store.add_history(report)
-            store.move(after)
-        store.place = after
         store.remove_older_models()
         self.refused.clear()
         return report
@@ -466,11 +436,9 @@ class Coordinator:
         if total is not None:
             server.add_integers(total, devices=came)
             return place
-        void = replace(place, void=True)
-        with store.transaction():
-            store.move(void)
-        store.place = void
-        return void
+        with store.moving(replace(place, void=True)):
+            pass
+        return store.place
 
     # After the last round
 
@@ -485,7 +453,7 @@ class Coordinator:
                 rounds.encode(RoundSpec(number), whole_model(schema, weights, number), schema)
                 for weights in ({**self.plan.start, **standing.known}, standing.weights)
             )
-            return ComparisonTask(number, start, trained, self._store.judges())
+            return ComparisonTask(number, start, trained, self._store.everybody("judges"))
 
     def _between(self, what: str) -> None:
         if self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
@@ -494,7 +462,7 @@ class Coordinator:
     def receive_gain(self, device_id: str, message: bytes) -> Receipt:
         """Take in what a judge tells; once this returns it is on disk, and counts."""
         with self._lock, self._counting():
-            asked, device = self.plan.comparison, self._store.judge_of(device_id)
+            asked, device = self.plan.comparison, self._store.number_of(device_id, "judges")
             if device is None:
                 raise MessageRefused("not enrolled", "this device is not one of those who judge")
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
@@ -513,12 +481,9 @@ class Coordinator:
                 self._between("it is decided")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
                 known = verdict_of(told, asked.mechanism, noise)
-                place = replace(self._store.place, stage=RoundState.VALIDATED)
-                with self._store.transaction():
+                with self._store.moving(replace(self._store.place, stage=RoundState.VALIDATED)):
                     self._store.set_verdict(known.state())
                     self._store.empty("gains")
-                    self._store.move(place)
-                self._store.place = place
             self._store.mark()
             return known
 
@@ -528,7 +493,3 @@ class Coordinator:
         with self._lock:
             state = self._store.verdict()
             return None if state is None else SelectionOutcome.restored(state)
-
-
-class _Reader(Protocol):
-    def __call__(self) -> object: ...

@@ -28,6 +28,7 @@ from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
 Inbox = Literal["messages", "reports", "gains"]
+Enrolled = Literal["devices", "judges"]
 
 _APPLICATION = 0x7665696D
 _SCHEMA = 2
@@ -134,7 +135,7 @@ class RoundStore:
         self._database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             self._claim(path)
-            with self.transaction():
+            with transaction(self._database):
                 self._fill_or_check(path, plan)
             self.place = RunPosition.from_json(self._one("SELECT place FROM run"))
             self._refuse_older_copy(path)
@@ -170,57 +171,39 @@ class RoundStore:
         self._database.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit the changes in this block together, or not at all."""
+    def moving(self, place: RunPosition) -> Iterator[None]:
+        """Commit the changes in this block together with a new position of the run, or none of them."""
         with transaction(self._database):
             yield
+            self._database.execute("UPDATE run SET place = ?", (json.dumps(asdict(place)),))
+        self.place = place
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         row = self._database.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def move(self, place: RunPosition) -> None:
-        """Say where the run stands; within a transaction, and to be believed after it."""
-        self._database.execute("UPDATE run SET place = ?", (json.dumps(asdict(place)),))
-
     # Devices
 
-    def enrol(self, device_id: str) -> int:
-        """The number of a device, new or known."""
-        with self.transaction():
-            known = self.number_of(device_id)
-            if known is not None:
-                return known
-            number = self.enrolled()
-            self._database.execute("INSERT INTO devices VALUES (?, ?)", (number, device_id))
-            return number
-
-    def enrolled(self) -> int:
-        """Number of enrolled clients; their numbers are those below."""
-        return int(self._one("SELECT count(*) FROM devices"))
-
-    def number_of(self, device_id: str) -> int | None:
-        """The number of a device; None if it is not enrolled."""
-        number: int | None = self._one("SELECT number FROM devices WHERE id = ?", (device_id,))
-        return number
-
-    def enrol_judge(self, device_id: str) -> int:
-        """The number of a device that judges, among those, new or known."""
-        with self.transaction():
-            known = self.judge_of(device_id)
+    def enrol(self, device_id: str, who: Enrolled = "devices") -> int:
+        """The number of a device among those that learn, or that judge; new or known."""
+        with transaction(self._database):
+            known = self.number_of(device_id, who)
             if known is None:
-                known = int(self._one("SELECT count(*) FROM judges"))
-                self._database.execute("INSERT INTO judges VALUES (?, ?)", (known, device_id))
+                known = self.count(who)
+                self._database.execute(f"INSERT INTO {who} VALUES (?, ?)", (known, device_id))  # noqa: S608
             return known
 
-    def judge_of(self, device_id: str) -> int | None:
-        """The number of a device among those that judge; None if it does not."""
-        number: int | None = self._one("SELECT number FROM judges WHERE id = ?", (device_id,))
+    def number_of(self, device_id: str, who: Enrolled = "devices") -> int | None:
+        """The number of a device among those that learn, or that judge; None if it is not enrolled."""
+        number: int | None = self._one(f"SELECT number FROM {who} WHERE id = ?", (device_id,))  # noqa: S608
         return number
 
-    def judges(self) -> tuple[str, ...]:
-        """The ids of the devices that judge, by their numbers."""
-        return tuple(row[0] for row in self._database.execute("SELECT id FROM judges ORDER BY number"))
+    def everybody(self, who: Enrolled = "devices") -> tuple[str, ...]:
+        """The ids of all devices that learn, or that judge, by their numbers."""
+        return self._ids(f"SELECT id FROM {who} ORDER BY number")  # noqa: S608
+
+    def _ids(self, query: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._database.execute(query))
 
     def set_verdict(self, state: Doubles) -> None:
         """Keep what the judges came to."""
@@ -238,12 +221,7 @@ class RoundStore:
 
     def cohort(self) -> tuple[str, ...]:
         """The ids of the devices that the round is for, by their numbers."""
-        query = "SELECT id FROM devices JOIN cohort ON number = device ORDER BY number"
-        return tuple(row[0] for row in self._database.execute(query))
-
-    def everybody(self) -> tuple[str, ...]:
-        """The ids of all devices, by their numbers."""
-        return tuple(row[0] for row in self._database.execute("SELECT id FROM devices ORDER BY number"))
+        return self._ids("SELECT id FROM devices JOIN cohort ON number = device ORDER BY number")
 
     def in_cohort(self, number: int) -> bool:
         """Whether the round is for a device."""
@@ -258,7 +236,7 @@ class RoundStore:
 
     def put(self, inbox: Inbox, device: int, content: bytes) -> None:
         """Keep what a device has sent; it is on disk when this returns."""
-        with self.transaction():
+        with transaction(self._database):
             self._database.execute(f"INSERT INTO {inbox} VALUES (?, ?)", (device, content))  # noqa: S608
 
     def contents(self, inbox: Inbox) -> Iterator[bytes]:
@@ -269,11 +247,10 @@ class RoundStore:
     def senders(self, inbox: Inbox) -> tuple[str, ...]:
         """The ids of those who have sent something, by their numbers."""
         who = "judges" if inbox == "gains" else "devices"
-        query = f"SELECT id FROM {who} JOIN {inbox} ON number = device ORDER BY number"  # noqa: S608
-        return tuple(row[0] for row in self._database.execute(query))
+        return self._ids(f"SELECT id FROM {who} JOIN {inbox} ON number = device ORDER BY number")  # noqa: S608
 
-    def count(self, table: Inbox | Literal["cohort"]) -> int:
-        """Count the rows of an inbox, or of the cohort."""
+    def count(self, table: Inbox | Enrolled | Literal["cohort"]) -> int:
+        """Count the messages of an inbox, the devices that are enrolled, or those of the cohort."""
         return int(self._one(f"SELECT count(*) FROM {table}"))  # noqa: S608
 
     def amount(self, inbox: Inbox) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError, counted
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ReportSum, RoundSpec
@@ -35,8 +35,8 @@ from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import Source
-from veilrec.server.round_specs import CohortSampler
-from veilrec.server.round_store import RoundState, RoundStore, RunPosition
+from veilrec.server.round_specs import CohortSampler, Tally
+from veilrec.server.round_store import RoundState, RoundStore
 from veilrec.server.server import WrongExamples
 from veilrec.wire.messages import BadMessage, NotFinite, WrongRound
 from veilrec.wire.signing import BadSignature
@@ -206,7 +206,7 @@ class SecureReports:
             if made is None:
                 self._give_up(devices)
                 return
-            with self._store.transaction():
+            with self._store.moving(self._store.place):
                 self._store.set_invitation(made)
 
     def check(self, device: int, message: bytes) -> None:
@@ -215,11 +215,8 @@ class SecureReports:
 
     def fix(self) -> None:
         """No answer is taken from now on."""
-        store = self._store
-        place = replace(store.place, stage=RoundState.SUMMING_REPORTS)
-        with store.transaction():
-            store.move(place)
-        store.place = place
+        with self._store.moving(replace(self._store.place, stage=RoundState.SUMMING_REPORTS)):
+            pass
 
     def count(self, devices: Sequence[str], noise: Source) -> bool:
         """Open the sum of those in the list and keep it with its noise; False: it cannot be had, and is begun anew."""
@@ -230,41 +227,30 @@ class SecureReports:
             if total is None:
                 self._give_up(devices)
                 return False
-            self._release(self._mechanism.protect(self._checked(total), noise), devices)
+            length = self._mechanism.length
+            if total.shape != (length,):
+                raise VeilrecError(f"a sum of reports has shape {total.shape}: there are {length} items")
+            tally = Tally(self._mechanism.protect(total, noise), self._store.count("reports"))
+            self._go_on(devices, self.about.attempt, tally)
             return True
 
-    def _checked(self, total: Offsets) -> Offsets:
-        if total.shape != (self._mechanism.length,):
-            raise VeilrecError(f"a sum of reports has shape {total.shape}: there are {self._mechanism.length} items")
-        return total
-
-    def _release(self, counts: Doubles, devices: Sequence[str]) -> None:
-        store = self._store
-        came, _ = store.amount("reports")
-        place = replace(self._crossed(devices), stage=RoundState.REPORTING)
-        with store.transaction():
-            store.set_tally(counts, came)
-            store.empty("reports")
-            store.set_invitation(b"")
-            store.move(place)
-        store.place = place
-
     def _give_up(self, devices: Sequence[str]) -> None:
-        store, attempt = self._store, self.about.attempt + 1
+        attempt = self.about.attempt + 1
         if attempt >= self._secure.attempts:
             most = counted(self._secure.attempts, "time")
             raise VeilrecError(
                 f"what devices report cannot be added up, and they tell it {most} at most: make the federation anew"
             )
-        place = replace(self._crossed(devices), stage=RoundState.REPORTING, attempt=attempt)
-        with store.transaction():
+        self._go_on(devices, attempt)
+
+    def _go_on(self, devices: Sequence[str], attempt: int, tally: Tally | None = None) -> None:
+        """Forget the answers, with what their sum has cost the network counted, and keep what it came to, if it did."""
+        store, place, (_, size) = self._store, self._store.place, self._store.amount("reports")
+        told, said = self._secure.crossed(self.invitation, len(devices))
+        told, said = place.told_bytes + told, place.report_bytes + size + said
+        after = replace(place, stage=RoundState.REPORTING, attempt=attempt, report_bytes=said, told_bytes=told)
+        with store.moving(after):
+            if tally is not None:
+                store.set_tally(tally.counts, tally.reports)
             store.empty("reports")
             store.set_invitation(b"")
-            store.move(place)
-        store.place = place
-
-    def _crossed(self, devices: Sequence[str]) -> RunPosition:
-        """The place with what this sum has cost the network."""
-        place, (_, size) = self._store.place, self._store.amount("reports")
-        told, said = self._secure.crossed(self.invitation, len(devices))
-        return replace(place, report_bytes=place.report_bytes + size + said, told_bytes=place.told_bytes + told)

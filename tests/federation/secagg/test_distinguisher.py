@@ -22,7 +22,7 @@ from scipy.stats import binom
 from tests.federation.secagg.rounds import Paired, identity
 from veilrec.federation.secagg import helpers, pairs
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_upload
-from veilrec.federation.secagg.pair_messages import decode_masked
+from veilrec.federation.secagg.pairs import decode_masked
 from veilrec.federation.secagg.terms import MaskStream, Neighbourhood, RoundKey, Terms, digest, public_half
 
 TRIALS, LENGTH = 100, 32

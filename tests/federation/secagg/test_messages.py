@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.federation.secagg.rounds import FEDERATION, Paired, identity, made_values
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg import pair_messages
+from veilrec.federation.secagg import pairs
 from veilrec.federation.secagg.helpers import (
     HelperInvitation,
     MaskRequest,
@@ -20,8 +20,8 @@ from veilrec.federation.secagg.helpers import (
     read_upload,
     signed_answer,
 )
-from veilrec.federation.secagg.pair_messages import Group, Reveal, SealedShares
-from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Neighbourhood, RoundKey, Terms, digest
+from veilrec.federation.secagg.pairs import Group, Reveal, SealedShares
+from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Neighbourhood, RoundKey, Terms, digest, whole
 from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
@@ -42,7 +42,7 @@ def by_number(value):
     return st.dictionaries(st.integers(0, 2**32 - 1), value, max_size=5).map(lambda found: dict(sorted(found.items())))
 
 
-boxes = by_number(st.binary(min_size=pair_messages.BOX_BYTES, max_size=pair_messages.BOX_BYTES))
+boxes = by_number(st.binary(min_size=pairs.BOX_BYTES, max_size=pairs.BOX_BYTES))
 share = st.tuples(st.sampled_from(["seed", "key"]), st.binary(min_size=33, max_size=33))
 claims = st.lists(keys_of(1), max_size=5, unique_by=lambda key: key.number).map(
     lambda found: tuple(sorted(found, key=lambda key: key.number))
@@ -66,9 +66,9 @@ def test_every_message_comes_back_as_it_was(message):
 
 @given(boxes, numbers, by_number(st.binary(min_size=64, max_size=64)))
 def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
-    assert pair_messages.decode_boxes(pair_messages.encode_boxes(some_boxes)) == some_boxes
-    assert pair_messages.decode_numbers(pair_messages.encode_numbers(some_numbers)) == some_numbers
-    assert pair_messages.decode_signatures(pair_messages.encode_signatures(signatures)) == signatures
+    assert whole(pairs.encode_parts(some_boxes), pairs.read_boxes) == some_boxes
+    assert whole(pairs.encode_numbers(some_numbers), pairs.read_numbers) == some_numbers
+    assert pairs.decode_signatures(pairs.encode_parts(signatures)) == signatures
 
 
 DECODERS = (
@@ -78,11 +78,11 @@ DECODERS = (
     Group.decode,
     SealedShares.decode,
     Reveal.decode,
-    pair_messages.decode_advert,
-    pair_messages.decode_boxes,
-    pair_messages.decode_numbers,
-    pair_messages.decode_signatures,
-    lambda content: pair_messages.decode_masked(content, TERMS),
+    pairs.decode_advert,
+    lambda content: whole(content, pairs.read_boxes),
+    lambda content: whole(content, pairs.read_numbers),
+    pairs.decode_signatures,
+    lambda content: pairs.decode_masked(content, TERMS),
     lambda content: read_upload(content, TERMS),
     lambda content: read_answer(content, PROPOSAL, b"request"),
 )
@@ -117,20 +117,20 @@ def test_announced_sizes_are_capped_before_anything_is_made():
     huge = (2**32 - 1).to_bytes(4, "little")
     for content in (huge, (1 << 21).to_bytes(4, "little")):
         with pytest.raises(BadMessage, match="there can be"):
-            pair_messages.decode_numbers(content)
+            whole(content, pairs.read_numbers)
     with pytest.raises(BadMessage, match="length of a secure sum"):
         Terms.read(MessageReader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
 
 
 def test_messages_for_vectors_have_one_length():
     words = np.arange(20, dtype="<u4")
-    masked = pair_messages.encode_masked(3, words)
-    number, read = pair_messages.decode_masked(masked, TERMS)
+    masked = pairs.encode_masked(3, words)
+    number, read = pairs.decode_masked(masked, TERMS)
     assert number == 3
     np.testing.assert_array_equal(read, words)
     for bad in (masked[:-1], masked + b"\0"):
         with pytest.raises(BadMessage):
-            pair_messages.decode_masked(bad, TERMS)
+            pairs.decode_masked(bad, TERMS)
     body = bytes(8) + words.tobytes()
     answer = signed_answer(1, b"request", body, identity(1), PROPOSAL.session)
     assert read_answer(answer, PROPOSAL, b"request") == (1, body)
@@ -173,4 +173,4 @@ def test_a_masked_vector_of_another_device_is_not_taken():
     values = made_values(4, one.length, 0)
     one.mask(values, lambda step, found: [n for n in found if step == "advertise" or n])
     with pytest.raises(BadMessage, match="without shares"):
-        one.server.receive_masked(pair_messages.encode_masked(0, np.zeros(one.length, "<u4")))
+        one.server.receive_masked(pairs.encode_masked(0, np.zeros(one.length, "<u4")))

@@ -7,16 +7,17 @@ import pytest
 
 from tests.federation.secagg.rounds import Paired, everybody, identity, made_values, total
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg.pair_messages import (
+from veilrec.federation.secagg.pairs import (
+    SURVIVORS,
     Group,
+    PairwiseSum,
     Reveal,
     SealedShares,
-    decode_boxes,
-    encode_boxes,
     encode_numbers,
-    encode_signatures,
+    encode_parts,
+    read_boxes,
+    whole,
 )
-from veilrec.federation.secagg.pairs import SURVIVORS, PairwiseSum
 from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
@@ -105,7 +106,7 @@ def test_a_server_cannot_have_two_lists_signed():
     for number, listed in lists.items():
         same = {n: s for n, s in signatures.items() if lists[n] == listed}
         with pytest.raises(TooFew, match="6 of those in it"):
-            one.made[number].reveal(encode_signatures(same))
+            one.made[number].reveal(encode_parts(same))
 
 
 def test_signatures_of_another_list_or_of_strangers_do_not_count():
@@ -117,7 +118,7 @@ def test_signatures_of_another_list_or_of_strangers_do_not_count():
     for signatures in (other, dict(list(right.items())[: quorum - 1]), right | {77: bytes(64)}):
         device = one.made[3]
         with pytest.raises((BadSignature, TooFew)):
-            device.reveal(encode_signatures(signatures))
+            device.reveal(encode_parts(signatures))
         device._step = 4  # each as if it were the first
 
 
@@ -212,15 +213,15 @@ def test_boxes_open_only_for_their_neighbour_in_their_round():
     one, other = Paired(COMPLETE, devices=6), Paired(COMPLETE, devices=6, round_number=6)
     boxes, foreign = one.share(), other.share()
     values = np.zeros(one.length, np.int64)
-    mixed = decode_boxes(boxes[0])
-    mixed[1] = decode_boxes(boxes[2])[1]
-    for bad in (encode_boxes(mixed), foreign[0]):
+    mixed = whole(boxes[0], read_boxes)
+    mixed[1] = whole(boxes[2], read_boxes)[1]
+    for bad in (encode_parts(mixed), foreign[0]):
         with pytest.raises(BadMessage, match="does not open"):
             one.made[0].mask(bad, values)
         one.made[0]._step = 2
-    few = dict(list(decode_boxes(boxes[0]).items())[:2])
+    few = dict(list(whole(boxes[0], read_boxes).items())[:2])
     with pytest.raises(TooFew, match="2 neighbours sent shares"):
-        one.made[0].mask(encode_boxes(few), values)
+        one.made[0].mask(encode_parts(few), values)
 
 
 @pytest.mark.parametrize("kind", ["seed", "key"])

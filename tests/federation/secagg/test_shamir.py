@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.pair_messages import PRIME, combine, split
+from veilrec.federation.secagg.pairs import PRIME, combine, split
 from veilrec.federation.secagg.terms import TooFew
 from veilrec.wire.messages import BadMessage
 

@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import Closing
 from veilrec.federation import federation, identity
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import RunDevice, answers_of
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # the extra `flower`
 _NONCE = 32
 
 
-class FlowerClient:
+class FlowerClient(Closing):
     """One device, for as long as it is held."""
 
     def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
@@ -61,12 +61,8 @@ class FlowerClient:
         self._answers = answers_of(self._device, known, device_folder.read_record(folder).place, self._identity)
         self.is_over = False  # whether the coordinator has said so
 
-    def __enter__(self) -> FlowerClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the device's folder."""
         self._device.close()
 
     def reply(self, fields: MessageFields) -> MessageFields:

@@ -50,7 +50,7 @@ from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.processes import alone_in
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient
 from veilrec.federation.secagg.pairs import PairwiseSumClient
-from veilrec.federation.secagg.terms import MessageReader, Terms
+from veilrec.federation.secagg.terms import Terms
 from veilrec.privacy.events import Event
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.randomness import Source
@@ -76,43 +76,52 @@ class PlaintextAnswers:
         raise BadTask(f"a device does not do this: {task.kind}")
 
 
-class HelperMaskedAnswers(PlaintextAnswers):
-    """A device of a federation with helpers; which these are it knows from the federation's file, not from servers."""
+class MaskedAnswers(PlaintextAnswers):
+    """A device whose updates, and reports that trust the server, leave under masks of secure aggregation."""
 
-    def __init__(
-        self, device: FederatedClient[Any], plan: Plan, federation: Federation, place: int, identity: SigningKey
-    ) -> None:
+    def __init__(self, device: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
         super().__init__(device)
-        self._plan, self._made = plan, federation
-        self._masking = HelperSumClient(
-            place,
-            identity,
-            federation=federation.digest,
-            helpers=[bytes.fromhex(key) for key in federation.helpers],
-            least=federation.least,
-        )
+        self._plan, self._made, self._place, self._identity = known.plan, known.federation, place, identity
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
         """Answer in plaintext, except rounds and masked reports."""
         if task.kind == "round":
-            return self._take_part(task, *parted(content))
+            return self._take_part(task.number, *self._unpacked(content))
         if task.kind == "report" and masks_reports(self._plan):
-            invitation, about = parted(content)[0], report_sum(task.number)
-            return self.device.report(
-                about.number, task.period, mask=lambda values: self._masked(invitation, about, values)
-            )
+            about, (_, given) = report_sum(task.number), self._unpacked(content)
+            return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, given, values))
         return super().answer(task, content)
 
-    def _take_part(self, task: FederationTask, invitation: bytes, broadcast: bytes) -> bytes:
+    def _take_part(self, number: int, broadcast: bytes, given: bytes) -> bytes:
         def masked(uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
             values, event = quantised(self._plan, uploads, about, view, source)
-            return self._masked(invitation, about, values), event
+            return self._masked(about, given, values), event
 
-        return self.device.take_part(broadcast, task.number, make=masked)
+        return self.device.take_part(broadcast, number, make=masked)
 
-    def _masked(self, invitation: bytes, about: Summed, values: Offsets) -> bytes:
-        agree(HelperInvitation.decode(invitation).proposal.terms, self._made, self._plan, about)
-        return self._masking.upload(invitation, values)
+    def _unpacked(self, content: bytes) -> tuple[bytes, bytes]:
+        """The model, and what is given to the device to mask with."""
+        return parted(content)
+
+    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
+        raise NotImplementedError
+
+
+class HelperMaskedAnswers(MaskedAnswers):
+    """A device of a federation with helpers; which these are it knows from the federation's file, not from servers."""
+
+    def _unpacked(self, content: bytes) -> tuple[bytes, bytes]:
+        invitation, broadcast = parted(content)
+        return broadcast, invitation
+
+    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
+        made = self._made
+        agree(HelperInvitation.decode(given).proposal.terms, made, self._plan, about)
+        helpers = [bytes.fromhex(key) for key in made.helpers]
+        masking = HelperSumClient(
+            self._place, self._identity, federation=made.digest, helpers=helpers, least=made.least
+        )
+        return masking.upload(given, values)
 
 
 def agree(terms: Terms, made: Federation, plan: Plan, about: Summed) -> None:
@@ -157,32 +166,24 @@ class _Round:
 
     def advertise(self, terms: bytes) -> bytes:
         """Keys for this round, and for no other."""
-        if Terms.read(MessageReader(terms)).round_number != self.number:
+        if Terms.decode(terms).round_number != self.number:
             raise BadInput("the terms are those of another round: nothing is sent")
         return self.pairing.advertise(terms)
 
 
-class PairwiseMaskedAnswers(PlaintextAnswers):
+class PairwiseMaskedAnswers(MaskedAnswers):
     """A device of a federation whose devices mask against each other."""
 
     def __init__(self, device: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
-        super().__init__(device)
-        made = known.federation
-        self._plan, self._made, self._place, self._identity = known.plan, made, place, identity
+        super().__init__(device, known, place, identity)
+        made, folder = known.federation, known.folder
         self._woven = made.woven()
-        path = known.folder / INVITED
-        self._endorsed = EndorsedKeys(
-            made.id, read_invited(path, f"{known.folder} is no folder for secure aggregation", digest=made.invited)
-        )
+        invited = read_invited(folder / INVITED, f"{folder} is no folder for secure aggregation", digest=made.invited)
+        self._endorsed = EndorsedKeys(made.id, invited)
         self._round: _Round | None = None
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
         """Answer in plaintext, except rounds, masked reports and secagg RPCs."""
-        if task.kind == "round":
-            return self._take_part(task.number, content)
-        if task.kind == "report" and masks_reports(self._plan):
-            about, (_, boxes) = report_sum(task.number), parted(content)
-            return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, boxes, values))
         if task.kind not in ("advertise", "share", "sign", "reveal"):
             return super().answer(task, content)
         own = self._entered(task.number) if task.kind == "advertise" else self._entered_before(task.number)
@@ -227,20 +228,10 @@ class PairwiseMaskedAnswers(PlaintextAnswers):
         self._endorsed.learn(named)
         return own.pairing.share(group)
 
-    def _take_part(self, number: int, content: bytes) -> bytes:
-        broadcast, boxes = parted(content)
-
-        def masked(uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
-            self._entered_before(number)
-            values, event = quantised(self._plan, uploads, about, view, source)
-            return self._masked(about, boxes, values), event
-
-        return self.device.take_part(broadcast, number, make=masked)
-
-    def _masked(self, about: Summed, boxes: bytes, values: Offsets) -> bytes:
+    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
         own = self._entered_before(about.number)
         agree(own.pairing.terms, self._made, self._plan, about)
-        return own.pairing.mask(boxes, values)
+        return own.pairing.mask(given, values)
 
 
 _FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a device that was killed is started again
@@ -270,9 +261,8 @@ def answers_of(
     """A device as its federation wants it: under masks, or not."""
     if known.federation.secagg == "none":
         return PlaintextAnswers(device)
-    if known.federation.secagg == "pairs":
-        return PairwiseMaskedAnswers(device, known, place, identity)
-    return HelperMaskedAnswers(device, known.plan, known.federation, place, identity)
+    kind = PairwiseMaskedAnswers if known.federation.secagg == "pairs" else HelperMaskedAnswers
+    return kind(device, known, place, identity)
 
 
 def warm(known: FederationFacts) -> None:

@@ -253,13 +253,13 @@ def learners(registry: Registry) -> list[RegistryEntry]:
 
 def keys_of(entries: Collection[RegistryEntry]) -> dict[int, bytes]:
     """Lasting keys, by place."""
-    return {entry.place.number: entry.key for entry in entries if entry.key is not None}
+    return {entry.number: entry.key for entry in entries if entry.key is not None}
 
 
 def listed_keys(entries: Collection[RegistryEntry]) -> bytes:
     """Lasting keys with their endorsements, encoded for peers that check them."""
     return listed(
-        (entry.place.number, entry.key, entry.endorsement)
+        (entry.number, entry.key, entry.endorsement)
         for entry in entries
         if entry.key is not None and entry.endorsement is not None
     )
@@ -276,7 +276,7 @@ class HelperAggregation:
     ) -> None:
         self.rpc = SecAggRpc(board)
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
-        self._names = [entry.place.device for entry in registry.entries("helper")]
+        self._names = [entry.device for entry in registry.entries("helper")]
         self._keys = tuple(bytes.fromhex(key) for key in federation.helpers)
 
     def open(self, about: Summed, cohort: Sequence[str]) -> bytes:
@@ -351,8 +351,8 @@ class PairwiseAggregation:
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
         self._woven = federation.woven()
         entries = registry.entries("learner")
-        self._names = {entry.place.number: entry.place.device for entry in entries}
-        self._places = {entry.place.device: entry.place.number for entry in entries}
+        self._names = {entry.number: entry.device for entry in entries}
+        self._places = {entry.device: entry.number for entry in entries}
         self._last: tuple[bytes, PairwiseSum] | None = None
 
     def open(self, about: Summed, cohort: Sequence[str]) -> bytes | None:
@@ -361,10 +361,10 @@ class PairwiseAggregation:
         entries = learners(self._registry)
         adding = PairwiseSum(terms_in(self._federation, self._plan, about), self._woven, keys_of(entries))
         try:
-            here = [entry.place.device for entry in entries if entry.place.device in set(cohort)]
+            here = [entry.device for entry in entries if entry.device in set(cohort)]
             self._ask("advertise", about.number, here, adding.receive_advert, content=adding.propose())
             groups = self._named(adding.groups())
-            known = head(listed_keys([entry for entry in entries if entry.place.device in groups]))
+            known = head(listed_keys([entry for entry in entries if entry.device in groups]))
             self._ask("share", about.number, groups, adding.receive_shares, content=known, own=groups)
             adding.boxes()
         except Void as error:

@@ -32,9 +32,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from veilrec.core.errors import BadInput
@@ -47,9 +46,9 @@ from veilrec.federation.coordinator.aggregation import (
     TaskBoard,
 )
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, joined
+from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, TaskKind, joined
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.round_store import Inbox, RoundState
+from veilrec.server.round_store import Enrolled, Inbox, RoundState
 from veilrec.server.secure_reports import MessageRefused, ReportRequest
 
 _DISK_ERRORS = (sqlite3.Error, OSError)
@@ -87,18 +86,18 @@ class RoundDriver:
         self.closing_cpu = 0.0  # seconds of this process that adding up and stepping took
         self.messages = 0  # that were taken in by this process
         self.round_seconds: deque[float] = deque(maxlen=1000)
-        self._steps: Mapping[RoundState, Callable[[], None]] = {
+        self._steps: Mapping[RoundState, Callable[[], object]] = {
             RoundState.IDLE: self._report_and_begin,
             RoundState.REPORTING: self._report_and_begin,
-            RoundState.SUMMING_REPORTS: self._sum_reports,
-            RoundState.OPENING: self._open_sum,
+            RoundState.SUMMING_REPORTS: coordinator.count_reports,
+            RoundState.OPENING: coordinator.open_sum,
             RoundState.OPEN: self._collect_and_close,
             RoundState.CLOSING: self._close,
         }
         for entry in (*registry.entries("learner"), *registry.entries("judge")):
-            enrol = coordinator.enrol if entry.place.role == "learner" else coordinator.enrol_judge
-            if enrol(entry.place.device) != entry.place.number:
-                raise BadInput(f"{registry.path} gives {entry.place.device} a place of another: bring back its own")
+            who: Enrolled = "devices" if entry.role == "learner" else "judges"
+            if coordinator.enrol(entry.device, who) != entry.number:
+                raise BadInput(f"{registry.path} gives {entry.device} a place of another: bring back its own")
 
     # Called from any thread
 
@@ -122,15 +121,19 @@ class RoundDriver:
             self._changed.notify_all()
 
     def take(self, client: str, kind: str, number: int, content: bytes) -> Receipt:
-        """Store the answer of an authenticated client; `MessageRefused` where it does not count."""
-        receive = self._receivers.get(kind)
-        if receive is None:
-            raise MessageRefused("nothing is open", "nothing of this kind is asked for")
-        server = self.coordinator
+        """Store the answer of an authenticated client, or pass on its reply to an RPC; refuse what does not count."""
+        server, refusal = self.coordinator, MessageRefused("nothing is open", "nothing of this kind is asked for")
+        if kind in RPC_KINDS:  # not stored
+            if self.secure is None:
+                raise refusal
+            return self.secure.rpc.take(client, kind, number, content)
+        receivers = {"report": server.receive_report, "round": server.receive, "judge": server.receive_gain}
+        if kind not in receivers:
+            raise refusal
         if number != (server.report_number if kind == "report" else server.round_number):
             raise MessageRefused("another round", f"round {number} is not the one that is asked for")
         try:
-            receipt: Receipt = receive(client, content)
+            receipt: Receipt = receivers[kind](client, content)
         except _DISK_ERRORS as error:
             self._say(f"a message could not be kept ({error}): it is asked for again")
             raise StoreBusy from None
@@ -146,27 +149,12 @@ class RoundDriver:
         """Number of tasks that a client gets in a round."""
         return len(PAIRWISE_RPCS) + 1 if isinstance(self.secure, PairwiseAggregation) else 1
 
-    def is_rpc(self, kind: str) -> bool:
-        """Whether an answer is the reply to a secagg RPC, which is not stored."""
-        return kind in RPC_KINDS
-
-    def take_reply(self, peer: str, kind: str, number: int, content: bytes) -> Receipt:
-        """Take in the reply of a helper or client to a secagg RPC; `MessageRefused` where none waits for it."""
-        if self.secure is None:
-            raise MessageRefused("nothing is open", "nothing of this kind is asked for")
-        return self.secure.rpc.take(peer, kind, number, content)
-
-    @property
-    def _receivers(self) -> dict[str, Callable[[str, bytes], Receipt]]:
-        server = self.coordinator
-        return {"report": server.receive_report, "round": server.receive, "judge": server.receive_gain}
-
     # The state machine
 
     def run(self) -> bool:
         """Drive all rounds that are left, and the validation; whether the run is over."""
         self._wait_for_enrolment()
-        self.waiting_cpu = _cpu()
+        self.waiting_cpu = time.process_time()
         while self.coordinator.round_number < self.federation.rounds and not self._stopping:
             self._attempt(self._steps[self.coordinator.stage])
         if not self._stopping:
@@ -175,7 +163,7 @@ class RoundDriver:
             self.board.end()
         return not self._stopping
 
-    def _attempt(self, step: Callable[[], None]) -> None:
+    def _attempt(self, step: Callable[[], object]) -> None:
         try:
             step()
         except Away as error:
@@ -203,36 +191,27 @@ class RoundDriver:
             if self._stopping:
                 return
             if question.invitation is not None:
-                self._sum_reports()
+                server.count_reports()
                 return
         server.begin_round()
 
-    def _sum_reports(self) -> None:
-        """`SUMMING_REPORTS`: open the secure sum of the masked reports that have come."""
-        self.coordinator.count_reports()
-
-    def _open_sum(self) -> None:
-        """`OPENING`: begin the secure sum of the round."""
-        self.coordinator.open_sum()
-
     def _collect_and_close(self) -> None:
         """`OPEN`: publish the model, and wait for the updates of the cohort."""
-        server, board, made = self.coordinator, self.board, self.federation
-        task, answered = self._broadcast(*server.open_round()), server.came("messages")
-        clients, content, own, seconds = self._present(task.devices), task.content, task.own, made.round_seconds
-        number, self._enough = server.round_number, min(len(clients), server.wanted)
-        board.publish("round", number, clients, content=content, own=own, answered=answered, seconds=seconds)
-        if not self._wait(lambda: server.is_complete or self._all_came(clients, "messages"), seconds):
-            return
-        board.withdraw()
-        self._close()
+        server, (model, cohort) = self.coordinator, self.coordinator.open_round()
+        task, invitation = Broadcast(cohort, model), server.invitation
+        if self.secure is not None and invitation is not None:
+            task = self.secure.asked(invitation, model, cohort)
+        seconds, wanted = self.federation.round_seconds, server.wanted
+        if self._ask("round", server.round_number, task, "messages", seconds, wanted=wanted):
+            self.board.withdraw()
+            self._close()
 
     def _close(self) -> None:
         """`CLOSING`: open the secure sum if there is one, add the noise, step; a void round does none of it."""
         began = time.monotonic() if self._began is None else self._began
-        before = _cpu()
+        before = time.process_time()
         report = self.coordinator.close_round()
-        self.closing_cpu += _cpu() - before
+        self.closing_cpu += time.process_time() - before
         self.round_seconds.append(time.monotonic() - began)
         self._began = None
         void = " (void: too few)" if report.void else ""
@@ -241,60 +220,60 @@ class RoundDriver:
 
     def _validate(self) -> None:
         """`IDLE` after the last round: ask held-out validation clients which model is better."""
-        server, board = self.coordinator, self.board
+        server = self.coordinator
         comparing = server.compare()
         if comparing is None:
             return
-        asked = self._present(comparing.devices)
-        seconds = self.federation.judge_seconds
-        content = joined(comparing.start, comparing.trained)
-        answered, self._enough = server.came("gains"), len(asked)
-        board.publish("judge", comparing.number, asked, content=content, answered=answered, seconds=seconds)
-        if not self._wait(lambda: self._all_came(asked, "gains"), seconds):
-            return
-        board.withdraw()
-        self._say(server.close_comparison().line())
-
-    def _broadcast(self, model: bytes, cohort: tuple[str, ...]) -> Broadcast:
-        invitation = self.coordinator.invitation
-        if self.secure is None or invitation is None:
-            return Broadcast(cohort, model)
-        return self.secure.asked(invitation, model, cohort)
+        task = Broadcast(comparing.devices, joined(comparing.start, comparing.trained))
+        if self._ask("judge", comparing.number, task, "gains", self.federation.judge_seconds):
+            self.board.withdraw()
+            self._say(server.close_comparison().line())
 
     def _collect_reports(self, question: ReportRequest) -> None:
         """Publish the question until all reports have come, or enough of them by the deadline."""
-        server, board = self.coordinator, self.board
+        server, seconds = self.coordinator, self.federation.report_seconds
         task = Broadcast(question.devices, b"")
         if self.secure is not None and question.invitation:
             task = self.secure.asked(question.invitation, b"", question.devices)
         patient = self.secure is None or self.secure.waits
         least = min(server.minimum_reports, len(question.devices))
         while not self._stopping:
-            seconds, clients = self.federation.report_seconds, self._present(task.devices)
-            self._enough = len(clients)
-            board.publish(
-                "report",
-                server.report_number,
-                clients,
-                content=task.content,
-                own=task.own,
-                answered=server.came("reports"),
-                period=question.period,
-                seconds=seconds,
-            )
-            self._wait(partial(self._all_came, clients, "reports"), seconds)
+            self._ask("report", server.report_number, task, "reports", seconds, period=question.period)
             if len(server.came("reports")) >= least or not patient:
                 break
             self._say(f"round {question.round_number}: too few have reported; asking again")
-        board.withdraw()
+        self.board.withdraw()
+
+    def _ask(
+        self,
+        kind: TaskKind,
+        number: int,
+        task: Broadcast,
+        inbox: Inbox,
+        seconds: float,
+        *,
+        wanted: int | None = None,
+        period: int = 0,
+    ) -> bool:
+        """Publish a task, and wait for all answers, as many as are wanted, or the deadline; False if stopped."""
+        server, clients = self.coordinator, self._present(task.devices)
+        wanted = len(task.devices) if wanted is None else wanted
+        came, self._enough = server.came(inbox), min(len(clients), wanted)
+        content, own = task.content, task.own
+        self.board.publish(
+            kind, number, clients, content=content, own=own, answered=came, period=period, seconds=seconds
+        )
+
+        def done() -> bool:
+            senders = server.came(inbox)
+            return len(senders) >= wanted or set(clients) <= set(senders)
+
+        return self._wait(done, seconds)
 
     def _present(self, asked: Collection[str]) -> tuple[str, ...]:
         """Those whose places are taken; a client that enrols later is asked from the next task on."""
-        absent = {entry.place.device for entry in self.registry.entries() if entry.free or entry.revoked}
+        absent = {entry.device for entry in self.registry.entries() if entry.free or entry.revoked}
         return tuple(client for client in asked if client not in absent)
-
-    def _all_came(self, asked: Sequence[str], inbox: Inbox) -> bool:
-        return set(asked) <= set(self.coordinator.came(inbox))
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Wait until something is done, or for so long; False if the driver was stopped meanwhile."""
@@ -309,7 +288,7 @@ class RoundDriver:
 
     def linger(self, seconds: float) -> None:
         """Wait until every enrolled client has heard that the run is over."""
-        here = {e.place.device for e in self.registry.entries() if e.key and not e.revoked}
+        here = {e.device for e in self.registry.entries() if e.key and not e.revoked}
         self._wait(lambda: here <= self._told_over, seconds)
 
     # For the operator
@@ -317,8 +296,8 @@ class RoundDriver:
     def status(self) -> dict[str, Any]:
         """Progress of the run, without anything of any user; `waiting_for` names helpers that owe a reply."""
         server, history = self.coordinator, self.coordinator.history()
-        entries = [entry for entry in self.registry.entries() if entry.place.role != "helper"]
-        devices, now = {entry.place.device for entry in entries}, time.monotonic()
+        entries = [entry for entry in self.registry.entries() if entry.role != "helper"]
+        devices, now = {entry.device for entry in entries}, time.monotonic()
         return {
             "federation": self.federation.id,
             "round": server.round_number,
@@ -342,8 +321,8 @@ class RoundDriver:
             "refused": added(report.refused for report in history),
             "process": {
                 "messages": self.messages,
-                "cpu_seconds": round(_cpu(), 4),
-                "serving_cpu_seconds": round(_cpu() - self.waiting_cpu, 4),
+                "cpu_seconds": round(time.process_time(), 4),
+                "serving_cpu_seconds": round(time.process_time() - self.waiting_cpu, 4),
                 "closing_cpu_seconds": round(self.closing_cpu, 4),
                 "round_seconds": [round(seconds, 3) for seconds in self.round_seconds],
                 "peak_rss_mb": round(peak_rss_mb(), 1),
@@ -353,12 +332,7 @@ class RoundDriver:
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Add up counts by reason, over rounds."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for some in counts:
-        for reason, count in some.items():
-            total[reason] = total.get(reason, 0) + count
-    return total
-
-
-def _cpu() -> float:
-    return time.process_time()
+        total.update(some)
+    return dict(total)

@@ -46,7 +46,7 @@ from veilrec.federation.coordinator.aggregation import (
 from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.registry import NotInvited, Registry, RegistryEntry
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import COORDINATOR, WITH_CONTENT, Federation, FederationTask
+from veilrec.federation.federation import COORDINATOR, RPC_KINDS, WITH_CONTENT, Federation, FederationTask
 from veilrec.federation.processes import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused
@@ -222,8 +222,8 @@ class CoordinatorRoutes:
         try:
             body = await self._signed(scope, receive, kind, number, self._cap)
             device = _text(scope, DEVICE)
-            if self._driver.is_rpc(kind):  # never behind those who wait for what is said on it
-                receipt = self._driver.take_reply(device, kind, number, body)
+            if kind in RPC_KINDS:  # never behind those who wait for what is said on it
+                receipt = self._driver.take(device, kind, number, body)
             else:
                 receipt = await self._store(self._driver.take, device, kind, number, body)
         except MessageRefused as refusal:
@@ -247,7 +247,7 @@ class CoordinatorRoutes:
         body = await read_body(scope, receive, cap)
         try:
             signed = bytes.fromhex(_text(scope, SIGNATURE))
-            identity.check(entry.key or b"", self._federation.id, entry.place.device, kind, number, body, signed)
+            identity.check(entry.key or b"", self._federation.id, entry.device, kind, number, body, signed)
         except (VeilrecError, ValueError):
             raise RequestRefused(401, "the request is not signed by this device's key") from None
         return body

@@ -13,11 +13,10 @@ import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import transaction
+from veilrec.core.files import Closing, transaction
 from veilrec.federation.identity import check_endorsement
 from veilrec.wire.signing import BadSignature
 
@@ -33,22 +32,15 @@ _ENTRY = "SELECT id, role, place, key, endorsement, revoked, length(invitation) 
 
 
 @dataclass(frozen=True)
-class EnrolmentPlace:
-    """A device's place in a federation."""
+class RegistryEntry:
+    """A device's place in a federation, and who has it."""
 
     device: str
     role: Role
     number: int  # among those of its role
-
-
-@dataclass(frozen=True)
-class RegistryEntry:
-    """A place, and who has it."""
-
-    place: EnrolmentPlace
-    key: bytes | None  # None: nobody has come with its invitation yet
-    endorsement: bytes | None  # of the key, by the invitation
-    revoked: bool
+    key: bytes | None = None  # None: nobody has come with its invitation yet
+    endorsement: bytes | None = None  # of the key, by the invitation
+    revoked: bool = False
     free: bool = False  # nobody was invited to it yet
 
 
@@ -56,7 +48,7 @@ class NotInvited(VeilrecError):
     """Whoever asks may not take part, or not any more."""
 
 
-class Registry:
+class Registry(Closing):
     """The places of one federation."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,23 +69,11 @@ class Registry:
         """Let go of the file."""
         self._database.close()
 
-    def __enter__(self) -> Registry:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def invite(self, place: EnrolmentPlace, invitation: bytes) -> None:
-        """Keep a place for whoever comes with this invitation."""
-        values = (place.device, place.role, place.number, invitation)
+    def invite(self, device: str, role: Role, number: int, invitation: bytes = b"") -> None:
+        """Keep a place for whoever comes with this invitation; without one, for whoever is invited to it later."""
+        values = (device, role, number, invitation)
         with self._lock:
             self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
-
-    def keep_free(self, place: EnrolmentPlace) -> None:
-        """Keep a place for whoever is invited to it later."""
-        self.invite(place, b"")
 
     def hand_out(self, device: str, invitation: bytes) -> None:
         """Give a free place to whoever comes with this invitation; one that is not free is refused."""
@@ -103,7 +83,7 @@ class Registry:
         if not changed:
             raise BadInput(f"the place of {device} was handed out in the meantime: invite again")
 
-    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> EnrolmentPlace:
+    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> RegistryEntry:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
         with self._lock, transaction(self._database):
             query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
@@ -111,7 +91,12 @@ class Registry:
             if row is None:
                 raise NotInvited("this invitation is not one of this federation")
             role, number, invitation, known, revoked = row
-            _check_invitation(invitation, federation, device, key, endorsement)
+            if not invitation:
+                raise NotInvited("nobody has been invited to this place yet")
+            try:
+                check_endorsement(invitation, federation, device, key, endorsement)
+            except BadSignature:
+                raise NotInvited("this invitation is not one of this federation") from None
             if revoked:
                 raise NotInvited("this device was revoked")
             if known is not None and known != key:
@@ -119,7 +104,7 @@ class Registry:
             if known is None:
                 values = (key, endorsement, device)
                 self._database.execute("UPDATE places SET key = ?, endorsement = ? WHERE id = ?", values)
-        return EnrolmentPlace(device, role, number)
+        return RegistryEntry(device, role, number, key, endorsement)
 
     def find(self, device: str) -> RegistryEntry | None:
         """Look up a place by name; None if there is none."""
@@ -131,27 +116,18 @@ class Registry:
         """Every place, or those of one role, in the order of their numbers: learners, then judges, then helpers."""
         with self._lock:
             rows = self._database.execute(f"{_ENTRY} ORDER BY role DESC, place").fetchall()
-        return [entry for entry in map(_entry, rows) if role in (None, entry.place.role)]
+        return [entry for entry in map(_entry, rows) if role in (None, entry.role)]
 
     def revoke(self, device: str) -> None:
         """Permanently reject a client."""
         with self._lock:
             changed = self._database.execute("UPDATE places SET revoked = 1 WHERE id = ?", (device,)).rowcount
         if not changed:
-            known = [entry.place.device for entry in self.entries()]
+            known = [entry.device for entry in self.entries()]
             some = f"{known[0]} to {known[-1]}" if known else "none"
             raise BadInput(f"no device {device!r} in this federation: it has {some}")
 
 
 def _entry(row: tuple[Any, ...]) -> RegistryEntry:
     device, role, number, key, endorsement, revoked, free = row
-    return RegistryEntry(EnrolmentPlace(device, role, number), key, endorsement, bool(revoked), bool(free))
-
-
-def _check_invitation(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:
-    if not invitation:
-        raise NotInvited("nobody has been invited to this place yet")
-    try:
-        check_endorsement(invitation, federation, device, key, endorsement)
-    except BadSignature:
-        raise NotInvited("this invitation is not one of this federation") from None
+    return RegistryEntry(device, role, number, key, endorsement, bool(revoked), bool(free))

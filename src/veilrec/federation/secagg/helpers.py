@@ -39,20 +39,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
+from typing import NamedTuple, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import transaction
+from veilrec.core.files import Closing, transaction
 from veilrec.core.schema import place_of_sum
 from veilrec.federation.secagg.terms import (
     CHECK_KEY_BYTES,
     MOST_DEVICES,
     BrokenSum,
     MaskStream,
+    Message,
     MessageReader,
     RoundKey,
     Terms,
@@ -74,7 +75,7 @@ _ONE_WORD = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Proposal(Message):
     """Terms of a round, and the lasting keys of its helpers."""
 
     terms: Terms
@@ -94,7 +95,7 @@ class Proposal:
         return self.terms.encode() + packed(len(self.helpers)) + b"".join(self.helpers)
 
     @classmethod
-    def read(cls, reader: MessageReader) -> Proposal:
+    def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
         terms = Terms.read(reader)
         try:
@@ -102,16 +103,9 @@ class Proposal:
         except BadInput as error:
             raise BadMessage(str(error)) from None
 
-    @classmethod
-    def decode(cls, content: bytes) -> Proposal:
-        """Check and read a message."""
-        proposal = cls.read(reader := MessageReader(content))
-        reader.end()
-        return proposal
-
 
 @dataclass(frozen=True)
-class HelperInvitation:
+class HelperInvitation(Message):
     """What a client needs to take part; helpers do not get the key of the check."""
 
     proposal: Proposal
@@ -123,13 +117,10 @@ class HelperInvitation:
         return self.proposal.encode() + b"".join(key.encode() for key in self.keys) + self.check_key
 
     @classmethod
-    def decode(cls, content: bytes) -> HelperInvitation:
-        """Check and read a message; signatures are not looked at yet."""
-        proposal = Proposal.read(reader := MessageReader(content))
-        keys = tuple(RoundKey.read(reader) for _ in proposal.helpers)
-        invitation = cls(proposal, keys, reader.take(CHECK_KEY_BYTES))
-        reader.end()
-        return invitation
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
+        proposal = Proposal.read(reader)
+        return cls(proposal, tuple(RoundKey.read(reader) for _ in proposal.helpers), reader.take(CHECK_KEY_BYTES))
 
     def check(self) -> None:
         """Refuse keys that are not those of the helpers, each for its own place in this round."""
@@ -140,7 +131,7 @@ class HelperInvitation:
 
 
 @dataclass(frozen=True)
-class MaskRequest:
+class MaskRequest(Message):
     """Whose vectors came: what helpers are asked about, devices in the order of their numbers."""
 
     session: bytes
@@ -153,12 +144,10 @@ class MaskRequest:
         return self.session + packed(self.round_number) + packed(len(self.claims)) + claims
 
     @classmethod
-    def decode(cls, content: bytes) -> MaskRequest:
-        """Check and read a message; signatures are not looked at yet."""
-        reader = MessageReader(content)
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
         session, round_number = reader.take(32), reader.count(2**32 - 1)
         request = cls(session, round_number, tuple(RoundKey.read(reader) for _ in range(reader.count(MOST_DEVICES))))
-        reader.end()
         numbers = [claim.number for claim in request.claims]
         if any(later <= earlier for earlier, later in pairwise(numbers)):
             raise BadMessage("the devices of a request stand in the order of their numbers, each once")
@@ -219,11 +208,7 @@ class HelperSum:
 
     def invite(self, keys: Sequence[bytes]) -> bytes:
         """Make the invitation to all clients from the helpers' keys; a missing key voids the round."""
-        read: dict[int, RoundKey] = {}
-        for content in keys:
-            key = RoundKey.read(reader := MessageReader(content))
-            reader.end()
-            read[key.number] = key
+        read = {key.number: key for key in map(RoundKey.decode, keys)}
         missing = [place for place in range(len(self.proposal.helpers)) if place not in read]
         if missing:
             raise Void(f"no key came from {_named(missing)}: the round cannot begin")
@@ -345,7 +330,7 @@ class HelperRefusal(VeilrecError):
     """Something that a helper does not do, whoever asks; nothing was revealed."""
 
 
-class Helper:
+class Helper(Closing):
     """One helper, in a folder of its own."""
 
     def __init__(
@@ -360,14 +345,6 @@ class Helper:
         """Close the journal."""
         self._journal.close()
 
-    def __enter__(self) -> Helper:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def open(self, proposal: bytes) -> bytes:
         """A signed key for a round; the same one again for the same proposal."""
         asked = Proposal.decode(proposal)
@@ -377,7 +354,7 @@ class Helper:
             known = self._journal.round(order)
             if known is None:
                 self._refuse_late(order)
-                known = _Round(proposal, X25519PrivateKey.generate().private_bytes_raw(), None)
+                known = _Round(proposal, X25519PrivateKey.generate().private_bytes_raw())
                 self._journal.add(order, known)
         if known.proposal != proposal:
             raise HelperRefusal(f"round {number} was opened with other terms: a round has one proposal")
@@ -451,11 +428,12 @@ def _masks(asked: MaskRequest, proposal: Proposal, secret: X25519PrivateKey, pla
     return check.tobytes() + total.tobytes()
 
 
-class _Round:
+class _Round(NamedTuple):
     """What a helper has on disk of a round: its proposal, its key until it is over, and the list it answered."""
 
-    def __init__(self, proposal: bytes, secret: bytes | None, request: bytes | None) -> None:
-        self.proposal, self.secret, self.request = proposal, secret, request
+    proposal: bytes
+    secret: bytes | None
+    request: bytes | None = None
 
 
 class _Journal:
@@ -484,13 +462,12 @@ class _Journal:
             yield
 
     def round(self, number: int) -> _Round | None:
-        row = self._database.execute(
-            "SELECT proposal, secret, request FROM rounds WHERE number = ?", (number,)
-        ).fetchone()
+        query = "SELECT proposal, secret, request FROM rounds WHERE number = ?"
+        row = self._database.execute(query, (number,)).fetchone()
         return None if row is None else _Round(*row)
 
     def add(self, number: int, known: _Round) -> None:
-        self._database.execute("INSERT INTO rounds VALUES (?, ?, ?, NULL)", (number, known.proposal, known.secret))
+        self._database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (number, *known))
 
     def standing(self) -> tuple[int | None, int]:
         """The last round that was answered (None: none), and how many have a key and no answer."""

@@ -16,13 +16,19 @@ Four messages to the server, one for the signatures, no helper. Neighbours and t
 learns the sum of those in the list, also if it lies about who is there. A server that picks whom to leave out by the
 order of the ring, knowing who is corrupt, is beyond what is shown, unless everybody is next to everybody. No wrong
 sum is taken for a right one: secrets that are not what their owners committed to void the round.
+
+First come the Shamir sharing of secrets and the messages as bytes, where odd bytes raise `BadMessage`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -31,30 +37,11 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.pair_messages import (
-    KEYS,
-    SECRET_BYTES,
-    SHARE_BYTES,
-    Group,
-    Reveal,
-    SealedShares,
-    SecretKind,
-    combine,
-    decode_advert,
-    decode_boxes,
-    decode_masked,
-    decode_numbers,
-    decode_signatures,
-    encode_boxes,
-    encode_masked,
-    encode_numbers,
-    encode_signatures,
-    split,
-)
 from veilrec.federation.secagg.terms import (
     MOST_DEVICES,
     BrokenSum,
     MaskStream,
+    Message,
     MessageReader,
     Neighbourhood,
     RoundKey,
@@ -67,9 +54,188 @@ from veilrec.federation.secagg.terms import (
     neighbours,
     packed,
     public_half,
+    whole,
 )
 from veilrec.wire.messages import BadMessage
-from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature
+from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
+
+PRIME = 2**256 + 297  # the least prime above 2^256: every 32-byte secret is an element
+SECRET_BYTES, SHARE_BYTES = 32, 33
+
+
+def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
+    """A share for every point: a random polynomial of degree `threshold` - 1 whose value at 0 is the secret."""
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    if not 1 <= threshold <= len(points):
+        raise BadInput(f"the threshold is {threshold} with {len(points)} shares: it is at least 1 and at most all")
+    if len(set(points)) < len(points) or not all(0 < point < PRIME for point in points):
+        raise ValueError("the points of shares are distinct and not 0")
+    # 40 bytes modulo the prime are uniform to 2^-63.
+    coefficients = [int.from_bytes(os.urandom(40), "big") % PRIME for _ in range(threshold - 1)]
+    constant = int.from_bytes(secret, "big")
+    shares = []
+    for point in points:
+        value = 0
+        for coefficient in coefficients:
+            value = (value * point + coefficient) % PRIME
+        shares.append(((value * point + constant) % PRIME).to_bytes(SHARE_BYTES, "big"))
+    return shares
+
+
+def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """The secret of at least `threshold` shares, by point; what is no secret raises."""
+    points = tuple(sorted(shares))[:threshold]
+    if len(points) < threshold:
+        raise TooFew(f"{len(points)} shares came, and {threshold} are needed: the round is void, nothing is revealed")
+    weights = _weights_at_zero(points)
+    value = sum(w * int.from_bytes(shares[x], "big") for w, x in zip(weights, points, strict=True)) % PRIME
+    if value >> (8 * SECRET_BYTES):
+        raise BadMessage("some shares belong to no secret")
+    return value.to_bytes(SECRET_BYTES, "big")
+
+
+@lru_cache(maxsize=4096)
+def _weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange's weights of the values at these points in the value at 0."""
+    weights = []
+    for i, x in enumerate(points):
+        top = bottom = 1
+        for j, other in enumerate(points):
+            if j != i:
+                top = top * other % PRIME
+                bottom = bottom * (other - x) % PRIME
+        weights.append(top * pow(bottom, -1, PRIME) % PRIME)
+    return tuple(weights)
+
+
+KEYS = 2  # that a device announces: one for boxes, one for masks
+BOX_BYTES = 2 * SHARE_BYTES + 16  # a share of each secret, sealed
+COMMITMENT_BYTES = 32
+SecretKind = Literal["seed", "key"]
+Value = TypeVar("Value")
+_KINDS: tuple[SecretKind, ...] = ("seed", "key")
+_MOST_NUMBER = 2**32 - 1
+_NUMBER, _BOX, _SIGNATURE, _SHARE = (  # the number of a device, and what belongs to it
+    struct.Struct(form) for form in ("<I", f"<I{BOX_BYTES}s", f"<I{SIGNATURE_BYTES}s", f"<IB{SHARE_BYTES}s")
+)
+
+
+def decode_advert(content: bytes) -> RoundKey:
+    """A device's two keys for the round."""
+    return whole(content, lambda reader: RoundKey.read(reader, KEYS))
+
+
+@dataclass(frozen=True)
+class Group(Message):
+    """The members of a round, and the keys of one client's neighbours."""
+
+    members: tuple[int, ...]
+    adverts: tuple[RoundKey, ...]
+
+    def encode(self) -> bytes:
+        """Encode for the wire."""
+        adverts = b"".join(advert.encode() for advert in self.adverts)
+        return encode_numbers(self.members) + packed(len(self.adverts)) + adverts
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
+        members = read_numbers(reader)
+        return cls(members, tuple(RoundKey.read(reader, KEYS) for _ in range(reader.count(MOST_DEVICES))))
+
+
+@dataclass(frozen=True)
+class SealedShares(Message):
+    """A device's secrets in shares, one sealed box for every neighbour, and what its seed has to be."""
+
+    number: int
+    commitment: bytes
+    boxes: Mapping[int, bytes]  # by neighbour
+
+    def encode(self) -> bytes:
+        """Encode for the wire."""
+        return packed(self.number) + self.commitment + encode_parts(self.boxes)
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
+        return cls(reader.count(_MOST_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
+
+
+def encode_parts(parts: Mapping[int, bytes]) -> bytes:
+    """Encode sealed boxes by the device that they are for, or from, or signatures under one list by device."""
+    return packed(len(parts)) + b"".join(packed(number) + parts[number] for number in sorted(parts))
+
+
+def read_boxes(reader: MessageReader) -> dict[int, bytes]:
+    """Take the boxes that `encode_parts` wrote."""
+    return _in_order(reader.several(_BOX, MOST_DEVICES))
+
+
+def encode_masked(number: int, words: Words) -> bytes:
+    """A device's vector under all of its masks."""
+    return packed(number) + words.tobytes()
+
+
+def decode_masked(content: bytes, terms: Terms) -> tuple[int, Words]:
+    """Check and read a masked vector."""
+    return whole(content, lambda reader: (reader.count(_MOST_NUMBER), reader.words(terms)))
+
+
+def encode_numbers(numbers: Sequence[int]) -> bytes:
+    """A list of devices, ascending."""
+    return packed(len(numbers)) + b"".join(map(packed, numbers))
+
+
+def read_numbers(reader: MessageReader) -> tuple[int, ...]:
+    """Take what `encode_numbers` wrote."""
+    return tuple(_in_order((number, None) for (number,) in reader.several(_NUMBER, MOST_DEVICES)))
+
+
+def decode_signatures(content: bytes) -> dict[int, bytes]:
+    """Check and read signatures; whether they are any good is not looked at yet."""
+    return whole(content, lambda reader: _in_order(reader.several(_SIGNATURE, MOST_DEVICES)))
+
+
+@dataclass(frozen=True)
+class Reveal(Message):
+    """The shares that a device gives up: of the seeds of those who are in the sum, of the keys of the others."""
+
+    number: int
+    shares: Mapping[int, tuple[SecretKind, bytes]]  # by the neighbour whose secret it is
+
+    def encode(self) -> bytes:
+        """Encode for the wire."""
+        parts = (
+            packed(owner) + bytes([_KINDS.index(kind)]) + share for owner, (kind, share) in sorted(self.shares.items())
+        )
+        return packed(self.number) + packed(len(self.shares)) + b"".join(parts)
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
+        number = reader.count(_MOST_NUMBER)
+        shares = _in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MOST_DEVICES))
+        return cls(number, shares)
+
+
+def _share(kind: int, share: bytes) -> tuple[SecretKind, bytes]:
+    if kind >= len(_KINDS):
+        raise BadMessage(f"a share is of kind {kind}: there are seeds (0) and keys (1)")
+    return _KINDS[kind], share
+
+
+def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
+    """Map values by number; numbers have to rise, so that there is one encoding."""
+    read: dict[int, Value] = {}
+    last = -1
+    for number, value in pairs:
+        if number <= last:
+            raise BadMessage(f"device {number} follows device {last}: devices are listed in order, each once")
+        last, read[number] = number, value
+    return read
+
 
 SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
 
@@ -132,8 +298,7 @@ class PairwiseSumClient:
     def advertise(self, terms: bytes) -> bytes:
         """Two keys for the round, if its terms are those that the device takes part under."""
         self._next(1)
-        self.terms = Terms.read(reader := MessageReader(terms))
-        reader.end()
+        self.terms = Terms.decode(terms)
         if self.terms.federation != self.federation:
             raise BadInput("the round is of another federation: nothing is sent")
         if self.terms.least < self.least:
@@ -195,7 +360,7 @@ class PairwiseSumClient:
         """The vector under the device's own mask, and one with every neighbour whose shares came."""
         self._next(3)
         self._held: dict[int, tuple[bytes, bytes]] = {}
-        for other, box in decode_boxes(boxes).items():
+        for other, box in whole(boxes, read_boxes).items():
             if other not in self._keys:
                 raise BadMessage(f"a box is from device {other}, which is no neighbour")
             self._held[other] = self._opened(other, box)
@@ -220,14 +385,14 @@ class PairwiseSumClient:
     def sign(self, survivors: bytes) -> bytes:
         """The device's name under the list of those whose vectors came: it signs one list."""
         self._next(4)
-        self._survivors = decode_numbers(survivors)
+        self._survivors = whole(survivors, read_numbers)
         if len(self._survivors) < self.terms.least:
             raise TooFew(f"{len(self._survivors)} vectors came: sums of {self.terms.least} at least are opened")
         if self.number not in self._survivors or not set(self._survivors) <= set(self._members):
             raise BadMessage("the list of survivors leaves this device out, or names somebody who took no part")
         self._list = digest(b"survivors", self._group, survivors)
         self._step = 4
-        return encode_signatures({self.number: self.identity.sign(SURVIVORS, self._list)})
+        return encode_parts({self.number: self.identity.sign(SURVIVORS, self._list)})
 
     def reveal(self, signatures: bytes) -> bytes:
         """A share of the seed of every neighbour in the list, and of the key of every other one."""
@@ -313,7 +478,7 @@ class PairwiseSum:
             self._shared = tuple(sorted(self._shares))
             for one in self._shared:
                 around = (other for other in self._around[one] if other in self._shares)
-                self._boxes[one] = encode_boxes({other: self._shares[other].boxes[one] for other in around})
+                self._boxes[one] = encode_parts({other: self._shares[other].boxes[one] for other in around})
         return self._boxes
 
     def kept(self) -> bytes:
@@ -382,7 +547,7 @@ class PairwiseSum:
         quorum = self.neighbourhood.quorum(len(self._members))
         if len(self._signed) < quorum:
             raise TooFew(f"{len(self._signed)} devices signed the list, and {quorum} are needed: the round is void")
-        return encode_signatures({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
+        return encode_parts({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
 
     def receive_reveal(self, content: bytes) -> int:
         """Take the shares that a device gives up in."""

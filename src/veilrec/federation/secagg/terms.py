@@ -52,11 +52,11 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, comb
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -91,86 +91,6 @@ class TooFew(Void):
 
 class BrokenSum(Void):
     """The sum is not that of the vectors that were sent: a participant deviated from the protocol."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """A round of a federation: how many numbers are added up, how large, and of how many devices at least."""
-
-    federation: bytes
-    round_number: int
-    length: int  # numbers in a vector
-    width: int  # bits that hold every number of the sum, its sign included; up to 32 they travel as 32, else as 64
-    least: int  # devices without which no sum is opened
-
-    def __post_init__(self) -> None:
-        if len(self.federation) != FEDERATION_BYTES:
-            raise BadInput(f"the id of a federation has {FEDERATION_BYTES} bytes, and this one {len(self.federation)}")
-        for name, value, low, high in (
-            ("round_number", self.round_number, 0, 2**32 - 1),
-            ("length", self.length, 1, MOST_NUMBERS),
-            ("width", self.width, 2, 64),
-            ("least", self.least, 2, MOST_DEVICES),
-        ):
-            if not low <= value <= high:
-                raise BadInput(f"{name} of a secure sum is {value}: it lies from {low} to {high}")
-
-    @property
-    def words(self) -> np.dtype[np.unsignedinteger[Any]]:
-        """Data type of a number on the wire."""
-        return np.dtype("<u4") if self.width <= 32 else np.dtype("<u8")
-
-    @property
-    def vector_bytes(self) -> int:
-        """Size of a vector in bytes."""
-        return self.length * self.words.itemsize
-
-    def encode(self) -> bytes:
-        """Encode for the wire and for the session digest."""
-        return _TERMS.pack(_MAGIC, self.federation, self.round_number, self.length, self.width, self.least)
-
-    @classmethod
-    def read(cls, reader: MessageReader) -> Terms:
-        """Take what `encode` wrote."""
-        magic, *fields = reader.unpack(_TERMS)
-        if magic != _MAGIC:
-            raise BadMessage("these bytes do not begin as the terms of a secure sum do")
-        try:
-            return cls(*fields)
-        except BadInput as error:
-            raise BadMessage(str(error)) from None
-
-    def session(self, protocol: bytes, *details: bytes) -> bytes:
-        """The digest that everything of the round is bound to."""
-        return digest(b"veilrec secure sum", protocol, self.encode(), *details)
-
-    def to_words(self, values: Offsets) -> Words:
-        """Whole numbers as they travel; a copy."""
-        if values.dtype != np.int64 or values.shape != (self.length,):
-            raise BadInput(
-                f"the vector has type {values.dtype} and shape {values.shape}: this round adds up {self.length} int64"
-            )
-        return values.astype(self.words, casting="unsafe")
-
-    def from_words(self, total: Words) -> Offsets:
-        """A sum with its sign; one that does not fit the width is refused."""
-        signed = total.view("<i4" if self.words.itemsize == 4 else "<i8").astype(np.int64)
-        limit = 1 << (self.width - 1)
-        if self.width < 64 and (int(signed.max()) >= limit or int(signed.min()) < -limit):
-            raise BrokenSum(
-                f"the sum has a number beyond {self.width} bits: a device sent too much, a helper answered wrongly, or "
-                "the width was chosen too small; nothing of the round is used"
-            )
-        return signed
-
-
-def digest(*parts: bytes) -> bytes:
-    """SHA-256 of some byte strings, each with its length, so that no two lists of them meet."""
-    sha = hashlib.sha256()
-    for part in parts:
-        sha.update(len(part).to_bytes(8, "little"))
-        sha.update(part)
-    return sha.digest()
 
 
 class MessageReader:
@@ -214,6 +134,110 @@ class MessageReader:
             raise BadMessage(f"the message goes on for {len(self._content) - self._at} bytes behind its end")
 
 
+Read = TypeVar("Read")
+
+
+def whole(content: bytes, read: Callable[[MessageReader], Read]) -> Read:
+    """Read a message that has nothing behind its end."""
+    value = read(reader := MessageReader(content))
+    reader.end()
+    return value
+
+
+class Message:
+    """Base of the messages of a round: what `encode` wrote, `read` takes from the front of some bytes."""
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Read a message that others may follow; signatures are not looked at yet."""
+        raise NotImplementedError
+
+    @classmethod
+    def decode(cls, content: bytes) -> Self:
+        """Check and read a message; signatures are not looked at yet."""
+        return whole(content, cls.read)
+
+
+@dataclass(frozen=True)
+class Terms(Message):
+    """A round of a federation: how many numbers are added up, how large, and of how many devices at least."""
+
+    federation: bytes
+    round_number: int
+    length: int  # numbers in a vector
+    width: int  # bits that hold every number of the sum, its sign included; up to 32 they travel as 32, else as 64
+    least: int  # devices without which no sum is opened
+
+    def __post_init__(self) -> None:
+        if len(self.federation) != FEDERATION_BYTES:
+            raise BadInput(f"the id of a federation has {FEDERATION_BYTES} bytes, and this one {len(self.federation)}")
+        for name, value, low, high in (
+            ("round_number", self.round_number, 0, 2**32 - 1),
+            ("length", self.length, 1, MOST_NUMBERS),
+            ("width", self.width, 2, 64),
+            ("least", self.least, 2, MOST_DEVICES),
+        ):
+            if not low <= value <= high:
+                raise BadInput(f"{name} of a secure sum is {value}: it lies from {low} to {high}")
+
+    @property
+    def words(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """Data type of a number on the wire."""
+        return np.dtype("<u4") if self.width <= 32 else np.dtype("<u8")
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of a vector in bytes."""
+        return self.length * self.words.itemsize
+
+    def encode(self) -> bytes:
+        """Encode for the wire and for the session digest."""
+        return _TERMS.pack(_MAGIC, self.federation, self.round_number, self.length, self.width, self.least)
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote."""
+        magic, *fields = reader.unpack(_TERMS)
+        if magic != _MAGIC:
+            raise BadMessage("these bytes do not begin as the terms of a secure sum do")
+        try:
+            return cls(*fields)
+        except BadInput as error:
+            raise BadMessage(str(error)) from None
+
+    def session(self, protocol: bytes, *details: bytes) -> bytes:
+        """The digest that everything of the round is bound to."""
+        return digest(b"veilrec secure sum", protocol, self.encode(), *details)
+
+    def to_words(self, values: Offsets) -> Words:
+        """Whole numbers as they travel; a copy."""
+        if values.dtype != np.int64 or values.shape != (self.length,):
+            raise BadInput(
+                f"the vector has type {values.dtype} and shape {values.shape}: this round adds up {self.length} int64"
+            )
+        return values.astype(self.words, casting="unsafe")
+
+    def from_words(self, total: Words) -> Offsets:
+        """A sum with its sign; one that does not fit the width is refused."""
+        signed = total.view("<i4" if self.words.itemsize == 4 else "<i8").astype(np.int64)
+        limit = 1 << (self.width - 1)
+        if self.width < 64 and (int(signed.max()) >= limit or int(signed.min()) < -limit):
+            raise BrokenSum(
+                f"the sum has a number beyond {self.width} bits: a device sent too much, a helper answered wrongly, or "
+                "the width was chosen too small; nothing of the round is used"
+            )
+        return signed
+
+
+def digest(*parts: bytes) -> bytes:
+    """SHA-256 of some byte strings, each with its length, so that no two lists of them meet."""
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(len(part).to_bytes(8, "little"))
+        sha.update(part)
+    return sha.digest()
+
+
 def packed(count: int) -> bytes:
     """A number of things, or of a device, as `MessageReader.count` takes it."""
     return count.to_bytes(4, "little")
@@ -227,7 +251,7 @@ _ZEROS = memoryview(bytes(_PIECE))
 
 
 @dataclass(frozen=True)
-class RoundKey:
+class RoundKey(Message):
     """Somebody's public key for one round, with the signature of their lasting key."""
 
     number: int  # of the device, or of the helper
@@ -248,7 +272,7 @@ class RoundKey:
         return packed(self.number) + self.public + self.signature
 
     @classmethod
-    def read(cls, reader: MessageReader, keys: int = 1) -> RoundKey:
+    def read(cls, reader: MessageReader, keys: int = 1) -> Self:
         """Take what `encode` wrote; some announce several keys at once."""
         number = reader.count(2**32 - 1)
         return cls(number, reader.take(keys * KEY_BYTES), reader.take(SIGNATURE_BYTES))
