@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
+from scipy.special import gammaln, ndtr, ndtri
 
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.composition import (
@@ -113,8 +114,6 @@ def _delta_exact(event: Countable, count: int, epsilon: float) -> float:
 
 def _delta_repeated_response(epsilon_of_one: float, count: int, epsilon: float) -> float:
     """Kairouz, Oh and Viswanath 2015: with `lies` answers turned round the loss is (n - 2 lies) eps."""
-    from scipy.special import gammaln
-
     lies = np.arange(count + 1)
     log_choices = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     log_chance = log_choices - lies * epsilon_of_one - count * np.logaddexp(0.0, -epsilon_of_one)
@@ -360,8 +359,6 @@ class Detection:
 
 def detection_of(event: Event, *, false_alarms: float) -> Detection:
     """What can be told from all that an event released."""
-    from scipy.special import ndtr, ndtri
-
     probability(false_alarms=false_alarms)
     groups = groups_of(event)
     if len(groups) > 1:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
+from scipy.special import erfcx, ndtr
 
 from veilrec.core.arrays import Doubles
 from veilrec.privacy.checks import positive, probability
@@ -59,8 +60,6 @@ def delta_gaussian(epsilon: float | Doubles, mu: float) -> float | Doubles:
 
 
 def _delta_at_least_zero(eps: Doubles, mu: float) -> Doubles:
-    from scipy.special import erfcx, ndtr  # slow to import, and ranking needs none of it
-
     near, far = eps / mu - mu / 2, eps / mu + mu / 2
     # e^eps times the density at `far` is the density at `near`, so both tails share one factor, and e^eps,
     # which overflows at 710, never appears: Phi(-t) = exp(-t^2 / 2) erfcx(t / sqrt 2) / 2.
