@@ -1,17 +1,15 @@
 """Gradients of news models: one per device, or their weighted sum.
 
 `CutAtNews` is for models whose user has a vector: the model's user part gives the gradient of every device in the
-vectors of its news, and its news part takes it on from there. `WholeModel` is for models with parameters of another
+vectors of its news, and its news part takes it on from there. `AutogradModel` is for models with parameters of another
 kind, that learn no words: autograd does it all, device beside device. Where nothing is non-linear per device, one
 backward pass over all examples (`together`) gives the sum of their gradients.
 
-Gradients of the public head in closed form: its news vectors never change, so that nothing is encoded in a round.
-
-Gradients in the basis vectors of the public head, in closed form.
-
-With u the user vector, b the basis vectors, alpha = softmax(b u / sqrt(d)) and v = c alpha b the user put together, the
-loss is a softmax over the scores v . r_n. With q its gradient in v: that in b_i is c alpha_i q + l_i u / sqrt(d), where
-l_i = alpha_i (m_i - sum of alpha m) and m = c b q. u is taken as it is: nothing goes on from there.
+Gradients of the public head have a closed form: its news vectors never change, so that nothing is encoded in a round.
+Those in its basis vectors: with u the user vector, b the basis vectors, alpha = softmax(b u / sqrt(d)) and
+v = c alpha b the user put together, the loss is a softmax over the scores v . r_n. With q its gradient in v: that in
+b_i is c alpha_i q + l_i u / sqrt(d), where l_i = alpha_i (m_i - sum of alpha m) and m = c b q. u is taken as it is:
+nothing goes on from there.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.functional import embedding, embedding_bag
 
 from veilrec.client.news_data import NONE, ClickExamples, OwnNews, own_news
 from veilrec.core.arrays import Floats, Indices, Offsets
-from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
 from veilrec.kernels.tape import BARE, DEVICES_AT_ONCE, LossesOfStates, TapedNews, TapedUsers, fields_of, tensors_of
 from veilrec.kernels.title_gradients import CompiledTitles, Pairs
@@ -214,157 +212,31 @@ def pairs_of(own: OwnNews) -> tuple[Offsets, Pairs]:
     return distinct, Pairs(own.offsets, title.astype(np.int64))
 
 
-_LENGTH = np.float32(START[0])  # of a user put together from one basis vector
-
-
-class BasisGradients:
-    """Of the loss of the users that are put together from attention."""
-
-    def __init__(self, model: PublicHead, states: Floats) -> None:
-        self._personal = np.ascontiguousarray(states[:, : sum(model.parts)])
-        self._parts = model.parts
-        # In units of a centre, which is as long as 1: attention has SHARP times their product with u.
-        centres = model.basis.detach().numpy()[:, : sum(model.parts)] / (SHARP * model.dim**0.5)
-        self._centres = np.ascontiguousarray(centres, np.float32)
-
-    def sums(
-        self,
-        weights: Mapping[str, Floats],
-        everybodys: Floats,
-        examples: ClickExamples,
-        owner: Offsets,
-        share: Floats,
-        n: int,
-    ) -> tuple[Floats, Floats]:
-        """Of every owner, [n, B, personal], and the loss of every example; `everybodys` is each news' own score."""
-        moves = np.zeros((n, *self._centres.shape), np.float32)
-        losses = np.zeros(len(examples), np.float32)
-        _public_basis_gradients_add_gradients(
-            examples.histories,
-            examples.history_of,
-            examples.candidates,
-            owner,
-            share,
-            self._personal,
-            self._parts[0],
-            np.repeat(weights["scales"], self._parts),
-            everybodys,
-            self._centres + np.float32(MOVED) * weights["moves"],
-            moves,
-            losses,
-        )
-        return moves, losses
-
-
-@jit
-def _public_basis_gradients_add_gradients(
-    histories: Indices,
-    history_of: Offsets,
-    candidates: Indices,
-    owner: Offsets,
-    share: Floats,
-    personal: Floats,
-    sentence_dim: int,
-    scales: Floats,
-    everybodys: Floats,
-    centres: Floats,
-    moves: Floats,
-    losses: Floats,
-) -> None:
-    (count, dim), most = centres.shape, candidates.shape[1]
-    user, together, slopes = np.zeros(dim, np.float32), np.zeros(dim, np.float32), np.zeros(dim, np.float32)
-    attention, inner = np.zeros(count, np.float32), np.zeros(count, np.float32)
-    scores = np.zeros(most, np.float32)
-    for example in range(len(candidates)):
-        if example == 0 or history_of[example] != history_of[example - 1]:
-            _public_basis_gradients_pool(histories[history_of[example]], personal, sentence_dim, user)
-            user *= scales
-            _attend(user, centres, attention)
-            together[:] = np.float32(0.0)
-            for i in range(count):
-                together += _LENGTH * attention[i] * centres[i]
-        highest, total = np.float32(-np.inf), np.float32(0.0)
-        for c in range(most):
-            item = candidates[example, c]
-            if item != NONE:
-                scores[c] = everybodys[item] + _product(together, personal[item])
-                highest = max(highest, scores[c])
-        for c in range(most):
-            if candidates[example, c] != NONE:
-                total += np.exp(scores[c] - highest)
-        losses[example] = highest + np.log(total) - scores[0]
-        slopes[:] = np.float32(0.0)
-        for c in range(most):
-            item = candidates[example, c]
-            if item != NONE:
-                slopes += (np.exp(scores[c] - highest) / total - np.float32(c == 0)) * personal[item]
-        mean = np.float32(0.0)
-        for i in range(count):
-            inner[i] = _LENGTH * _product(centres[i], slopes)
-            mean += attention[i] * inner[i]
-        row, weight = owner[example], share[example] * np.float32(MOVED)
-        for i in range(count):
-            straight = weight * _LENGTH * attention[i]
-            through = weight * np.float32(SHARP) * attention[i] * (inner[i] - mean)
-            for q in range(dim):
-                moves[row, i, q] += straight * slopes[q] + through * user[q]
-
-
-@jit
-def _public_basis_gradients_pool(history: Indices, personal: Floats, sentence_dim: int, user: Floats) -> None:
-    """The mean of the clicks, its sentence part as long as 1; zero without clicks."""
-    user[:] = np.float32(0.0)
-    clicks = 0
-    while clicks < len(history) and history[clicks] != NONE:
-        user += personal[history[clicks]]
-        clicks += 1
-    if clicks:
-        user /= np.float32(clicks)
-        sentence = user[:sentence_dim]
-        sentence /= max(np.sqrt(_product(sentence, sentence)), _SMALLEST)
-
-
-@jit
-def _attend(user: Floats, centres: Floats, attention: Floats) -> None:
-    for i in range(len(centres)):
-        attention[i] = np.float32(SHARP) * _product(centres[i], user)
-    attention[:] = np.exp(attention - attention.max())
-    attention /= attention.sum()
-
-
-@jit
-def _product(one: Floats, other: Floats) -> np.float32:
-    total = np.float32(0.0)
-    for q in range(len(one)):
-        total += one[q] * other[q]
-    return total
-
-
-_SMALLEST = np.float32(1e-12)
-_FIRST_NAME = 2  # codes below it are padding and the unknown
+_LENGTH = START[0]  # of a user put together from one basis vector
+_SMALLEST = 1e-12
+_EXAMPLES_AT_ONCE = 1024  # few enough that the vectors of their candidates stay small
 
 
 class PublicHeadGradients:
-    """The loss is a softmax over scores that are linear in what learns."""
+    """The loss is a softmax over scores that are linear in what learns; news vectors never change."""
 
     def __init__(self, model: PublicHead, news: NewsInput) -> None:
-        with torch.inference_mode():
-            states = model.encode_news(news).numpy()
-        self._sentences = np.ascontiguousarray(states[:, : model.parts[0]])
-        self._components = np.ascontiguousarray(states[:, sum(model.parts) :])
-        self._categories = news.category.numpy().astype(np.int32)
-        self._subcategories = news.subcategory.numpy().astype(np.int32)
-        self._basis = BasisGradients(model, states) if model.sizes.train_basis else None
+        self._parts = list(model.parts)
+        with torch.no_grad():
+            states = model.encode_news(news)
+            self._personal = states[:, : sum(model.parts)].contiguous()
+            self._components = states[:, sum(model.parts) :].contiguous()
+            # In units of a centre, which is as long as 1: attention has SHARP times their product with u.
+            centres = model.basis[:, : sum(model.parts)] / (SHARP * model.dim**0.5)
+        self._centres = centres if model.sizes.train_basis else None
 
-    def each(self, weights: Mapping[str, Floats], examples: ClickExamples, n: int) -> Gradients:
+    def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
         """Of the mean loss of every device."""
-        counts = np.bincount(examples.device, minlength=n)
-        share = (1.0 / counts[examples.device]).astype(np.float32)
+        share = (1.0 / np.bincount(examples.device, minlength=n)[examples.device]).astype(np.float32)
         dense, losses = self._sums(weights, examples, examples.device, share, n)
-        of_devices = np.bincount(examples.device, losses * share, n).astype(np.float32)
-        return Gradients(dense, None, of_devices)
+        return Gradients(dense, None, np.bincount(examples.device, losses * share, n).astype(np.float32))
 
-    def together(self, weights: Mapping[str, Floats], examples: ClickExamples, share: Floats) -> Gradients:
+    def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
         """Of the sum of all losses times `share`."""
         dense, losses = self._sums(weights, examples, np.zeros(len(examples), np.int64), share, 1)
         return Gradients(dense, None, losses)
@@ -374,116 +246,60 @@ class PublicHeadGradients:
         return np.zeros(n, np.int64)
 
     def _sums(
-        self, weights: Mapping[str, Floats], examples: ClickExamples, owner: Offsets, share: Floats, n: int
+        self, weights: Weights, examples: ClickExamples, owner: Offsets, share: Floats, n: int
     ) -> tuple[dict[str, Floats], Floats]:
-        scales, taste = np.zeros((n, 3), np.float32), np.zeros((n, self._components.shape[1]), np.float32)
+        """Gradients of every owner, and the loss of every example."""
+        learned = {name: torch.from_numpy(value) for name, value in weights.items()}
+        found = {name: torch.zeros(n, *value.shape) for name, value in learned.items()}
+        pooled, everybodys = self._pooled(examples.histories), self._components @ learned["taste"]
         losses = np.zeros(len(examples), np.float32)
-        _add_gradients(
-            examples.histories,
-            examples.history_of,
-            examples.candidates,
-            owner,
-            share,
-            self._sentences,
-            self._categories,
-            self._subcategories,
-            self._components,
-            self._components @ weights["taste"],
-            weights["scales"],
-            scales,
-            taste,
-            losses,
+        for begin in range(0, len(examples), _EXAMPLES_AT_ONCE):
+            some = slice(begin, begin + _EXAMPLES_AT_ONCE)
+            owners, shown = torch.from_numpy(owner[some]), torch.from_numpy(examples.candidates[some])
+            absent, items = shown == NONE, shown.clamp(min=0).long()
+            news, users = embedding(items, self._personal), pooled[torch.from_numpy(examples.history_of[some])]
+            along = zip(torch.split(news, self._parts, -1), torch.split(users, self._parts, -1), strict=True)
+            features = torch.stack([(part * own[:, None]).sum(-1) for part, own in along], -1)  # [E, C, 3]
+            slopes, loss = _through_scores(everybodys[items] + features @ learned["scales"], absent)
+            weighted = (slopes * torch.from_numpy(share[some])[:, None])[:, None]  # [E, 1, C]
+            found["scales"].index_add_(0, owners, torch.bmm(weighted, features)[:, 0])
+            found["taste"].index_add_(0, owners, torch.bmm(weighted, embedding(items, self._components))[:, 0])
+            if self._centres is not None:
+                scaled = users * learned["scales"].repeat_interleave(torch.tensor(self._parts))
+                centres = self._centres + MOVED * learned["moves"]
+                moves, more = _moves(centres, scaled, news, everybodys[items], absent)
+                found["moves"].index_add_(0, owners, moves * torch.from_numpy(share[some])[:, None, None])
+                loss = loss + more
+            losses[some] = loss.numpy()
+        return {name: value.numpy() for name, value in found.items()}, losses
+
+    def _pooled(self, histories: Indices) -> Tensor:
+        """The mean of the clicks, its sentence part as long as 1; zero without clicks: [histories, personal]."""
+        clicked = histories != NONE
+        starts = np.cumsum(clicked.sum(1)) - clicked.sum(1)
+        pooled = embedding_bag(
+            torch.from_numpy(histories[clicked]), self._personal, torch.from_numpy(starts.astype(np.int32)), mode="mean"
         )
-        if self._basis is None:
-            return {"scales": scales, "taste": taste}, losses
-        moves, others = self._basis.sums(weights, self._components @ weights["taste"], examples, owner, share, n)
-        return {"scales": scales, "taste": taste, "moves": moves}, losses + others
+        sentence = pooled[:, : self._parts[0]]
+        sentence /= torch.linalg.vector_norm(sentence, dim=1, keepdim=True).clamp(min=_SMALLEST)
+        return pooled
 
 
-@jit
-def _add_gradients(
-    histories: Indices,
-    history_of: Offsets,
-    candidates: Indices,
-    owner: Offsets,
-    share: Floats,
-    sentences: Floats,
-    categories: Indices,
-    subcategories: Indices,
-    components: Floats,
-    everybodys: Floats,
-    a: Floats,
-    scales: Floats,
-    taste: Floats,
-    losses: Floats,
-) -> None:
-    dim, width, most = sentences.shape[1], components.shape[1], candidates.shape[1]
-    direction = np.zeros(dim, np.float32)
-    features, scores = np.zeros((most, 3), np.float32), np.zeros(most, np.float32)
-    clicks = 0
-    for example in range(len(candidates)):
-        history = histories[history_of[example]]
-        if example == 0 or history_of[example] != history_of[example - 1]:
-            clicks = _pool(history, sentences, direction)
-        highest = np.float32(-np.inf)
-        for c in range(most):
-            item = candidates[example, c]
-            if item == NONE:
-                continue
-            cosine = np.float32(0.0)
-            for q in range(dim):
-                cosine += direction[q] * sentences[item, q]
-            features[c, 0] = cosine
-            features[c, 1] = _same(history, clicks, categories, item)
-            features[c, 2] = _same(history, clicks, subcategories, item)
-            scores[c] = everybodys[item]
-            for part in range(3):
-                scores[c] += a[part] * features[c, part]
-            highest = max(highest, scores[c])
-        total = np.float32(0.0)
-        for c in range(most):
-            if candidates[example, c] != NONE:
-                total += np.exp(scores[c] - highest)
-        losses[example] = highest + np.log(total) - scores[0]
-        row, weight = owner[example], share[example]
-        for c in range(most):
-            item = candidates[example, c]
-            if item == NONE:
-                continue
-            slope = (np.exp(scores[c] - highest) / total - np.float32(c == 0)) * weight
-            for part in range(3):
-                scales[row, part] += slope * features[c, part]
-            for q in range(width):
-                taste[row, q] += slope * components[item, q]
+def _moves(centres: Tensor, users: Tensor, news: Tensor, everybodys: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the loss of users put together from attention: gradients in the moves of the basis, and the losses."""
+    attention = torch.softmax(SHARP * users @ centres.T, -1)  # [E, B]
+    together = _LENGTH * attention @ centres
+    slopes, losses = _through_scores(everybodys + (news * together[:, None]).sum(-1), absent)
+    slope = torch.bmm(slopes[:, None], news)[:, 0]  # q, [E, personal]
+    inner = _LENGTH * slope @ centres.T
+    through = SHARP * attention * (inner - (attention * inner).sum(1, keepdim=True))
+    found = _LENGTH * attention[..., None] * slope[:, None] + through[..., None] * users[:, None]
+    return MOVED * found, losses
 
 
-@jit
-def _pool(history: Indices, sentences: Floats, direction: Floats) -> int:
-    """The direction of the mean of the clicks, and how many they are."""
-    direction[:] = np.float32(0.0)
-    clicks = 0
-    while clicks < len(history) and history[clicks] != NONE:
-        for q in range(len(direction)):
-            direction[q] += sentences[history[clicks], q]
-        clicks += 1
-    if clicks == 0:
-        return 0
-    square = np.float32(0.0)
-    for q in range(len(direction)):
-        direction[q] /= np.float32(clicks)
-        square += direction[q] * direction[q]
-    length = max(np.sqrt(square), _SMALLEST)
-    for q in range(len(direction)):
-        direction[q] /= length
-    return clicks
-
-
-@jit
-def _same(history: Indices, clicks: int, codes: Indices, item: int) -> np.float32:
-    """The share of the clicks with the code of an item; none of an unknown one."""
-    if clicks == 0 or codes[item] < _FIRST_NAME:
-        return np.float32(0.0)
-    same = 0
-    for j in range(clicks):
-        same += codes[history[j]] == codes[item]
-    return np.float32(same / clicks)
+def _through_scores(scores: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of a softmax loss in its scores, of which the first is the click's; and the losses."""
+    logs = torch.log_softmax(scores.masked_fill(absent, -torch.inf), -1)
+    slopes = logs.exp()
+    slopes[:, 0] -= 1.0
+    return slopes, -logs[:, 0]
