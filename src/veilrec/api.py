@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from veilrec.client.recommender import RecommenderClient
     from veilrec.data.population import Population
     from veilrec.runs.comparison import MethodComparison
-    from veilrec.runs.saved import PersonalModel, Recommendation, SavedModel
+    from veilrec.runs.saved import Recommendation, SavedModel
     from veilrec.wire.releases import Release
 
 
@@ -77,17 +77,6 @@ class Run:
             raise BadInput("about is for somebody new: give a history with it, or [] for none")
         return self.model.recommend_user(str(user), k)
 
-    def adapt(self, history: Sequence[str], *, about: Mapping[str, str | float] | None = None) -> PersonalModel:
-        """The model adapted to somebody on this device: `recommend(k)`, `save(path)`; for methods that adapt.
-
-        `veilrec.runs.saved.open_personal(path, run.model)` reads what was saved.
-        """
-        from veilrec.runs.saved import adapted
-
-        if isinstance(history, str):
-            raise BadInput(f"the history is the text {history!r}: give a list of item ids, [{history!r}]")
-        return adapted(self.model, history, about)
-
     def evaluate(
         self,
         protocol: str | None = None,
@@ -96,12 +85,11 @@ class Run:
         metrics: Literal["main", "all"] = "main",
         per_user: str | Path | None = None,
         personalisation: bool = False,
-        ties: bool = False,
     ) -> dict[str, Any]:
         """Measured again, by another protocol or on other data if asked; as `veilrec evaluate --json` prints it.
 
         `metrics="all"` adds those of whole lists; `per_user` is a .csv or .parquet file for the metrics of every case;
-        `personalisation` adds what new users get by how many items they gave, `ties` what the rule for ties decides.
+        `personalisation` adds what new users get by how many items they gave.
         """
         from veilrec.runs.evaluation import evaluate_run
 
@@ -113,7 +101,6 @@ class Run:
             metrics=metrics,
             per_user=file,
             personalisation=personalisation,
-            ties=ties,
             method=self.method,
         )
 

@@ -115,24 +115,6 @@ def test_personalisation_is_a_table_a_curve_a_page_and_a_list(newcomers: Path, t
     assert "personalisation" not in json.loads(veilrec("evaluate", str(newcomers), "--json")[1])
 
 
-def test_what_the_rule_for_ties_decides(newcomers: Path) -> None:
-    said = veilrec("evaluate", str(newcomers), "--ties")[1]
-    assert "ease by who wins where scores are equal" in said
-    found = json.loads(veilrec("evaluate", str(newcomers), "--ties", "--json")[1])
-    half, won, lost = found["ties"]
-    assert [rule["ties"] for rule in found["ties"]] == ["half", "in favour", "against"]
-    assert all(found["metrics"][name] == value for name, value in half["metrics"].items())
-    popularity = [rule["baselines"]["popularity"]["hr@30"] for rule in (lost, half, won)]
-    assert popularity == sorted(popularity)
-    assert popularity[0] < popularity[2]  # counts of few people tie often
-    assert len({rule["baselines"]["random"]["hr@10"] for rule in found["ties"]}) == 1
-
-
-def test_ties_of_what_was_shown_are_seen_in_auc(news: Path) -> None:
-    lost, won = (json.loads(veilrec("evaluate", str(news), "--ties", "--json")[1])["ties"][n] for n in (2, 1))
-    assert lost["metrics"]["auc"] < won["metrics"]["auc"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -146,7 +128,6 @@ def test_ties_of_what_was_shown_are_seen_in_auc(news: Path) -> None:
         (["--plot", "curve.svg"], "--plot belongs to --personalisation or to --serving: give it as well"),
         (["--html", "page.html"], "--html belongs to --personalisation: give it as well"),
         (["--personalisation", "--serving", "plain"], "--personalisation is not for --serving"),
-        (["--ties", "--serving", "plain"], "--ties is not for --serving"),
         (["--per-user", "users.xlsx"], "give a name with .csv, .parquet"),
         (["--per-user", "."], "give a name with .csv, .parquet"),
         (["--per-user", "/proc/nowhere/users.csv"], "there is no folder /proc/nowhere"),

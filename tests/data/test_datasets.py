@@ -26,7 +26,8 @@ def write_100k(folder: Path) -> Path:
 
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=lambda dataset: dataset.name)
 def test_every_data_set_has_a_reader(dataset):
-    assert callable(getattr(import_module(f"veilrec.data.{dataset.module}"), dataset.function))
+    module, function = dataset.reader.split(":")
+    assert callable(getattr(import_module(f"veilrec.data.{module}"), function))
     assert dataset.title
     assert dataset.licence
     assert dataset.how_to_get

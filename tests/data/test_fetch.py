@@ -159,13 +159,11 @@ def test_a_wrong_checksum_removes_the_file(archive, server, cache, monkeypatch):
 @pytest.mark.parametrize("name", ["../evil", "/evil", "ok/../../evil", "..\\evil", "C:/evil"])
 def test_an_archive_cannot_write_outside_its_folder(server, cache, monkeypatch, name):
     publish(server, monkeypatch, zipped({"u.data": U_DATA, name: b"evil"}))
-    with pytest.raises(BadInput, match="wants to write outside"):
-        fetch("ml-100k", accept=yes)
-    assert leftovers(cache) == []
-    assert not list(cache.rglob("*evil*"))
+    folder = fetch("ml-100k", accept=yes)
+    assert all(folder in path.parents for path in cache.rglob("*evil*"))
 
 
-def test_tar_archives_give_regular_files_only(server, cache, monkeypatch):
+def test_links_that_lead_outside_are_refused(server, cache, monkeypatch):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
         member = tarfile.TarInfo("week/u.data")
@@ -175,8 +173,9 @@ def test_tar_archives_give_regular_files_only(server, cache, monkeypatch):
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         packed.addfile(link)
     publish(server, monkeypatch, buffer.getvalue(), "week.tar.gz", md5=None)
-    folder = fetch("ml-100k", accept=yes)
-    assert [path.name for path in folder.iterdir()] == ["u.data"]
+    with pytest.raises(BadInput, match=r"week\.tar\.gz cannot be unpacked"):
+        fetch("ml-100k", accept=yes)
+    assert leftovers(cache) == []
 
 
 @pytest.mark.parametrize(

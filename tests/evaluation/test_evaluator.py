@@ -13,7 +13,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.evaluation import evaluator
-from veilrec.evaluation.evaluator import EvaluationResult, evaluate, judge, judge_ties
+from veilrec.evaluation.evaluator import EvaluationResult, evaluate, judge
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
@@ -252,31 +252,6 @@ def test_a_case_is_judged_the_same_alone(protocol: str) -> None:
         assert {name: value[0] for name, value in values.items()} == {
             name: value[case] for name, value in together.values.items()
         }
-
-
-@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
-def test_the_usual_rule_for_ties_lies_between_the_others(protocol: str) -> None:
-    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
-    model = TableModel(*[scores_with_ties(3)[np.arange(40) % 30]] * 2)
-    by_rule = {rule: found.means() for rule, found in judge_ties(split.test, split.train, model).items()}
-    assert list(by_rule) == ["half", "in favour", "against"]
-    assert by_rule["half"] == evaluate(split.test, split.train, model)
-    for name in MAIN_OF_LISTS:
-        assert by_rule["against"][name] <= by_rule["half"][name] <= by_rule["in favour"][name]
-    assert by_rule["against"]["hr@10"] < by_rule["in favour"]["hr@10"]
-
-
-def test_without_ties_every_rule_gives_the_same() -> None:
-    split = make_split(random_population(40, 130, 3, 20, seed=1), "holdout-users", seed=1)
-    table = np.random.default_rng(1).permuted(np.tile(np.arange(130, dtype=np.float32), (40, 1)), axis=1)
-    by_rule = [found.means() for found in judge_ties(split.test, split.train, TableModel(table, table)).values()]
-    assert by_rule[0] == by_rule[1] == by_rule[2]
-
-
-def test_the_same_score_for_all_that_was_shown_is_a_half_everything_or_nothing() -> None:
-    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
-    by_rule = judge_ties(asked, NO_TRAIN, table_model([[1] * 5, [1] * 5]))
-    assert [found.means()["auc"] for found in by_rule.values()] == [0.5, 1.0, 0.0]
 
 
 def everything_of(protocol: str, table: Floats) -> tuple[Cases, Csr, EvaluationResult]:

@@ -13,10 +13,10 @@ from tests.evaluation.toys import TableModel, impressions, names, population, ro
 from veilrec.core.arrays import Floats, Indices
 from veilrec.core.csr import csr_from_pairs
 from veilrec.core.errors import BadInput
-from veilrec.data.population import Impressions, Population, Strings, pack_interactions
+from veilrec.data.population import Impressions, Population, Strings, pack_interactions, take_impressions
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.evaluation.protocols import default_protocol, make_split
-from veilrec.evaluation.split import Split, count_common, judged, marks_of, take_impressions
+from veilrec.evaluation.split import Split, count_common, judged, marks_of
 
 TRAIN = impressions(
     shown=[[4, 5], [6, 7, 8], [4, 9]],

@@ -26,7 +26,7 @@ def _plain(model: MeanModel, asked: Any = ASKED) -> Floats:
 
 
 def _auc(scores: Doubles | Floats) -> float:
-    ranks = places_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)[0]
+    ranks = places_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)
     offsets = 3 * np.arange(len(ASKED) + 1)
     return float(impression_metrics(ranks, offsets, ASKED.shown.lengths())["auc"].mean())
 

@@ -91,9 +91,6 @@ def evaluate(
             help="holdout-users: also by how many items of a new user the model is given: 0, 1, 2, 5, 10, 20, half.",
         ),
     ] = False,
-    ties: Annotated[
-        bool, typer.Option("--ties", help="Also with ties won, and lost, by the held-out items: what the rule decides.")
-    ] = False,
     html: Annotated[
         Path | None, typer.Option(help="With --personalisation: a page on the run with the curve, to this file.")
     ] = None,
@@ -199,7 +196,6 @@ def evaluate(
             metrics=metrics.value,
             per_user=per_user,
             personalisation=personalisation,
-            ties=ties,
             method=method,
         )
         if plot is not None or html is not None:
@@ -209,7 +205,7 @@ def evaluate(
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
-        refuse_other_options(metrics.value, per_user, personalisation=personalisation, ties=ties, html=html)
+        refuse_other_options(metrics.value, per_user, personalisation=personalisation, html=html)
         result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
             from veilrec.report.plots import save_serving
@@ -257,8 +253,6 @@ def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_use
         console.print(fairness_line(result["method"], result["fairness"]))
     if "personalisation" in result:
         console.print(personalisation_table(result["method"], result["personalisation"]))
-    if "ties" in result:
-        console.print(ties_table(result["method"], result["ties"]))
     for warning in result["warnings"]:
         console.print(warning)
     if per_user is not None:
@@ -329,26 +323,6 @@ def personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> G
         values = [of[name] for of in (point["metrics"], *point["baselines"].values()) for name in _OF_NEW_PEOPLE]
         table.add_row(point["given"], f"{point['mean_items']:.1f}", *(f"{value:.4f}" for value in values))
     return Group(Text(f"{method} by how many items of a new user it is given", style="bold"), table)
-
-
-def ties_table(method: str, rules: Sequence[Mapping[str, Any]]) -> Group:
-    """A row per metric, a column per rule; the method, then popularity."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    for column in ("", "metric"):
-        table.add_column(column)
-    for rule in rules:
-        table.add_column(rule["ties"], justify="right")
-    for of, rows in (
-        (method, [r["metrics"] for r in rules]),
-        ("popularity", [r["baselines"]["popularity"] for r in rules]),
-    ):
-        for number, metric in enumerate(_by_family(rows[0])):
-            table.add_row("" if number else of, metric, *(f"{row[metric]:.4f}" for row in rows))
-    return Group(Text(f"{method} by who wins where scores are equal", style="bold"), table)
 
 
 def fairness_line(method: str, fairness: Mapping[str, Any]) -> str:

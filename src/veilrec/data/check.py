@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -101,43 +101,18 @@ class SplitReport:
     empty_histories: int
 
 
-@dataclass(frozen=True)
-class TextReport:
-    """Counts of news, except where another thing is named."""
-
-    without_title: int
-    without_any_text: int  # neither title nor abstract
-    one_word_titles: int
-    clipped_titles: int  # longer than a model reads
-    titles_in_other_scripts: int  # with a letter that is not Latin
-    titles_with_emoji: int
-    without_category: int
-    entities: int  # distinct ones in titles
-    entities_without_vector: int
-    unreadable_entities: int
-    candidates_without_title: int  # shown items
-    history_without_title: int  # clicks of distinct histories
-
-    def odd(self) -> Iterator[str]:
-        """Yield a sentence for every oddity and its consequence."""
-        found = (
-            (self.without_title, "news without a title: read as one unknown word"),
-            (self.without_any_text, "news with neither title nor abstract: models of text rank them by their category"),
-            (self.one_word_titles, "titles of one word"),
-            (self.clipped_titles, f"titles of more than {TITLE_WORDS} words: the rest is cut off"),
-            (
-                self.titles_in_other_scripts,
-                "titles with letters that are not Latin: their words are learnt; GloVe and MiniLM know English alone",
-            ),
-            (self.titles_with_emoji, "titles with emoji: each is a word"),
-            (self.without_category, "news without a category: all share that of the unknown"),
-            (self.unreadable_entities, "news whose entities are not MIND's JSON: taken as having none"),
-            (
-                self.entities_without_vector,
-                f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
-            ),
-        )
-        return (_count_phrase(count, what) for count, what in found if count)
+_ODD_TEXTS = {  # by what `check_text` counts: what is odd, and what comes of it
+    "without_title": "news without a title: read as one unknown word",
+    "without_any_text": "news with neither title nor abstract: models of text rank them by their category",
+    "one_word_titles": "titles of one word",
+    "clipped_titles": f"titles of more than {TITLE_WORDS} words: the rest is cut off",
+    "titles_in_other_scripts": "titles with letters that are not Latin: their words are learnt; GloVe and MiniLM know"
+    " English alone",
+    "titles_with_emoji": "titles with emoji: each is a word",
+    "without_category": "news without a category: all share that of the unknown",
+    "unreadable_entities": "news whose entities are not MIND's JSON: taken as having none",
+    "entities_without_vector": "of {entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
+}
 
 
 def _count_phrase(count: int, what: str) -> str:
@@ -166,7 +141,7 @@ class DataReport:
     first_time: str | None
     last_time: str | None
     splits: Mapping[str, SplitReport]
-    text: TextReport | None  # None: no news
+    text: Mapping[str, int] | None  # counts of `check_text`; None: no news
     features: tuple[FeatureReport, ...]
     facts: Mapping[str, int | float | str]
     odd: tuple[str, ...]
@@ -232,7 +207,7 @@ def _odd(
     lengths: Offsets,
     last: int | None,
     splits: Mapping[str, SplitReport],
-    text: TextReport | None,
+    text: Mapping[str, int] | None,
 ) -> list[str]:
     log, facts = population.interactions, population.facts
     unknown = {part: int(facts.get(f"unknown_{part}", 0)) for part in ("candidates", "in_histories")}
@@ -254,11 +229,15 @@ def _odd(
     ]
     if text is not None:
         found += [
-            (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
-            (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
+            (
+                text["candidates_without_title"] - unknown["candidates"],
+                "shown candidates that are known without a title",
+            ),
+            (text["history_without_title"] - unknown["in_histories"], "clicks in histories on news without a title"),
         ]
     odd = [_count_phrase(count, what) for count, what in found if count]
-    odd += text.odd() if text is not None else ()
+    if text is not None:
+        odd += [_count_phrase(text[name], what.format(**text)) for name, what in _ODD_TEXTS.items() if text[name]]
     odd += about_times(last)
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
@@ -335,7 +314,7 @@ def _moment(seconds: int | None) -> str | None:
         return f"{seconds} s"
 
 
-def check_text(population: Population) -> TextReport | None:
+def check_text(population: Population) -> dict[str, int] | None:
     """Count the oddities of news; None for a population whose items are no texts to be read."""
     catalogue = population.catalogue
     if catalogue is None or not _is_news(population, catalogue):
@@ -347,20 +326,20 @@ def check_text(population: Population) -> TextReport | None:
     named = find_entities(Strings.of([""] * len(titles)) if catalogue.entities is None else catalogue.entities, words)
     entities = named.ids.explode().drop_nulls().unique()
     parts = population.impressions.values()
-    return TextReport(
-        without_title=int(untitled.sum()),
-        without_any_text=int((untitled & _is_blank(catalogue.abstracts, len(titles))).sum()),
-        one_word_titles=int((lengths == 1).sum()),
-        clipped_titles=int((lengths > TITLE_WORDS).sum()),
-        titles_in_other_scripts=int(titles.str.contains(_OTHER_SCRIPT).sum()),
-        titles_with_emoji=int(titles.str.contains(_EMOJI).sum()),
-        without_category=int(_is_blank(catalogue.categories, len(titles)).sum()),
-        entities=len(entities),
-        entities_without_vector=_without_vector(catalogue, entities),
-        unreadable_entities=named.unreadable,
-        candidates_without_title=sum(int(untitled[part.shown.items].sum()) for part in parts),
-        history_without_title=sum(int(untitled[part.histories.items].sum()) for part in parts),
-    )
+    return {
+        "without_title": int(untitled.sum()),
+        "without_any_text": int((untitled & _is_blank(catalogue.abstracts, len(titles))).sum()),
+        "one_word_titles": int((lengths == 1).sum()),
+        "clipped_titles": int((lengths > TITLE_WORDS).sum()),
+        "titles_in_other_scripts": int(titles.str.contains(_OTHER_SCRIPT).sum()),
+        "titles_with_emoji": int(titles.str.contains(_EMOJI).sum()),
+        "without_category": int(_is_blank(catalogue.categories, len(titles)).sum()),
+        "entities": len(entities),
+        "entities_without_vector": _without_vector(catalogue, entities),
+        "unreadable_entities": named.unreadable,
+        "candidates_without_title": sum(int(untitled[part.shown.items].sum()) for part in parts),
+        "history_without_title": sum(int(untitled[part.histories.items].sum()) for part in parts),
+    }
 
 
 def _is_news(population: Population, catalogue: ItemTable) -> bool:

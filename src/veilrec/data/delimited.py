@@ -247,7 +247,7 @@ def read_times(column: pl.Series, given: str | None, decimal: str) -> tuple[pl.S
     """Seconds since 1970, what is wrong, and the unit that numbers were in if that is another."""
     empty, unit = column == "", ""
     if given is None:
-        seconds, unit = _in_seconds(_plain_times(column, decimal))
+        seconds, unit = _in_seconds(plain_times(column, decimal))
         what = "is neither seconds since 1970 nor ISO 8601"
     else:
         seconds = column.str.strptime(pl.Datetime("us"), given, strict=False).dt.epoch("s")
@@ -269,7 +269,8 @@ def _in_seconds(times: pl.Series) -> tuple[pl.Series, str]:
     return times, ""
 
 
-def _plain_times(column: pl.Series, decimal: str) -> pl.Series:
+def plain_times(column: pl.Series, decimal: str = ".") -> pl.Series:
+    """Seconds since 1970 of numbers and of moments in ISO 8601; null for anything else."""
     whole = column.cast(pl.Int64, strict=False)
     if not whole.null_count():
         return whole

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import shutil
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -27,7 +25,6 @@ _RANGE_NOT_SATISFIABLE = 416
 _PARTIAL_CONTENT = 206
 
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes so far; bytes in all, where the server says so
-Members: TypeAlias = list[tuple[PurePosixPath, Callable[[], IO[bytes] | None]]]  # names, and how to open them
 
 
 @dataclass(frozen=True)
@@ -187,45 +184,19 @@ def _check_inside(folder: Path, archive: Archive) -> None:
 
 
 def _unpack(part: Path, file: str, folder: Path) -> None:
-    """Write the regular files of an archive below a folder."""
+    """Unpack an archive into a folder, without the one folder that may hold everything; never outside of it."""
     try:
         if file.endswith(".zip"):
             with zipfile.ZipFile(part) as packed_zip:
-                _write(_zip_members(packed_zip, file), folder)
+                packed_zip.extractall(folder)  # noqa: S202  (it drops what leads outside)
         else:
             with tarfile.open(part) as packed_tar:
-                _write(_tar_members(packed_tar, file), folder)
+                packed_tar.extractall(folder, filter="data")
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise BadInput(f"{file} cannot be unpacked ({error}): the file was removed, try again") from None
-
-
-def _write(members: Members, folder: Path) -> None:
-    """Write the members without the one folder that may hold them all."""
-    tops = {name.parts[0] for name, _ in members}
-    skipped = 1 if len(tops) == 1 and all(len(name.parts) > 1 for name, _ in members) else 0
-    for name, opener in members:
-        target = folder.joinpath(*name.parts[skipped:])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = opener()
-        if source is not None:  # never for a regular file
-            with source, target.open("wb") as out:
-                shutil.copyfileobj(source, out)
-
-
-def _zip_members(packed: zipfile.ZipFile, file: str) -> Members:
-    files = [info for info in packed.infolist() if not info.is_dir()]
-    return [(_inner(file, info.filename), partial(packed.open, info)) for info in files]
-
-
-def _tar_members(packed: tarfile.TarFile, file: str) -> Members:
-    """Regular files only: links and devices have no place in a data set."""
-    files = [info for info in packed.getmembers() if info.isfile()]
-    return [(_inner(file, info.name), partial(packed.extractfile, info)) for info in files]
-
-
-def _inner(file: str, name: str) -> PurePosixPath:
-    """The path of a member, if it stays below the folder that it is unpacked into."""
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or not path.parts or ".." in path.parts or ":" in path.parts[0]:
-        raise BadInput(f"{file} wants to write outside of its folder ({name!r}): it was not unpacked")
-    return path
+    inside = list(folder.iterdir())
+    if len(inside) == 1 and inside[0].is_dir():
+        top = inside[0].rename(folder / ".top")
+        for child in list(top.iterdir()):
+            child.rename(folder / child.name)
+        top.rmdir()

@@ -28,8 +28,8 @@ from veilrec.core.arrays import Bools, Bytes, Indices, Offsets
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
-from veilrec.data.delimited import iso_seconds
-from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
+from veilrec.data.delimited import plain_times
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings, chosen_impressions
 from veilrec.data.text_files import (
     TEXT,
     TEXTS,
@@ -107,20 +107,6 @@ def labels(shown: Csr, clicked: Csr) -> Bytes:
     return marked
 
 
-def chosen_impressions(impressions: Impressions, chosen: Bools) -> Impressions:
-    """Some of the impressions, over the same histories."""
-    shown = np.repeat(chosen, impressions.shown.lengths())
-    return Impressions(
-        impressions.users[chosen],
-        impressions.times[chosen],
-        Csr(offsets_of(impressions.shown.lengths()[chosen]), impressions.shown.items[shown]),
-        impressions.clicked[shown],
-        impressions.histories,
-        impressions.history_of[chosen],
-        None if impressions.oracle is None else impressions.oracle[shown],
-    )
-
-
 def _first_impressions(part: Impressions) -> Offsets:
     order = np.lexsort((part.times, part.users))
     users = part.users[order]
@@ -171,6 +157,7 @@ _IMPRESSION_KEYS = {
 }
 LONGEST_HISTORY = 200  # of those that are made of earlier clicks
 _DAY = 86_400
+_LATEST = 10**12  # seconds: beyond, a time is in a smaller unit
 _NO_TIME = "neither ISO 8601 nor seconds since 1970 (milliseconds have to be divided by 1000)"
 
 
@@ -258,29 +245,11 @@ def _items_and_impressions(everything: JsonLines, faults: LineFaults) -> tuple[J
 
 def _impression_times(log: JsonLines, faults: LineFaults) -> Offsets:
     """Seconds since 1970 of every impression; invalid ones are added to `faults` and become 0."""
-    texts = log.frame["time"]
-    distinct = texts.unique(maintain_order=True)
-    known: dict[str, int] = {}
-    for text in distinct:
-        seconds = _seconds(text)
-        if seconds is None:
-            log.sorted_out(texts == text, f"time {text!r} is {_NO_TIME}", faults)
-        known[text] = seconds or 0
-    table = pl.DataFrame(
-        {"time": distinct, "seconds": list(known.values())}, schema={"time": TEXT, "seconds": pl.Int64}
-    )
-    joined = log.frame.select("time").join(table, on="time", how="left", maintain_order="left")
-    return joined["seconds"].to_numpy()
-
-
-def _seconds(text: str) -> int | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        pass
-    else:
-        return int(seconds) if abs(seconds) < 1e12 else None
-    return iso_seconds(text)
+    seconds = plain_times(log.frame["time"])
+    bad = seconds.is_null() | (seconds.abs() >= _LATEST)
+    for line, text in zip(log.lines[bad.to_numpy()].tolist(), log.frame["time"].filter(bad), strict=True):
+        faults.add(line, f"time {text!r} is {_NO_TIME}")
+    return seconds.fill_null(0).to_numpy()
 
 
 def _without_duplicates(log: JsonLines, times: Offsets) -> tuple[JsonLines, Offsets, int]:

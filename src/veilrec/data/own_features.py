@@ -18,15 +18,16 @@ What is not given (values; low and high) is taken from the data, and is then as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, bad_line, unknown_name
@@ -36,43 +37,73 @@ from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import encode, unpack
 
 SIDES = {"users": "user", "items": "item"}  # and what their ids are called
-ITEM_TEXTS = ("title", "abstract")  # of items
-_OF_A_SIDE = {"users": ("file", "key", "features"), "items": ("file", "key", "features", *ITEM_TEXTS)}
-_OF_A_FEATURE: Mapping[str, tuple[str, ...]] = {
-    "category": ("kind", "values"),
-    "categories": ("kind", "values", "separator"),
-    "number": ("kind", "low", "high"),
-}
 _ENDINGS = (".gz", ".csv", ".tsv", ".txt", ".parquet")
 _EXAMPLE = "`users: {features: {age: {kind: number, low: 0, high: 100}}}`"
+_Text = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+_Bound = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_checked = pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", str_strip_whitespace=True))
 
 
-@dataclass(frozen=True)
+@_checked
 class Wanted:
     """A column that becomes a feature, as far as the file says how."""
 
-    name: str
     kind: Kind
-    values: tuple[str, ...] | None = None  # None: those that occur
-    low: float | None = None  # None: the lowest that occurs
-    high: float | None = None
-    separator: str = "|"
+    values: Annotated[tuple[_Text, ...], Field(min_length=1)] | None = None  # None: those that occur
+    low: _Bound | None = None  # None: the lowest that occurs
+    high: _Bound | None = None
+    separator: Annotated[str, Field(min_length=1)] | None = None  # None: |
+
+    def __post_init__(self) -> None:
+        allowed = {"number": ("low", "high"), "category": ("values",), "categories": ("values", "separator")}[self.kind]
+        for name in ("values", "low", "high", "separator"):
+            if name not in allowed and getattr(self, name) is not None:
+                raise ValueError(f"{name} is not for a {self.kind}, which has {' and '.join(allowed)}")
+        if self.values is not None and len(set(self.values)) < len(self.values):
+            raise ValueError("a value stands twice in values: list every value once")
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError("low must be below high")
 
 
-@dataclass(frozen=True)
+@_checked
 class SideSchema:
-    """The features of users or of items."""
+    """The features of users or of items, and of items the columns of their texts."""
 
-    name: str  # "users" or "items"
-    file: Path | None  # None: the log itself
-    key: str  # the column of ids in that file
-    wanted: tuple[Wanted, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)  # of `ITEM_TEXTS`, the columns that hold them
+    file: Path | None = None  # None: the log itself
+    key: _Text | None = None  # the column of ids in that file; None: user, or item
+    features: dict[_Text, Wanted] | None = None
+    title: _Text | None = None
+    abstract: _Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.abstract is not None and self.title is None:
+            raise ValueError("abstract is given and title is not: name the column of titles, too")
+        if not self.features and self.title is None:
+            raise ValueError("features: is needed, with columns such as age: {kind: number}")
+        if self.key is not None and self.file is None:
+            raise ValueError("key is for a second file, and none is given: add file:, or leave key: out")
+
+    @property
+    def wanted(self) -> Mapping[str, Wanted]:
+        """Features by the names of their columns."""
+        return self.features or {}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The columns of titles and abstracts."""
+        given = {"title": self.title, "abstract": self.abstract}
+        return {text: column for text, column in given.items() if column is not None}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All that are read, but for the ids."""
-        return tuple(dict.fromkeys((*(wanted.name for wanted in self.wanted), *self.texts.values())))
+        return tuple(dict.fromkeys((*self.wanted, *self.texts.values())))
+
+
+@_checked
+class _Document:
+    users: SideSchema | None = None
+    items: SideSchema | None = None
 
 
 @dataclass(frozen=True)
@@ -80,17 +111,18 @@ class FeatureSchema:
     """What a file says of both sides; one that it does not name has no features."""
 
     path: Path
-    sides: tuple[SideSchema, ...]
+    sides: Mapping[str, SideSchema]
 
     @property
     def sources(self) -> list[Path]:
         """Every file that the features depend on, beside the log."""
-        return [self.path, *(side.file for side in self.sides if side.file is not None)]
+        return [self.path, *(side.file for side in self.sides.values() if side.file is not None)]
 
     @property
     def log_columns(self) -> tuple[str, ...]:
         """The columns of the log that are features or texts."""
-        return tuple(dict.fromkeys(name for side in self.sides if side.file is None for name in side.columns))
+        columns = (side.columns for side in self.sides.values() if side.file is None)
+        return tuple(dict.fromkeys(name for some in columns for name in some))
 
 
 def beside(log: Path) -> Path | None:
@@ -113,109 +145,40 @@ def read_schema(path: Path) -> FeatureSchema:
     return FeatureSchema(path, parse_schema(text, str(path), path.parent))
 
 
-def parse_schema(text: str, where: str, folder: Path) -> tuple[SideSchema, ...]:
+def parse_schema(text: str, where: str, folder: Path) -> dict[str, SideSchema]:
     """The sides that a text names; files are looked for from the folder on."""
     try:
-        found = yaml.safe_load(text)
+        found = TypeAdapter(_Document).validate_python(yaml.safe_load(text) or {})
+    except ValidationError as error:
+        raise BadInput(f"{where}{_problem(error)}; write for instance {_EXAMPLE}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"{where} is no YAML ({reason}): write for instance {_EXAMPLE}") from None
-    sides = _mapping(found, where, "users: and items:")
-    _only(sides, SIDES, where)
-    return tuple(_parse_side(name, sides[name], f"{where}, {name}", folder) for name in SIDES if name in sides)
+    if found.users is not None and found.users.title is not None:
+        raise BadInput(f"{where}, users: title is for items: leave it out")
+    sides = {name: side for name in SIDES if (side := getattr(found, name)) is not None}
+    if not sides:
+        raise BadInput(f"{where}: expected is users: and items:, found nothing; write for instance {_EXAMPLE}")
+    for name, side in sides.items():
+        if side.file is not None:
+            place = folder / side.file.expanduser()
+            if not place.is_file():
+                raise BadInput(
+                    f"{where}, {name}: {place} is not there: give file: as seen from the folder of the YAML file"
+                )
+            sides[name] = replace(side, file=place)
+    return sides
 
 
-def _parse_side(name: str, given: Any, where: str, folder: Path) -> SideSchema:
-    side = _mapping(given, where, "features:")
-    _only(side, _OF_A_SIDE[name], where)
-    texts = {text: _column_of(side[text], text, where) for text in ITEM_TEXTS if side.get(text) is not None}
-    if "abstract" in texts and "title" not in texts:
-        raise BadInput(f"{where}: abstract is given and title is not: name the column of titles, too")
-    columns = side.get("features")
-    if columns is not None or not texts:
-        columns = _mapping(columns, f"{where}, features", "columns such as age: {kind: number}")
-    file = side.get("file")
-    if file is not None and not (isinstance(file, str) and file):
-        raise BadInput(f"{where}: file is {file!r}: give the name of a file")
-    key = side.get("key", SIDES[name])
-    if not isinstance(key, str | int) or key == "":
-        raise BadInput(f"{where}: key is {key!r}: give the name of the column with the ids")
-    if "key" in side and file is None:
-        raise BadInput(f"{where}: key is for a second file, and none is given: add file:, or leave key: out")
-    place = None if file is None else folder / Path(file).expanduser()
-    if place is not None and not place.is_file():
-        raise BadInput(f"{where}: {place} is not there: give file: as seen from the folder of the YAML file")
-    wanted = tuple(_wanted(str(name), column, f"{where}, {name}") for name, column in (columns or {}).items())
-    return SideSchema(name, place, str(key), wanted, texts)
-
-
-def _column_of(given: Any, what: str, where: str) -> str:
-    if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
-        raise BadInput(f"{where}: {what} is {given!r}: give the name of the column that holds it")
-    return str(given)
-
-
-def _wanted(name: str, given: Any, where: str) -> Wanted:
-    column = _mapping(given, where, "kind: category, categories or number")
-    kind: Any = column.get("kind")
-    if not isinstance(kind, str) or kind not in _OF_A_FEATURE:
-        raise BadInput(f"{where}: {unknown_name('kind', str(kind), get_args(Kind))}")
-    _only(column, _OF_A_FEATURE[kind], f"{where} (a {kind})" if kind != "categories" else f"{where} (categories)")
-    separator = column.get("separator", "|")
-    if not isinstance(separator, str) or not separator:
-        raise BadInput(f"{where}: separator is {separator!r}: give what stands between values, such as '|'")
-    low, high = (_bound(column.get(end), end, where) for end in ("low", "high"))
-    values = None if column.get("values") is None else _values(column["values"], where)
-    if low is not None and high is not None:
-        try:
-            Feature(name, "number", low=low, high=high)
-        except BadInput as error:
-            raise BadInput(f"{where}: {error}") from None
-    return Wanted(name, cast(Kind, kind), values, low, high, separator)
-
-
-def _values(given: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(given, list) or not given:
-        raise BadInput(f"{where}: values is {given!r}: give a list such as [DE, FR], or leave it out")
-    for value in given:
-        if isinstance(value, bool) or not isinstance(value, str | int | float) or not str(value).strip():
-            raise BadInput(f"{where}: {value!r} in values is neither a text nor a number: put it in quotes")
-    values = tuple(str(value).strip() for value in given)
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        raise BadInput(f"{where}: {twice[0]!r} stands twice in values: list every value once")
-    return values
-
-
-def _bound(given: Any, end: str, where: str) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not _finite(given):
-        raise BadInput(f"{where}: {end} is {given!r}: give a finite number")
-    return float(given)
-
-
-def _finite(number: float) -> bool:
-    try:
-        return math.isfinite(float(number))
-    except OverflowError:
-        return False
-
-
-def _mapping(given: Any, where: str, expected: str) -> dict[Any, Any]:
-    if not isinstance(given, dict) or not given:
-        raise BadInput(f"{where}: expected is {expected}, found {_shown(given)}; write for instance {_EXAMPLE}")
-    return given
-
-
-def _only(given: Mapping[Any, Any], known: Mapping[str, Any] | tuple[str, ...], where: str) -> None:
-    for key in given:
-        if key not in known:
-            raise BadInput(f"{where}: {unknown_name('key', str(key), known)}")
-
-
-def _shown(given: Any) -> str:
-    return "nothing" if given is None or given == {} else repr(given)[:60]
+def _problem(error: ValidationError) -> str:
+    """Where the first problem is, and what it is."""
+    first = error.errors()[0]
+    *above, last = ("", *(str(part) for part in first["loc"]))
+    if first["type"] == "unexpected_keyword_argument":
+        known: Any = {1: _Document, 2: SideSchema}.get(len(first["loc"]), Wanted)
+        return f"{', '.join(above)}: {unknown_name('key', last, [part.name for part in fields(known)])}"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{', '.join((*above, last))}: {said} (found {first['input']!r:.60})"
 
 
 MOST_VALUES = 1000  # of a category whose values are not given: the most frequent ones
@@ -299,18 +262,18 @@ def own_features(
     sides = {name: without_rows((), len(some)) for name, some in ids.items()}
     catalogue = None
     facts: Facts = {"features_from": schema.path.name}
-    for asked in schema.sides:
+    for name, asked in schema.sides.items():
         if asked.file is None:
-            columns = _SideColumns(f"{schema.path}, {asked.name}", log, owners[asked.name], ids[asked.name])
+            columns = _SideColumns(f"{schema.path}, {name}", log, owners[name], ids[name])
         else:
-            columns, absent = _second_file(asked, asked.file, ids[asked.name])
-            facts |= {f"{asked.name}_without_features": absent} if absent else {}
-        sides[asked.name], more = _side(asked, columns, decimal)
+            columns, absent = _second_file(name, asked, asked.file, ids[name])
+            facts |= {f"{name}_without_features": absent} if absent else {}
+        sides[name], more = _side(name, asked, columns, decimal)
         facts |= more
         if asked.texts:
             catalogue = _catalogue(asked, columns)
             facts["titles_read"] = int((np.diff(catalogue.titles.offsets) > 0).sum())
-    described = any(asked.wanted for asked in schema.sides)
+    described = any(asked.wanted for asked in schema.sides.values())
     return Described(Features(sides["users"], sides["items"]) if described else None, catalogue, facts)
 
 
@@ -336,60 +299,59 @@ def text_column(raw: RawRows, name: str, where: str) -> pl.Series:
     return column.cast(pl.String).fill_null("").rename(name)
 
 
-def _second_file(asked: SideSchema, path: Path, ids: Strings) -> tuple[_SideColumns, int]:
+def _second_file(side: str, asked: SideSchema, path: Path, ids: Strings) -> tuple[_SideColumns, int]:
     """The rows of a table that lists users or items, and how many of those in the log it lacks."""
     raw = read_rows(path, CsvOptions())
     if raw.faults:
         bad = sum(len(fault.lines) for fault in raw.faults)
         raise refusal([FaultyFile(path, raw.faults, bad, len(raw.lines))])
-    key = text_column(raw, asked.key, f"key of {asked.name}").str.strip_chars()
+    key_name = asked.key or SIDES[side]
+    key = text_column(raw, key_name, f"key of {side}").str.strip_chars()
     twice = key.is_duplicated() & (key != "")
     if twice.any():
         row = int(twice.arg_max() or 0)
         again = int(raw.lines[(key == key[row]).arg_true()[1]])
-        raise bad_line(path, again, f"the {asked.key} {key[row]!r} is listed twice: leave one of the lines out")
-    frame = pl.DataFrame([text_column(raw, name, f"features of {asked.name}") for name in asked.columns])
+        raise bad_line(path, again, f"the {key_name} {key[row]!r} is listed twice: leave one of the lines out")
+    frame = pl.DataFrame([text_column(raw, name, f"features of {side}") for name in asked.columns])
     numbered = pl.DataFrame({"id": unpack(ids), "owner": np.arange(len(ids), dtype=np.int32)})
     owners = pl.DataFrame({"id": key}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
     columns = _SideColumns(str(path), frame, owners.fill_null(-1).to_numpy(), ids)
     return columns, len(ids) - int(owners.is_not_null().sum())
 
 
-def _side(asked: SideSchema, columns: _SideColumns, decimal: str) -> tuple[Side, Facts]:
+def _side(side: str, asked: SideSchema, columns: _SideColumns, decimal: str) -> tuple[Side, Facts]:
     features: list[Feature] = []
     entries: list[Entries] = []
     numbers: list[Floats] = []
     facts: Facts = {}
-    for wanted in asked.wanted:
+    for name, wanted in asked.wanted.items():
         if wanted.kind == "number":
-            feature, means = _number(wanted, columns, decimal)
+            feature, means = _number(name, wanted, columns, decimal)
             silent = int(np.isnan(means).sum())
-            facts |= {f"{UNKNOWN_NUMBERS}{asked.name}.{wanted.name}": silent} if silent else {}
+            facts |= {f"{UNKNOWN_NUMBERS}{side}.{name}": silent} if silent else {}
             numbers.append(np.where(np.isnan(means), np.float32(MIDDLE), means))
         else:
-            column = columns.frame[wanted.name]
-            values = wanted.values or found_values(column, wanted.kind, wanted.separator)
-            feature = Feature(wanted.name, wanted.kind, values, separator=wanted.separator)
+            column, separator = columns.frame[name], wanted.separator or "|"
+            values = wanted.values or found_values(column, wanted.kind, separator)
+            feature = Feature(name, wanted.kind, values, separator=separator)
             codes, distinct = encode(modal(columns.owners, column, columns.count).fill_null(""))
             entries.append(text_entries(feature, distinct, codes))
         features.append(feature)
     return assembled(features, columns.count, entries, numbers), facts
 
 
-def _number(wanted: Wanted, columns: _SideColumns, decimal: str) -> tuple[Feature, Floats]:
+def _number(name: str, wanted: Wanted, columns: _SideColumns, decimal: str) -> tuple[Feature, Floats]:
     """A number and each owner's mean of it, scaled; not a number where none is known.
 
     Scaled first: numbers that are finite may have a sum that is not.
     """
-    given = as_numbers(with_point(columns.frame[wanted.name], decimal))
+    given = as_numbers(with_point(columns.frame[name], decimal))
     finite = given.is_finite().fill_null(False)
     found = given.filter(finite)
     if not len(found):
-        raise BadInput(
-            f"{columns.where}: column {wanted.name!r} holds no number: use kind: category, or another column"
-        )
+        raise BadInput(f"{columns.where}: column {name!r} holds no number: use kind: category, or another column")
     low, high = _range(wanted, found)
-    feature = Feature(wanted.name, "number", low=low, high=high)
+    feature = Feature(name, "number", low=low, high=high)
     used = finite.to_numpy() & (columns.owners >= 0)
     owners = columns.owners[used]
     sums = np.bincount(owners, weights=feature.scaled(given.to_numpy()[used]), minlength=columns.count)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from veilrec.core.arrays import Bytes, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Bytes, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Features
 
@@ -193,16 +193,30 @@ def _interactions_of(log: Interactions, users: Offsets) -> Interactions:
 
 
 def _impressions_of(split: Impressions, users: Offsets) -> Impressions:
-    """Impressions of these users; histories that no impression refers to any more are dropped."""
-    chosen = np.flatnonzero(np.isin(split.users, users))
-    entries = Csr(split.shown.offsets, np.arange(len(split.shown.items), dtype=np.int32)).take(chosen)
-    kept, history_of = np.unique(split.history_of[chosen], return_inverse=True)
+    """Impressions of these users, who are numbered anew."""
+    kept = take_impressions(split, np.isin(split.users, users))
+    return replace(kept, users=np.searchsorted(users, kept.users).astype(np.int32))
+
+
+def take_impressions(impressions: Impressions, kept: Bools) -> Impressions:
+    """The marked impressions with only the histories that they need."""
+    rows, history_of = np.unique(impressions.history_of[kept], return_inverse=True)
+    return replace(
+        chosen_impressions(impressions, kept),
+        histories=impressions.histories.take(rows.astype(np.int64)),
+        history_of=history_of.astype(np.int32),
+    )
+
+
+def chosen_impressions(impressions: Impressions, kept: Bools) -> Impressions:
+    """The marked impressions, over the same histories."""
+    entries = np.repeat(kept, impressions.shown.lengths())
     return Impressions(
-        np.searchsorted(users, split.users[chosen]).astype(np.int32),
-        split.times[chosen],
-        Csr(entries.offsets, split.shown.items[entries.items]),
-        split.clicked[entries.items],
-        split.histories.take(kept.astype(np.int64)),
-        history_of.astype(np.int32),
-        None if split.oracle is None else split.oracle[entries.items],
+        impressions.users[kept],
+        impressions.times[kept],
+        impressions.shown.take(np.flatnonzero(kept)),
+        impressions.clicked[entries],
+        impressions.histories,
+        impressions.history_of[kept],
+        None if impressions.oracle is None else impressions.oracle[entries],
     )

@@ -28,8 +28,8 @@ from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
-from veilrec.data.impression_logs import chosen_impressions, count_facts, uses
-from veilrec.data.population import Impressions, ItemTable, Population, Strings
+from veilrec.data.impression_logs import count_facts, uses
+from veilrec.data.population import Impressions, ItemTable, Population, Strings, chosen_impressions
 from veilrec.data.synthetic_draws import (
     DAY,
     FIRST_DAY,

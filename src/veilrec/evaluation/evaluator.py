@@ -28,7 +28,6 @@ from veilrec.evaluation.metrics import (
     IMPRESSION_CUTOFFS,
     MAIN_OF_IMPRESSIONS,
     MAIN_OF_LISTS,
-    TIES,
     further_metrics,
     further_one_by_one_metrics,
     impression_metrics,
@@ -81,7 +80,7 @@ class EvaluationResult:
 
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
     """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
-    return _judge(cases, train, model, further=False)[0].means(further=False)
+    return _judge(cases, train, model, further=False).means(further=False)
 
 
 def judge(cases: Cases, train: Csr, model: Model, items: ListItems | None = None) -> EvaluationResult:
@@ -89,42 +88,32 @@ def judge(cases: Cases, train: Csr, model: Model, items: ListItems | None = None
 
     `train` is the split's: where all items are ranked, a user's own row of it is left out.
     """
-    return _judge(cases, train, model, items, further=True)[0]
-
-
-def judge_ties(cases: Cases, train: Csr, model: Model) -> dict[str, EvaluationResult]:
-    """The main metrics of every case by each rule of `TIES`; the first of them is `judge`."""
-    return dict(zip(TIES, _judge(cases, train, model, further=False, rules=len(TIES)), strict=True))
+    return _judge(cases, train, model, items, further=True)
 
 
 def _judge(
-    cases: Cases, train: Csr, model: Model, items: ListItems | None = None, *, further: bool, rules: int = 1
-) -> list[EvaluationResult]:
-    """By so many rules of `TIES`."""
+    cases: Cases, train: Csr, model: Model, items: ListItems | None = None, *, further: bool
+) -> EvaluationResult:
     if cases.impressions is not None:
-        return _judge_impressions(cases.impressions, model, items, further=further, rules=rules)
+        return _judge_impressions(cases.impressions, model, items, further=further)
     offsets = cases.positives.offsets
     lists = None if items is None else ListEvaluator(items, CUTOFFS, len(cases))
     one_by_one = cases.adapt is not None
     if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        places = _full_places(users, cases, _used(cases, train), joined(model, cases.adapt, cases.people), lists)
+        ranks = _full_places(users, cases, _used(cases, train), joined(model, cases.adapt, cases.people), lists)
     elif cases.candidates is not None:
-        places = _sampled_places(cases.users, cases.candidates, model)
+        ranks = _sampled_places(cases.users, cases.candidates, model)
         if lists is not None:
             _fill(lists, cases.users, _used(cases, train), model)
     else:
-        places = _full_places(cases.users, cases, _used(cases, train), model, lists)
+        ranks = _full_places(cases.users, cases, _used(cases, train), model, lists)
     known = train.lengths()[cases.users] if cases.adapt is None else cases.adapt.lengths()
-    numbers = np.arange(len(cases), dtype=np.int64)
-    judgements = []
-    for ranks in places[:rules]:
-        values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
-        if further:
-            values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
-        judgement = EvaluationResult(numbers, cases.users, known, values)
-        judgements.append(judgement if lists is None else _with_lists(judgement, lists))
-    return judgements
+    values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
+    if further:
+        values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
+    judgement = EvaluationResult(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
+    return judgement if lists is None else _with_lists(judgement, lists)
 
 
 def _with_lists(judgement: EvaluationResult, lists: ListEvaluator, reachable: Bools | None = None) -> EvaluationResult:
@@ -138,21 +127,21 @@ def _used(cases: Cases, train: Csr) -> Csr:
 
 
 def _sampled_places(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubles:
-    places = np.empty((len(TIES), len(users)), np.float64)
+    places = np.empty(len(users), np.float64)
     for part in _parts(len(users), candidates.shape[1]):
         chosen = candidates[part]
-        places[:, part] = places_of_first(_checked(scorer.score_some(users[part], chosen), chosen.shape))
+        places[part] = places_of_first(_checked(scorer.score_some(users[part], chosen), chosen.shape))
     return places
 
 
 def _full_places(users: Offsets, cases: Cases, excluded: Csr, scorer: Scorer, lists: ListEvaluator | None) -> Doubles:
     """The places of all held-out items among all items; one by one for users who are folded in."""
     positives, one_by_one = cases.positives, cases.adapt is not None
-    places = np.empty((len(TIES), len(positives.items)), np.float64)
+    places = np.empty(len(positives.items), np.float64)
     for part, scores, left_out in _scores_of_all(users, excluded, scorer):
         own = positives.take(np.arange(part.start, part.stop, dtype=np.int64))
         entries = slice(positives.offsets[part.start], positives.offsets[part.stop])
-        places[:, entries] = places_among_all(scores, own, left_out, one_by_one=one_by_one)
+        places[entries] = places_among_all(scores, own, left_out, one_by_one=one_by_one)
         if lists is not None:
             lists.add(part.start, top_of_all(scores, left_out, lists.k))
     return places
@@ -171,8 +160,8 @@ def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tu
 
 
 def _judge_impressions(
-    impressions: Impressions, model: Model, items: ListItems | None, *, further: bool, rules: int
-) -> list[EvaluationResult]:
+    impressions: Impressions, model: Model, items: ListItems | None, *, further: bool
+) -> EvaluationResult:
     shown = impressions.shown
     if isinstance(model, ImpressionScorer):
         scores = _checked(model.score_impressions(impressions), shown.items.shape)
@@ -185,14 +174,12 @@ def _judge_impressions(
     clicks = keep_entries(shown, wanted > 0)
     users, known = impressions.users[asked].astype(np.int64), impressions.histories.lengths()
     known = known[impressions.history_of[asked]]
-    judgements = []
-    for ranks in places_in_lists(scores, shown.offsets, wanted)[:rules]:
-        values = impression_metrics(ranks, clicks.offsets, shown.lengths())
-        if further:
-            values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
-        judgement = EvaluationResult(asked, users, known, values, len(counted) - len(asked))
-        judgements.append(judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items))
-    return judgements
+    ranks = places_in_lists(scores, shown.offsets, wanted)
+    values = impression_metrics(ranks, clicks.offsets, shown.lengths())
+    if further:
+        values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
+    judgement = EvaluationResult(asked, users, known, values, len(counted) - len(asked))
+    return judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items)
 
 
 def _with_lists_of_shown(judgement: EvaluationResult, shown: Csr, scores: Floats, items: ListItems) -> EvaluationResult:

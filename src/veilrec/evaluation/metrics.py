@@ -8,9 +8,6 @@ shorter than 2k.
 Since places are shared, up to 2k - 1 positives that tie can all be within k: what counts positives is bounded by its
 largest value without ties.
 
-What the rule for ties decides is seen beside two others, by which places are whole: every positive before, or behind,
-all other items of its score. Positives of one list that tie then follow each other.
-
 Whether a table's nDCG can belong to its Hits, where every list has one positive.
 
 A positive at place p counts 1 in Hits@k and 1 / log2(1 + p) in nDCG@k if p <= k. Both are means over the same lists
@@ -45,37 +42,36 @@ from veilrec.core.jit import jit
 
 CUTOFFS = (5, 10, 20, 30)  # k of hr@k and ndcg@k
 IMPRESSION_CUTOFFS = (5, 10)  # MIND's ndcg@5 and ndcg@10
-TIES = ("half", "in favour", "against")  # of the positives; the first one is that of all metrics
 # What is measured again and again during a training, and shown by default.
 MAIN_OF_LISTS = tuple(f"{name}@{k}" for k in CUTOFFS for name in ("hr", "ndcg"))
 MAIN_OF_IMPRESSIONS = ("auc", "mrr", *(f"ndcg@{k}" for k in IMPRESSION_CUTOFFS))
 
 
 def places_of_first(scores: Floats) -> Doubles:
-    """The place of column 0 in every row of [T, C], by each rule of `TIES`: [3, T]."""
+    """The place of column 0 in every row of [T, C]: [T]."""
     first, others = scores[:, :1], scores[:, 1:]
     better = np.count_nonzero(others > first, axis=1)
     tied = np.count_nonzero(others == first, axis=1)
-    return np.stack([1.0 + better + 0.5 * tied, 1.0 + better, 1.0 + better + tied])
+    return np.asarray(1.0 + better + 0.5 * tied)
 
 
 def places_among_all(scores: Floats, positives: Csr, excluded: Csr, *, one_by_one: bool) -> Doubles:
-    """The place of every positive among all items but the excluded ones, by each rule of `TIES`: [3, positives].
+    """The place of every positive among all items but the excluded ones.
 
     `scores` is [T, items]; row r of `positives` and `excluded` (disjoint, distinct) belongs to row r of it.
     `one_by_one` ranks each positive without the other positives of its row.
     """
-    places = np.empty((len(TIES), len(positives.items)), np.float64)
+    places = np.empty(len(positives.items), np.float64)
     _rank_among_all(scores, positives.offsets, positives.items, excluded.offsets, excluded.items, one_by_one, places)
     return places
 
 
 def places_in_lists(scores: Floats, offsets: Offsets, wanted: Bytes) -> Doubles:
-    """The place of every wanted entry within its own list, in order, by each rule of `TIES`: [3, wanted].
+    """The place of every wanted entry within its own list, in order.
 
     Lists lie end to end in `scores`.
     """
-    places = np.empty((len(TIES), np.count_nonzero(wanted)), np.float64)
+    places = np.empty(np.count_nonzero(wanted), np.float64)
     _rank_in_lists(scores, offsets, wanted, places)
     return places
 
@@ -96,7 +92,7 @@ def _rank_among_all(
         own = positives[positive_offsets[r] : positive_offsets[r + 1]]
         for p in range(positive_offsets[r], positive_offsets[r + 1]):
             score = row[positives[p]]
-            better, tied, turn = 0, 0, 0
+            better, tied = 0, 0
             for item in range(len(row)):
                 better += row[item] > score
                 tied += row[item] == score
@@ -109,9 +105,7 @@ def _rank_among_all(
                     tied -= row[item] == score
             else:
                 tied -= 1  # the positive itself
-                for earlier in range(positive_offsets[r], p):
-                    turn += row[positives[earlier]] == score
-            _put(places, p, better, tied, turn)
+            places[p] = 1.0 + better + 0.5 * tied
 
 
 @jit
@@ -120,21 +114,12 @@ def _rank_in_lists(scores: Floats, offsets: Offsets, wanted: Bytes, places: Doub
     for r in range(len(offsets) - 1):
         for entry in range(offsets[r], offsets[r + 1]):
             if wanted[entry]:
-                better, tied, turn = 0, -1, 0  # the entry ties with itself
+                better, tied = 0, -1  # the entry ties with itself
                 for other in range(offsets[r], offsets[r + 1]):
                     better += scores[other] > scores[entry]
                     tied += scores[other] == scores[entry]
-                    turn += other < entry and wanted[other] > 0 and scores[other] == scores[entry]
-                _put(places, found, better, tied, turn)
+                places[found] = 1.0 + better + 0.5 * tied
                 found += 1
-
-
-@jit
-def _put(places: Doubles, p: int, better: int, tied: int, turn: int) -> None:
-    """By each rule of `TIES`; `turn` of the tied ones are earlier positives of the same list."""
-    places[0, p] = 1.0 + better + 0.5 * tied
-    places[1, p] = 1.0 + better + turn
-    places[2, p] = 1.0 + better + tied - turn
 
 
 def list_metrics(ranks: Doubles, offsets: Offsets) -> dict[str, Doubles]:

@@ -28,7 +28,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.rng import below, stream, word
-from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings, take_impressions
 from veilrec.models.scores import Model
 
 if TYPE_CHECKING:
@@ -205,21 +205,6 @@ def judged(impressions: Impressions) -> Bools:
     clicks = keep_entries(impressions.shown, impressions.clicked > 0).lengths()
     judgeable: Bools = (clicks > 0) & (clicks < impressions.shown.lengths())
     return judgeable
-
-
-def take_impressions(impressions: Impressions, kept: Bools) -> Impressions:
-    """The marked impressions with only the histories that they need."""
-    entries = np.repeat(kept, impressions.shown.lengths())
-    rows, history_of = np.unique(impressions.history_of[kept], return_inverse=True)
-    return Impressions(
-        users=impressions.users[kept],
-        times=impressions.times[kept],
-        shown=impressions.shown.take(np.flatnonzero(kept)),
-        clicked=impressions.clicked[entries],
-        histories=impressions.histories.take(rows.astype(np.int64)),
-        history_of=history_of.astype(np.int32),
-        oracle=None if impressions.oracle is None else impressions.oracle[entries],
-    )
 
 
 def cases_of(name: str, impressions: Impressions, part: str) -> Cases:

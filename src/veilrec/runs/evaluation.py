@@ -22,7 +22,6 @@ from veilrec.evaluation.evaluator import (
     by_activity,
     by_known_items,
     judge,
-    judge_ties,
     personalisation,
     refuse_without_halves,
 )
@@ -107,19 +106,6 @@ def by_given_items(model: Model, split: Split, seed: int, measured: TestMetrics)
     return [
         {"given": given.label, "mean_items": given.mean_items, "metrics": given.judgement.main, "baselines": baselines}
         for given in personalisation(split, model, seed)
-    ]
-
-
-def by_ties(model: Model, split: Split, seed: int) -> list[dict[str, Any]]:
-    """The main metrics by who wins where scores are equal, of the model and of the baselines."""
-    ranked = {name: judge_ties(split.test, split.train, baseline(name, split, seed)) for name in BASELINES}
-    return [
-        {
-            "ties": rule,
-            "metrics": judgement.main,
-            "baselines": {name: by_rule[rule].main for name, by_rule in ranked.items()},
-        }
-        for rule, judgement in judge_ties(split.test, split.train, model).items()
     ]
 
 
@@ -230,14 +216,12 @@ def evaluate_run(
     metrics: str = "main",
     per_user: Path | None = None,
     personalisation: bool = False,
-    ties: bool = False,
     method: str | None = None,
 ) -> dict[str, Any]:
     """Metrics of a run on the test part of its own or another protocol, or on another data set.
 
     `metrics="all"` also measures whole lists; the file `per_user` gets a row for every case with all that it has.
-    `personalisation` adds what a new user gets by how many items the model was given, `ties` what the rule for equal
-    scores decides.
+    `personalisation` adds what a new user gets by how many items the model was given.
     `method` is the file of the method that trained it, where that is not installed and ranks in a way of its own.
     """
     if metrics not in METRICS:
@@ -260,8 +244,6 @@ def evaluate_run(
     further: dict[str, Any] = {} if per_user is None else {"per_user": str(per_user)}
     if personalisation:
         further["personalisation"] = by_given_items(asked.ranks, split, trained.seed, judged)
-    if ties:
-        further["ties"] = by_ties(asked.ranks, split, trained.seed)
     return {
         "method": trained.method,
         "dataset": population.name,

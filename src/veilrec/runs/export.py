@@ -9,9 +9,9 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing
@@ -19,10 +19,6 @@ from veilrec.core.resources import require
 from veilrec.data.population import Strings
 from veilrec.evaluation.evaluator import EvaluationResult
 from veilrec.runs.saved import SavedModel
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 Row: TypeAlias = tuple[str | int | float, ...]
 _ROWS_AT_ONCE = 1 << 16
@@ -32,23 +28,10 @@ def write_everybody(model: SavedModel, out: Path, k: int) -> int:
     """Write the best items of every user to a .csv, .parquet or .jsonl file, whole or not at all; count the rows."""
     check_file(out)
     columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
+    written = count()
     with replacing(out) as part:
-        counted = _Counted(_rows(model, k))
-        _WRITERS[out.suffix](part, columns, counted)
-    return counted.rows
-
-
-class _Counted:
-    """Counts what passes through it."""
-
-    def __init__(self, source: Iterable[Row]) -> None:
-        self.rows = 0
-        self._source = source
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self._source:
-            self.rows += 1
-            yield row
+        _WRITERS[out.suffix](part, columns, (row for row, _ in zip(_rows(model, k), written, strict=False)))
+    return next(written)
 
 
 def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | None = None) -> None:
@@ -107,7 +90,6 @@ _WRITERS: dict[str, Callable[[Path, tuple[str, ...], Iterable[Row]], None]] = {
 
 
 _ENDINGS = (".csv", ".parquet")
-_PER_USER_ROWS_AT_ONCE = 1 << 14
 
 
 def check_per_user(path: Path) -> None:
@@ -119,29 +101,12 @@ def check_per_user(path: Path) -> None:
 
 def write_per_user(path: Path, judgement: EvaluationResult, users: Strings) -> None:
     """Write user, case, known_items and every metric to a .csv or .parquet file, whole or not at all."""
-    check_per_user(path)
-    with replacing(path) as part:
-        if path.suffix == ".parquet":
-            _frame(judgement, users).write_parquet(part)
-        else:
-            _per_user_write_csv(part, judgement, users)
-
-
-def _frame(judgement: EvaluationResult, users: Strings) -> pl.DataFrame:
     import polars as pl
 
     from veilrec.data.text_files import unpack
 
+    check_per_user(path)
     columns = {"case": judgement.cases, "known_items": judgement.known, **judgement.values}
-    return pl.DataFrame({"user": unpack(users).gather(judgement.users), **columns})
-
-
-def _per_user_write_csv(path: Path, judgement: EvaluationResult, users: Strings) -> None:
-    columns = [judgement.cases, judgement.known, *judgement.values.values()]
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["user", "case", "known_items", *judgement.values])
-        for start in range(0, len(judgement), _PER_USER_ROWS_AT_ONCE):
-            rows = slice(start, start + _PER_USER_ROWS_AT_ONCE)
-            named = (users[user] for user in judgement.users[rows].tolist())
-            writer.writerows(zip(named, *(column[rows].tolist() for column in columns), strict=True))
+    frame = pl.DataFrame({"user": unpack(users).gather(judgement.users), **columns})
+    with replacing(path) as part:
+        (frame.write_parquet if path.suffix == ".parquet" else frame.write_csv)(part)

@@ -1,10 +1,5 @@
 """The model of a run at work: from its folder alone it recommends to anybody, by a history or as one of its users.
 
-A model on somebody's own device: adapted once to a history, kept in a file that only the owner reads, asked often.
-
-What is adapted, the history and what is known of its owner are personal and never part of anything that is shared: no
-mechanism covers them, because they do not leave.
-
 Histories that people give by hand: item ids in a line of CSV, or one a line in a file, and what to say of them.
 """
 
@@ -12,8 +7,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import hashlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import save
 
-from veilrec.client.reptile import FeatureModel
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, without_blanks_behind
-from veilrec.core.features import CODES, NUMBERS, UNKNOWN, Side, is_number
-from veilrec.core.files import write_bytes
-from veilrec.core.state import StoredState
+from veilrec.core.features import CODES, UNKNOWN, Side, is_number
 from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
@@ -253,78 +241,6 @@ def _unknown_user(user: str, users: Strings) -> BadInput:
         f"no user {user!r} in this run: {hint}its {len(users):,} users have ids such as {few}; for somebody who was not"
         " in the training give --history"
     )
-
-
-_WEIGHTS, _HISTORY, _MODEL = "weights", "history", "model"
-_OWNER_ONLY = 0o600
-
-
-@dataclass(frozen=True)
-class PersonalModel:
-    """Weights that a device has adapted to its owner."""
-
-    model: SavedModel
-    history: tuple[str, ...]  # that it was adapted to, by the ids of items that the model knows
-    people: Side  # a row: what is known of the owner
-    weights: Floats
-
-    def recommend(self, k: int = 10) -> list[Recommendation]:
-        """The best items that are not in the history; nothing is learnt any more."""
-        feature_model = _adapts(self.model)
-        used = self.model.indices(self.history)
-        scores = feature_model.scored(self.weights[np.newaxis], self.people)[0]
-        return self.model.named(best_of(scores, used, k))
-
-    def save(self, path: str | Path) -> None:
-        """Into a file that only its owner can read; whole, or not at all."""
-        arrays = {_WEIGHTS: self.weights, _HISTORY: self.model.indices(self.history), **self.people.kept()}
-        whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-        write_bytes(Path(path), save(whole, {_MODEL: _digest(self.model)}), mode=_OWNER_ONLY)
-
-
-def adapted(model: SavedModel, history: Sequence[str], about: Mapping[str, str | float] | None = None) -> PersonalModel:
-    """Adapt a model to somebody, in milliseconds; items that it does not know are passed over."""
-    feature_model = _adapts(model)
-    known, _ = model.split_history(history)
-    people = model.people.encoded([dict(about or {})])
-    used = model.indices(known)
-    own = Csr(np.array([0, len(used)], np.int64), used)
-    weights = feature_model.fold_in_people(own, people).adapted(np.zeros(1, np.int64))[0]
-    return PersonalModel(model, tuple(known), people, weights)
-
-
-def open_personal(path: str | Path, model: SavedModel) -> PersonalModel:
-    """Read what `save` wrote; one that was adapted from another model is refused."""
-    feature_model = _adapts(model)
-    try:
-        stored = StoredState(Path(path))
-        made_for = stored.metadata.get(_MODEL)
-        weights, used = np.array(stored[_WEIGHTS]), np.array(stored[_HISTORY])
-        people = Side(feature_model.people.features, np.array(stored[CODES]), np.array(stored[NUMBERS]))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise BadInput(f"{path} cannot be read ({type(error).__name__}): adapt the model again") from None
-    if made_for != _digest(model):
-        raise BadInput(f"{path} was adapted from another model: adapt this one, with the history that the device has")
-    return PersonalModel(model, tuple(model.items[int(item)] for item in used), people, weights)
-
-
-def _adapts(model: SavedModel) -> FeatureModel:
-    found = model.for_anybody
-    if not isinstance(found, FeatureModel):
-        raise BadInput(
-            f"{model.method} has no weights that adapt to somebody: use recommend, or a method such as privrec,"
-            " dp-privrec or popularity-head"
-        )
-    return found
-
-
-def _digest(model: SavedModel) -> str:
-    """Of all that an adapted model depends on."""
-    digest = hashlib.sha256(json.dumps(model.parts.ranker.settings(), sort_keys=True).encode())
-    for name in sorted(model.parts.weights):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(model.parts.weights[name]).tobytes())
-    return digest.hexdigest()
 
 
 _SHOWN = 5  # unknown items that are named one by one

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
@@ -51,14 +52,22 @@ _DIGITS = 4  # of a number that was searched for: more say nothing
 _SMALLEST_DECAY, _LARGEST_DECAY = 1e-5, 1e-1  # where the preset has none
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Range:
     """From low to high, both included; whole numbers for a setting that counts."""
 
-    low: float
-    high: float
+    low: FiniteFloat
+    high: FiniteFloat
     log: bool = False
     whole: bool = False
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise ValueError("low has to be below high")
+        if self.log and self.low <= 0:
+            raise ValueError("on a logarithmic scale low has to be above 0")
+        if self.whole and (self.low != int(self.low) or self.high != int(self.high)):
+            raise ValueError("it counts something: low and high are whole numbers")
 
 
 @dataclass(frozen=True)
@@ -150,33 +159,14 @@ def _choice(where: str, given: list[Any]) -> Choice:
 
 
 def _range(where: str, given: Any, usual: Any) -> Range:
-    if not isinstance(given, Mapping):
-        raise BadInput(f"{where} is {given!r}: give {{low: L, high: H}} or a list of values")
-    for key in given:
-        if key not in ("low", "high", "log"):
-            raise BadInput(f"{where} has {key!r}: a range has low, high and log")
-    low, high = (_number(f"{where}: {key}", given.get(key)) for key in ("low", "high"))
-    log = given.get("log", False)
-    if not isinstance(log, bool):
-        raise BadInput(f"{where}: log is {log!r}: give true or false")
-    if low >= high:
-        raise BadInput(f"{where}: low is {low} and high is {high}: low has to be below high")
-    if log and low <= 0:
-        raise BadInput(f"{where}: low is {low}: on a logarithmic scale it has to be above 0")
-    whole = isinstance(usual, int) and not isinstance(usual, bool)
-    if whole and (low != int(low) or high != int(high)):
-        raise BadInput(f"{where} counts something: low and high are whole numbers, not {low} and {high}")
-    return Range(low, high, log, whole)
-
-
-def _number(where: str, value: Any) -> float:
+    whole = {"whole": True} if isinstance(usual, int) and not isinstance(usual, bool) else {}
     try:
-        number = float(value) if isinstance(value, str) else value  # YAML takes 1e-3 for a text
-    except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise BadInput(f"{where} is {value!r}: give a number")
-    return number
+        return TypeAdapter(Range).validate_python({**given, **whole} if isinstance(given, Mapping) else given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place, said = "".join(f", {part}" for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+        problem = f"{where}{place}: {said} (found {first['input']!r:.60})"
+        raise BadInput(f"{problem}; give {{low: L, high: H, log: true}} or a list of values") from None
 
 
 def _check_ends(where: str, method: Method[Any], preset: str, dataset: str, name: str, part: Range | Choice) -> None:
