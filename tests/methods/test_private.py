@@ -17,8 +17,8 @@ from veilrec.client.mf import USER, MfLocalTrainer, MfSettings
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec, Schema, Tensor
-from veilrec.methods.base import Problem, configure, make_trainer, promised
-from veilrec.methods.private import PrivacySettings, merged, noisy_sum
+from veilrec.methods.base import Problem, configure, make_trainer, promised, read_presets
+from veilrec.methods.private import PrivacySettings, noisy_sum
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
@@ -227,12 +227,10 @@ def test_settings_that_make_no_sense_are_refused_in_one_line(name: str, setting:
 
 
 def test_presets_over_presets() -> None:
-    below = {"paper": {"a": 1, "local": {"x": 1, "y": 2}}}
-    assert merged(below, {"paper": {"local": {"y": 3}}, "tuned": {"a": 5}}) == {
-        "paper": {"a": 1, "local": {"x": 1, "y": 3}},
-        "tuned": {"a": 5},
-    }
-    assert below["paper"]["local"] == {"x": 1, "y": 2}
+    lean = read_presets("fedmf-lean")["tuned@ml-1m"]
+    assert lean["rounds"] == 205
+    assert lean["local"] == read_presets("fedmf")["tuned@ml-1m"]["local"]
+    assert read_presets("fedmf")["tuned@ml-1m"]["rounds"] == 300
 
 
 def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:

@@ -6,8 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from veilrec.client.local_training import LocalData, OwnItems
@@ -143,6 +146,22 @@ def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
 def ready(method: Method[C], config: C) -> tuple[str, ...]:
     """Check that packages and files for these settings are installed; return notes for the user."""
     return () if method.ready is None else method.ready(config)
+
+
+@cache
+def _preset_file() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "presets.yaml").read_text("utf-8"))
+    return found
+
+
+def read_presets(name: str) -> dict[str, dict[str, Any]]:
+    """Presets of a built-in method in presets.yaml: of what it is `like`, then its own, merged deeply."""
+    presets: dict[str, dict[str, Any]] = {}
+    own = dict(_preset_file()[name])
+    for group in own.pop("like", ()):
+        _merge(presets, read_presets(group))
+    _merge(presets, own)
+    return presets
 
 
 def preset_names(method: Method[Any]) -> list[str]:

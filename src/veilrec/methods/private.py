@@ -121,23 +121,6 @@ class PrivateFields(Config):
     server: ServerRate = ServerRate(rate=0.01)
 
 
-def merged(*presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Merge presets deeply; later ones win."""
-    result: dict[str, dict[str, Any]] = {}
-    for preset in presets:
-        for name, settings in preset.items():
-            result[name] = _over(result.get(name, {}), settings)
-    return result
-
-
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    both = dict(below)
-    for key, value in above.items():
-        nested = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
-        both[key] = _over(both[key], value) if nested else value
-    return both
-
-
 def adjacency_of(cohort: CohortSettings) -> Adjacency:
     """Adjacency that the client sampling implies."""
     return "replace-one" if cohort.sampling == "fixed" else "add-remove"

@@ -258,7 +258,7 @@ def _source_digest() -> str:
     """Digest of path, size and time of change of every module of the package."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(sys.version.encode())
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *package.glob("methods/**/*.yaml")]):
         about = path.stat()
         digest.update(f"{path}:{about.st_size}:{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:24]

@@ -18,7 +18,6 @@ trains a few thousand parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,18 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import Config, Method, Problem
-from veilrec.methods.news.common import (
-    DATASETS,
-    FEDNEWSREC,
-    PAPER_SETTINGS,
-    PAPER_WORDS,
-    JudgeConfig,
-    NotNegative,
-    Positive,
-    SizeConfig,
-    TextConfig,
-)
+from veilrec.methods.base import Config, Method, Problem, read_presets
+from veilrec.methods.news.common import DATASETS, FEDNEWSREC, JudgeConfig, NotNegative, Positive, SizeConfig, TextConfig
 from veilrec.methods.news.federated import (
     FederatedConfig,
     Judges,
@@ -219,7 +208,7 @@ def _composed(epsilon: float, count: int, delta: float) -> float:
     return min(count * epsilon, epsilon_renyi(repeated(LaplaceEvent(epsilon), count), delta))
 
 
-FEDNEWSREC_METHOD = Method(
+FEDNEWSREC_METHOD: Method[Any] = Method(
     name="fednewsrec",
     kind="federated",
     published=PAPER,
@@ -236,25 +225,7 @@ FEDNEWSREC_METHOD = Method(
     rounds=150,
     rounds_are_fixed=True,
     measured=("mind", "synthetic-news"),
-    presets={
-        # Noise grows with the square root of the number of parameters: a model a sixth as large, more devices a round.
-        "tuned:proven": {
-            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8},
-            "cohort": {"size": 500},
-            "server": {"rate": 0.02},
-            "rounds": 60,
-        },
-        "paper": {
-            **PAPER_SETTINGS,
-            **PAPER_WORDS,
-            "round_share": 0.02,  # r
-            "cohort": {"size": 0, "sampling": "fixed"},
-            "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0},  # eta of eq. 7
-            "privacy": {"clip_value": 0.005, "scale": 0.015},  # delta of eq. 4, lambda of eq. 5
-            "rounds": 1500,  # section 4.5
-            "calibration": "as-published",
-        },
-    },
+    presets=read_presets("fednewsrec"),
     deviations=(
         "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300; --set"
         ' text.words=FILE reads those of any GloVe file. They learn on, as the paper\'s word "initialize" says; the'
@@ -284,34 +255,18 @@ class HeadConfig(FedNewsConfig):
     privacy: NewsPrivacy = NewsPrivacy(clip_norm=0.2)
 
 
-# A hundred numbers over frozen vectors of the catalogue's own words; everybody in every round. Rate and clip norm
-# were compared on validation impressions of synthetic-news and of a sample of MIND, at epsilon 2; docs/results.md says
-# what of the dev impressions was seen before the choice.
-PUBLIC_ENCODER: Mapping[str, Any] = {
-    "network": "public-head",
-    "text": {"sentences": "titles", "sentence_dim": 64},
-    "cohort": {"size": 0},
-    "server": {"optimiser": "sgd", "rate": 3.0, "momentum": 0.9},
-    "averaging": 0.9,
-    "privacy": {"epsilon": 2.0, "clip_norm": 0.3},
-    "rounds": 30,
-}
-
-FEDNEWSREC_HEAD = Method(
+FEDNEWSREC_HEAD = replace(
+    FEDNEWSREC_METHOD,
     name="fednewsrec-head",
-    kind="federated",
     paper="ours, after Qi et al. 2020 (FedNewsRec)",
     model="MiniLM sentence vectors (frozen), one linear map, attention over clicks",
     summary="public sentence vectors, and a small head learnt on devices under user-level differential privacy",
-    datasets=DATASETS,
     config=HeadConfig,
     plan=partial(plan, method="fednewsrec-head"),
     devices=partial(devices, method="fednewsrec-head"),
-    guarantee=guarantee,
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
-    ready=ready,
     rounds=100,
-    rounds_are_fixed=True,
-    measured=("mind", "synthetic-news"),
-    presets={"public-encoder": PUBLIC_ENCODER},
+    presets=read_presets("fednewsrec-head"),
+    published={},
+    deviations=(),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -46,13 +45,6 @@ class SizeConfig(Config):
         from veilrec.models.news_model import NewsSizes  # torch
 
         return NewsSizes(**self.model_dump())
-
-
-# FedNewsRec, section 4.1: 300-dimensional GloVe, 20 heads of 20, and so a GRU of 400, H = 4, half of the users learn.
-# The widths of attention and of categories are not printed: 200 is that of the authors' code, 100 that of NAML.
-PAPER_SIZES: Mapping[str, Any] = {"word_dim": 300, "heads": 20, "head_dim": 20, "attention": 200, "category_dim": 100}
-PAPER_SETTINGS: Mapping[str, Any] = {"size": PAPER_SIZES, "negatives": 4, "train_share": 0.5}
-PAPER_WORDS: Mapping[str, Any] = {"text": {"words": "glove"}}
 
 
 Sentences = Literal["none", "minilm", "titles"]

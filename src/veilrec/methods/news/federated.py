@@ -8,7 +8,6 @@ spend the whole epsilon (parallel composition).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -55,19 +54,6 @@ PRIVATEREC = (
 ModelName = Literal["nrms", "naml", "plm-nr"]
 _ENTRIES_AT_ONCE = 1 << 25  # of the updates of devices that learn in one call: 128 MB
 _DEVICES_AT_ONCE = 256
-
-# v1, appendix: 20 heads of 20, queries of 200, dropout 0.2; k = 4 non-clicked news, 50 clicks of a history. Titles have
-# 30 words. The width of categories is that of NAML.
-PAPER_SIZES: Mapping[str, Any] = {
-    "word_dim": 300,
-    "heads": 20,
-    "head_dim": 20,
-    "attention": 200,
-    "category_dim": 100,
-    "dropout": 0.2,
-}
-PAPER_SERVER: Mapping[str, Any] = {"optimiser": "adam", "rate": 5e-5, "momentum": 0.9, "second_momentum": 0.99}
-PAPER_COHORT: Mapping[str, Any] = {"size": 0, "sampling": "fixed"}
 
 
 class FederatedConfig(Config):

@@ -173,7 +173,6 @@ DEVIATIONS = (
     "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
     "Items that were never sent are ranked behind all others; the paper does not say how it ranks them.",
 )
-PAPER_SELECTION: dict[str, Any] = {"paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ random; the choice is post-processing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pydantic import PositiveInt
 
@@ -19,15 +18,13 @@ from veilrec.client import mf
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import check_share
-from veilrec.methods.base import Method, Problem
-from veilrec.methods.priv_fedmf_sub.common import DATASETS
-from veilrec.methods.priv_fedmf_sub.fedmf import AS_PRINTED, FAMILY, ONE_MESSAGE, PAPER_PRESETS, TUNED, DpFedMfConfig
-from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, merged, tells_largest
+from veilrec.methods.base import Problem, read_presets
+from veilrec.methods.priv_fedmf_sub.fedmf import AS_PRINTED, DP_FEDMF, FAMILY, ONE_MESSAGE, DpFedMfConfig
+from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank
 from veilrec.server.round_specs import MovedRows, SeededDirections
 
-DP_FEDMF_SVD_PAPER = {"ml-1m": {"hr@10": 0.452, "ndcg@10": 0.248, "paper_params": 4785.93e6}}  # Table 2
 _SEEDED = "The directions of a round come from a public seed."
 
 
@@ -60,24 +57,17 @@ def guarantee_of_run(config: DpFedMfSvdConfig, problem: Problem) -> Guarantee:
     return FAMILY.guarantee_of_run(config, problem, _SEEDED)
 
 
-DP_FEDMF_SVD = Method(
+DP_FEDMF_SVD = replace(
+    DP_FEDMF,
     name="dp-fedmf-svd",
-    kind="federated",
-    trial=PRIVATE_TRIAL,
-    published=DP_FEDMF_SVD_PAPER,
+    published={"ml-1m": {"hr@10": 0.452, "ndcg@10": 0.248, "paper_params": 4785.93e6}},
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
-    model="matrix factorisation",
     summary="dp-fedmf with messages of low rank",
-    datasets=DATASETS,
     config=DpFedMfSvdConfig,
     plan=dp_fedmf_svd_plan,
     guarantee=dp_fedmf_svd_guarantee,
     guarantee_of_run=guarantee_of_run,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"rank": 4}, "tuned@ml-1m": {"rank": 8}}),
-    rounds_are_fixed=True,
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("dp-fedmf-svd"),
     deviations=(
         *AS_PRINTED,
         ONE_MESSAGE,
@@ -85,9 +75,6 @@ DP_FEDMF_SVD = Method(
         "Only messages to the server are shortened; the model comes down whole.",
     ),
 )
-
-
-PAPER = {"ml-1m": {"hr@10": 0.453, "ndcg@10": 0.250, "paper_params": 4943.68e6}}  # Table 2
 
 
 @dataclass(frozen=True)
@@ -123,30 +110,22 @@ def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
     return FAMILY.guarantee(config, "The rows of a round are chosen by the released model.")
 
 
-PRESETS_OF_SHARE: dict[str, Any] = {"paper": {"compression": {"share": 0.5}}, "tuned": {"compression": {"share": 0.7}}}
-
-DP_FEDMF_TOPK = Method(
+DP_FEDMF_TOPK = replace(
+    DP_FEDMF,
     name="dp-fedmf-topk",
-    kind="federated",
-    trial=PRIVATE_TRIAL,
-    published=PAPER,
+    published={"ml-1m": {"hr@10": 0.453, "ndcg@10": 0.250, "paper_params": 4943.68e6}},
     exemptions=LARGEST_ENTRIES,
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
-    model="matrix factorisation",
     summary="dp-fedmf with the largest entries of an update only",
-    datasets=DATASETS,
     config=DpFedMfTopKConfig,
     plan=plan,
     guarantee=guarantee,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED, PRESETS_OF_SHARE),
-    rounds_are_fixed=True,
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("dp-fedmf-topk"),
     deviations=(
         *AS_PRINTED,
         ONE_MESSAGE,
         "The paper does not give k; a half comes closest to what it counts (4743.68 M against 4943.68 M).",
         "proven: the rows of a round are both sent and answered; as published only the answer is shortened.",
     ),
+    guarantee_of_run=None,
 )

@@ -22,9 +22,9 @@ from veilrec.client import mf
 from veilrec.client.rankers import MfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema, ValueCoding
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
-from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields, merged
+from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import RowwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
@@ -77,30 +77,6 @@ def guarantee(config: FedMfConfig) -> Guarantee:
     )
 
 
-# "tuned" was chosen on the validation item of seed 1 (item rate 0.03 or 0.05, decay 0.005 to 0.03).
-# "paper" is the communication paper: squared errors, added up (eq. 9); items stand still on a device, which sends their
-# gradient (Algorithm 2, client, lines 4 to 7); the server takes a step of 0.001 for every device in turn (server, lines
-# 6 to 9), which is a sum; the rest is section 6.3.
-PRESETS: dict[str, dict[str, Any]] = {
-    "tuned@ml-100k": {"rounds": 100, "local": {"item_rate": 0.05, "decay": 0.01}},
-    "tuned@ml-1m": {"rounds": 300, "cohort": {"size": 200}, "local": {"item_rate": 0.03, "decay": 0.005}},
-    "paper": {
-        "rounds": 400,
-        "local": {
-            "batch": 256,
-            "loss": "squared",
-            "reduction": "sum",
-            "upload": "gradient",
-            "user_rate": 0.001,
-            "decay": 0.01,
-        },
-        "aggregation": "sum",
-        "server": {"rate": 0.001},
-    },
-    "paper@ml-1m": {"cohort": {"size": 200}, "local": {"batch": 512}},
-    "small": {"rounds": 40, "local": {"dim": 16}},
-}
-
 AS_PRINTED = (
     "preset paper: eq. 9 prints the error without its square, and no value of lambda and mu; here it is squared, and "
     "every example decays its two vectors by 0.01",
@@ -109,7 +85,7 @@ AS_PRINTED = (
     "epoch by epoch",
 )
 
-FEDMF = Method(
+FEDMF: Method[Any] = Method(
     name="fedmf",
     kind="federated",
     private_relative="dp-fedmf",
@@ -122,7 +98,7 @@ FEDMF = Method(
     plan=plan,
     guarantee=guarantee,
     rounds=200,
-    presets=PRESETS,
+    presets=read_presets("fedmf"),
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
     deviations=(
@@ -132,9 +108,6 @@ FEDMF = Method(
         "Chai et al. encrypt what is sent; here the server sees it.",
     ),
 )
-
-
-PAPER = {"ml-1m": {"hr@10": 0.515, "ndcg@10": 0.293, "paper_params": 9487.36e6}}  # Table 2
 
 
 class DpFedMfConfig(PrivateFields, FedMfConfig):
@@ -169,38 +142,16 @@ class MfFamily(Family[DpFedMfConfig]):
 
 FAMILY = MfFamily()
 
-_AS_PUBLISHED: dict[str, Any] = {
-    "paper": {
-        "calibration": "as-published",
-        "privacy": {"epsilon": 2.0, "clip_norm": 1.0},
-        "cohort": {"size": 100, "sampling": "fixed"},
-    }
-}
 ONE_MESSAGE = (
     "as published: a row is clipped and gets noise once a round, at the whole epsilon; Algorithm 2 does both for every "
     "local epoch, at epsilon / e"
 )
-PAPER_PRESETS = merged({name: PRESETS[name] for name in ("paper", "paper@ml-1m")}, _AS_PUBLISHED)
-EVERYBODY = {"size": 0}
-# Chosen on the validation item of seed 1 at epsilon 8: everybody in few rounds, a small clip, many local epochs. What
-# holds for any data was chosen on frappe.
-TUNED: dict[str, Any] = {
-    "tuned": {
-        "rounds": 10,
-        "cohort": EVERYBODY,
-        "local": {"dim": 8, "epochs": 6},
-        "server": {"rate": 0.1},
-        "privacy": {"clip_norm": 0.25},
-    },
-    "tuned@ml-100k": {"server": {"rate": 0.3}},
-    "tuned@ml-1m": {"rounds": 15, "local": {"dim": 16}},
-}
 
-DP_FEDMF = Method(
+DP_FEDMF: Method[Any] = Method(
     name="dp-fedmf",
     kind="federated",
     trial=PRIVATE_TRIAL,
-    published=PAPER,
+    published={"ml-1m": {"hr@10": 0.515, "ndcg@10": 0.293, "paper_params": 9487.36e6}},  # Table 2
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Li et al., Federated Matrix Factorization with Privacy "
     "Guarantee, VLDB 2021; proven form ours",
     model="matrix factorisation",
@@ -211,7 +162,7 @@ DP_FEDMF = Method(
     guarantee=FAMILY.guarantee,
     guarantee_of_run=FAMILY.guarantee_of_run,
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED),
+    presets=read_presets("dp-fedmf"),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(*AS_PRINTED, ONE_MESSAGE),
@@ -234,26 +185,15 @@ def fedmf_lean_plan(config: FedMfLeanConfig, problem: Problem) -> Plan:
     return mf_plan(config, problem, NoNoise(schema), agenda=agenda, averaging=config.averaging)
 
 
-# Chosen on the validation item of seed 1: as fedmf, with momentum and two thirds of its rounds.
-_FEWER_ROUNDS: dict[str, dict[str, Any]] = {
-    "tuned@ml-100k": {"rounds": 70, "server": {"rate": 0.7, "momentum": 0.5}},
-    "tuned@ml-1m": {"rounds": 205, "server": {"rate": 0.7, "momentum": 0.5}},
-}
-
-FEDMF_LEAN = Method(
+FEDMF_LEAN = replace(
+    FEDMF,
     name="fedmf-lean",
-    kind="federated",
-    private_relative="dp-fedmf",
     trial=LearningTrial(settings=("row_share=0.8",)),
     paper="ours",
-    model="matrix factorisation",
     summary="fedmf with 4-bit integers on the wire and fewer rounds: a tenth of the bytes",
-    datasets=EVERY_DATASET,
     config=FedMfLeanConfig,
     plan=fedmf_lean_plan,
-    guarantee=guarantee,
-    rounds=200,
-    presets=merged({name: PRESETS[name] for name in ("tuned@ml-100k", "tuned@ml-1m")}, _FEWER_ROUNDS),
-    item_parameters=32,
+    presets=read_presets("fedmf-lean"),
     measured=("ml-1m",),
+    deviations=(),
 )

@@ -21,10 +21,9 @@ from veilrec.client import ncf
 from veilrec.client.ncf import DgcLocalTrainer, DgcSettings, NcfLocalTrainer, NeumfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
-from veilrec.methods.priv_fedmf_sub.fedmf import EVERYBODY
-from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, PrivateFields, merged, tells_largest
+from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, PrivateFields, tells_largest
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
 from veilrec.privacy.mechanisms.local import UpdateNoise
@@ -87,19 +86,6 @@ AS_PRINTED = (
     "preset paper: a device sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
     "epoch by epoch, and give no rate for the server (set local.upload and server)",
 )
-PAPER_PRESET = {  # section 6.3 of Xue et al.; an item has 32 + 128 = 160 floats, which is what its Figure 14 counts
-    "aggregation": "mean",
-    "local": {
-        "mlp": 128,
-        "layers": (128, 64, 32),
-        "start": 0.01,
-        "user_rate": 0.0005,
-        "item_rate": 0.0005,
-        "network_rate": 0.0005,
-        "decay": 0.0,
-    },
-    "rounds": 400,
-}
 
 # The defaults are for populations with more devices and rounds.
 TRIAL = LearningTrial(rounds=80, settings=("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001"))
@@ -118,11 +104,7 @@ FEDNCF = Method(
     plan=plan,
     guarantee=guarantee,
     rounds=100,
-    presets={
-        "paper": PAPER_PRESET,
-        "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
-        "tuned@ml-1m": {"rounds": 220, "cohort": {"size": 200}},
-    },
+    presets=read_presets("fedncf"),
     deviations=(
         "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
         "Adam is lazy on item rows and starts afresh every round: devices keep only the user's vector.",
@@ -175,33 +157,11 @@ class NcfFamily(Family[DpFedNcfConfig]):
 
 FAMILY = NcfFamily()
 
-_AS_PUBLISHED: dict[str, Any] = {
-    "paper": {
-        "calibration": "as-published",
-        "privacy": {"epsilon": 2.0, "delta": 1e-5, "clip_norm": 1.0},
-        "cohort": {"size": 100, "sampling": "fixed"},
-        "server": {"rate": 1.0},
-    },
-    "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
-}
 SIGMA = "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none"
-PAPER_PRESETS = merged({"paper": PAPER_PRESET}, _AS_PUBLISHED)
-# Chosen on the validation item of seed 1 at epsilon 8, as those of dp-fedmf: everybody, few rounds, a small model.
-TUNED: dict[str, Any] = {
-    "tuned": {
-        "rounds": 10,
-        "cohort": EVERYBODY,
-        "local": {"gmf": 8, "mlp": 8, "layers": (8, 4)},
-        "server": {"rate": 0.1},
-        "privacy": {"clip_norm": 0.25},
-    },
-    "tuned@ml-100k": {"server": {"rate": 0.3}},
-    "tuned@ml-1m": {"rounds": 15, "local": {"gmf": 16, "mlp": 16, "layers": (16, 8)}},
-}
 
 PRIVATE_NCF_TRIAL = replace(PRIVATE_TRIAL, settings=TRIAL.settings + PRIVATE_TRIAL.settings)
 
-DP_FEDNCF = Method(
+DP_FEDNCF: Method[Any] = Method(
     name="dp-fedncf",
     kind="federated",
     trial=PRIVATE_NCF_TRIAL,
@@ -215,15 +175,12 @@ DP_FEDNCF = Method(
     guarantee=FAMILY.guarantee,
     guarantee_of_run=FAMILY.guarantee_of_run,
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED),
+    presets=read_presets("dp-fedncf"),
     rounds_are_fixed=True,
     item_parameters=160,
     measured=("ml-100k", "ml-1m"),
     deviations=(*AS_PRINTED, SIGMA),
 )
-
-
-DP_FEDNCF_DGC_PAPER: dict[str, dict[str, float]] = {}  # Figures 12 to 14 draw it, the text gives no number
 
 
 class DpFedNcfDgcConfig(DpFedNcfConfig):
@@ -256,25 +213,18 @@ def dp_fedncf_dgc_guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
     return FAMILY.guarantee(config, "The parts of a round come from a public seed.")
 
 
-DP_FEDNCF_DGC = Method(
+DP_FEDNCF_DGC = replace(
+    DP_FEDNCF,
     name="dp-fedncf-dgc",
-    kind="federated",
-    trial=PRIVATE_NCF_TRIAL,
-    published=DP_FEDNCF_DGC_PAPER,
+    published={},  # Figures 12 to 14 draw it, the text gives no number
     exemptions=LARGEST_ENTRIES,
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Lin et al., Deep Gradient Compression, 2018; proven form"
     " ours",
-    model="NeuMF",
     summary="dp-fedncf that sends a part now and keeps the rest for later",
-    datasets=DATASETS,
     config=DpFedNcfDgcConfig,
     plan=dp_fedncf_dgc_plan,
     guarantee=dp_fedncf_dgc_guarantee,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"dgc": {"share": 0.7}}}),
-    rounds_are_fixed=True,
-    item_parameters=160,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("dp-fedncf-dgc"),
     deviations=(
         *AS_PRINTED,
         SIGMA,
@@ -282,4 +232,5 @@ DP_FEDNCF_DGC = Method(
         "Item rows are cut but not accumulated: a device touches other rows in every round.",
         "No warm-up of the sparsity: a device takes part too seldom for it.",
     ),
+    guarantee_of_run=None,
 )

@@ -20,31 +20,24 @@ the estimates is then a little higher, and a few items fewer pass (Figures 10 an
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import LearningTrial, Method, Problem
-from veilrec.methods.priv_fedmf_sub.common import (
-    DATASETS,
-    DEVIATIONS,
-    PAPER_SELECTION,
-    OnPart,
-    SelectionSettings,
-    published_selection,
-)
+from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
+from veilrec.methods.priv_fedmf_sub.common import DATASETS, DEVIATIONS, OnPart, SelectionSettings, published_selection
 from veilrec.methods.priv_fedmf_sub.fedmf import (
     AS_PRINTED,
+    DP_FEDMF,
     FAMILY,
     ONE_MESSAGE,
-    PAPER_PRESETS,
-    TUNED,
     DpFedMfConfig,
     FedMfConfig,
     mf_plan,
     schema_of,
 )
-from veilrec.methods.priv_fedmf_sub.fedmf import PRESETS as FEDMF_PRESETS
-from veilrec.methods.private import PRIVATE_TRIAL, SIMULATED, merged
+from veilrec.methods.private import SIMULATED
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
 
@@ -62,31 +55,19 @@ class PrivFedMfSubConfig(DpFedMfConfig):
 
 ON_PART = OnPart(FAMILY)
 
-# Chosen on the validation item of seed 1, as the rest of "tuned".
-TUNED_SELECTION: dict[str, Any] = {
-    "tuned@ml-100k": {"selection": {"threshold": 0.03}},
-    "tuned@ml-1m": {"selection": {"threshold": 0.03}},
-}
 
-METHOD = Method(
+METHOD = replace(
+    DP_FEDMF,
     name="priv-fedmf-sub",
-    kind="federated",
-    trial=PRIVATE_TRIAL,
     published=PAPER,
     paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
     " Algorithms 1 and 2; proven form ours",
-    model="matrix factorisation",
     summary="dp-fedmf on the items that noisy reports choose: a third of the bytes, both ways",
-    datasets=DATASETS,
     config=PrivFedMfSubConfig,
     plan=ON_PART.build,
     guarantee=ON_PART.guarantee,
     guarantee_of_run=ON_PART.guarantee_of_run,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED, TUNED_SELECTION),
-    rounds_are_fixed=True,
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("priv-fedmf-sub"),
     deviations=(
         *AS_PRINTED,
         ONE_MESSAGE,
@@ -102,17 +83,8 @@ class FedMfSubConfig(FedMfConfig):
     selection: SelectionSettings = SelectionSettings()
 
 
-def plan_with_lies(config: FedMfSubConfig, problem: Problem) -> Plan:
-    """Assemble FedMF on the items that randomised reports name, without estimation."""
-    return _plan(config, problem, estimate=False)
-
-
-def plan_without_lies(config: FedMfSubConfig, problem: Problem) -> Plan:
-    """Assemble FedMF on the items chosen by the unbiased estimate of randomised reports."""
-    return _plan(config, problem, estimate=True)
-
-
-def _plan(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Plan:
+def fedmf_sub_plan(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Plan:
+    """Assemble FedMF on the items that randomised reports name, with or without the unbiased estimate of eq. 8."""
     chosen = published_selection(config.selection, problem, estimate=estimate)
     mechanism = NoNoise(schema_of(config, problem))
     return mf_plan(config, problem, mechanism, agenda=chosen.agenda, reports=chosen.reports)
@@ -129,11 +101,9 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
     )
 
 
-PRESETS: dict[str, Any] = merged(FEDMF_PRESETS, PAPER_SELECTION)
-
 _TRIAL = LearningTrial(times_popularity=1.4)  # a part of the items is never learnt
 
-FEDMF_SUB_RR = Method(
+FEDMF_SUB_RR: Method[Any] = Method(
     name="fedmf-sub-rr",
     kind="federated",
     private_relative="priv-fedmf-sub",
@@ -143,30 +113,18 @@ FEDMF_SUB_RR = Method(
     summary="fedmf on the items that randomised reports name, lies and all; updates in the clear",
     datasets=DATASETS,
     config=FedMfSubConfig,
-    plan=plan_with_lies,
+    plan=partial(fedmf_sub_plan, estimate=False),
     guarantee=guarantee,
     rounds=200,
-    presets=PRESETS,
+    presets=read_presets("fedmf-sub-rr"),
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
     deviations=(*AS_PRINTED, *DEVIATIONS),
 )
 
-FEDMF_SUB_RR_EST = Method(
+FEDMF_SUB_RR_EST = replace(
+    FEDMF_SUB_RR,
     name="fedmf-sub-rr-est",
-    kind="federated",
-    private_relative="priv-fedmf-sub",
-    trial=_TRIAL,
-    paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
-    model="matrix factorisation",
     summary="fedmf on the items that randomised reports choose; updates in the clear",
-    datasets=DATASETS,
-    config=FedMfSubConfig,
-    plan=plan_without_lies,
-    guarantee=guarantee,
-    rounds=200,
-    presets=PRESETS,
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
-    deviations=(*AS_PRINTED, *DEVIATIONS),
+    plan=partial(fedmf_sub_plan, estimate=True),
 )

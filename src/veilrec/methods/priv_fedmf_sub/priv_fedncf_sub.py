@@ -10,36 +10,19 @@ one clip over everything, and noise on the sum.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Method, Problem
-from veilrec.methods.priv_fedmf_sub.common import (
-    DATASETS,
-    DEVIATIONS,
-    PAPER_SELECTION,
-    REPORTS,
-    OnPart,
-    SelectionSettings,
-)
+from veilrec.methods.base import Problem, read_presets
+from veilrec.methods.priv_fedmf_sub.common import DEVIATIONS, REPORTS, OnPart, SelectionSettings
 from veilrec.methods.priv_fedmf_sub.compression import CompressionSettings
-from veilrec.methods.priv_fedmf_sub.fedncf import (
-    AS_PRINTED,
-    FAMILY,
-    PAPER_PRESETS,
-    PRIVATE_NCF_TRIAL,
-    SIGMA,
-    TUNED,
-    DpFedNcfConfig,
-)
-from veilrec.methods.priv_fedmf_sub.priv_fedmf_sub import TUNED_SELECTION
-from veilrec.methods.private import LARGEST_ENTRIES, merged, tells_largest
+from veilrec.methods.priv_fedmf_sub.fedncf import AS_PRINTED, DP_FEDNCF, FAMILY, SIGMA, DpFedNcfConfig
+from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
 from veilrec.models.scores import NeumfShape
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SparseDeep
 from veilrec.server.round_specs import RoundPlanner, SeededParts
 
-PAPER = {"ml-100k": {"paper_params": 4200.0e6}, "ml-1m": {"paper_params": 4421.2e6}}  # Figure 14
 SHALLOW_LAYERS = 2  # section 5.2.1: the embedding and the one or two layers that follow
 
 
@@ -95,60 +78,38 @@ def guarantee(config: PrivFedNcfSubCompressConfig) -> Guarantee:
     return COMPRESSED.guarantee(config, "The entries of the deep layers come from a public seed.")
 
 
-# Chosen on the validation item of seed 1.
-_SMALLER_CLIP = {"tuned@ml-100k": {"privacy": {"clip_norm": 0.15}}}
-
-PRIV_FEDNCF_SUB = Method(
+PRIV_FEDNCF_SUB = replace(
+    DP_FEDNCF,
     name="priv-fedncf-sub",
-    kind="federated",
-    trial=PRIVATE_NCF_TRIAL,
     paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 15 and 16; proven form ours",
-    model="NeuMF",
     summary="dp-fedncf on the items that noisy reports choose",
-    datasets=DATASETS,
     config=PrivFedNcfSubConfig,
     plan=ON_PART.build,
     guarantee=ON_PART.guarantee,
     guarantee_of_run=ON_PART.guarantee_of_run,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED, TUNED_SELECTION, _SMALLER_CLIP),
-    rounds_are_fixed=True,
-    item_parameters=160,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("priv-fedncf-sub"),
     deviations=(
         *AS_PRINTED,
         *DEVIATIONS,
         "The layers of the network are sent whole: DP-SUB chooses items, and a layer has none.",
         SIGMA,
     ),
+    published={},
 )
 
-_FED_SUB_AVG: dict[str, Any] = {"paper": {"aggregation": "row-mean", "compression": {"share": 0.1}}}
-# A third layer, so that there is a deep one to compress.
-_DEEPER: dict[str, Any] = {
-    "tuned": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
-    "tuned@ml-1m": {"local": {"layers": (16, 8, 4)}},
-}
 
-PRIV_FEDNCF_SUB_COMPRESS = Method(
+PRIV_FEDNCF_SUB_COMPRESS = replace(
+    DP_FEDNCF,
     name="priv-fedncf-sub-compress",
-    kind="federated",
-    trial=PRIVATE_NCF_TRIAL,
-    published=PAPER,
+    published={"ml-100k": {"paper_params": 4200.0e6}, "ml-1m": {"paper_params": 4421.2e6}},
     exemptions=LARGEST_ENTRIES,
     paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
     " Algorithm 3; proven form ours",
-    model="NeuMF",
     summary="dp-fedncf on the items that noisy reports choose, with sparse updates of the deep layers",
-    datasets=DATASETS,
     config=PrivFedNcfSubCompressConfig,
     plan=plan,
     guarantee=guarantee,
-    rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_SELECTION, _FED_SUB_AVG, TUNED, TUNED_SELECTION, _DEEPER),
-    rounds_are_fixed=True,
-    item_parameters=160,
-    measured=("ml-100k", "ml-1m"),
+    presets=read_presets("priv-fedncf-sub-compress"),
     deviations=(
         *AS_PRINTED,
         *DEVIATIONS,
@@ -158,4 +119,5 @@ PRIV_FEDNCF_SUB_COMPRESS = Method(
         SIGMA,
         "Of clipping to C (eq. 13) and then to P (eq. 14) the smaller one remains; both are 1 here.",
     ),
+    guarantee_of_run=None,
 )

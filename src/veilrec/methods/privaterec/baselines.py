@@ -13,23 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Method, Problem
+from veilrec.methods.base import Method, Problem, read_presets
 from veilrec.methods.fednewsrec.baselines import guarantee as in_one_place
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
-from veilrec.methods.news.common import (
-    DATASETS,
-    PAPER_WORDS,
-    Count,
-    JudgeConfig,
-    NewsConfig,
-    Positive,
-    news_of,
-    vectors_ready,
-)
+from veilrec.methods.news.common import DATASETS, Count, JudgeConfig, NewsConfig, Positive, news_of, vectors_ready
 from veilrec.methods.news.federated import (
-    PAPER_COHORT,
-    PAPER_SERVER,
-    PAPER_SIZES,
     PRIVATEREC,
     Judges,
     ModelConfig,
@@ -210,8 +198,6 @@ _DEVIATIONS = (
     "A device sends the gradient of the mean loss over all its clicks, once a round (FedSGD); the server takes the mean"
     " over devices. The paper prints neither rounds nor when it stops.",
 )
-_PAPER = {"size": PAPER_SIZES, "negatives": 4, "server": PAPER_SERVER, "cohort": PAPER_COHORT, "round_share": 0.01}
-_MADE_UP = {"round_share": 0.05}  # of far fewer users
 
 FEDREC = Method(
     name="fedrec",
@@ -228,12 +214,7 @@ FEDREC = Method(
     rounds=200,
     private_form="dp-fedrec",
     private_relative="privaterec",
-    presets={
-        "paper": {**_PAPER, **PAPER_WORDS, "rounds": 2000},
-        "paper@synthetic-news": _MADE_UP,
-        # By the validation impressions of synthetic-news, as those of privaterec.
-        "tuned": {"size": {"word_dim": 32, "attention": 16}, "server": {"rate": 0.02}, "averaging": 0.9, "rounds": 100},
-    },
+    presets=read_presets("fedrec"),
     deviations=_DEVIATIONS,
 )
 
@@ -252,28 +233,7 @@ DP_FEDREC = Method(
     ready=ready,
     rounds=200,
     rounds_are_fixed=True,
-    presets={
-        "paper": {
-            **_PAPER,
-            **PAPER_WORDS,
-            "privacy": {"clip_norm": 0.005, "epsilon": 10.0},
-            "calibration": "as-published",
-            "rounds": 2000,
-        },
-        "paper@synthetic-news": _MADE_UP,
-        "tuned": {"size": {"word_dim": 32, "attention": 16}, "server": {"rate": 0.01}, "rounds": 80},
-        # By the validation impressions of synthetic-news, as those of privaterec; averaging gained nothing.
-        "tuned:as-published": {
-            "cohort": {"size": 250, "sampling": "fixed"},
-            "privacy": {"clip_norm": 0.005, "epsilon": 10.0},
-            "rounds": 120,
-        },
-        "tuned:proven": {
-            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8},
-            "cohort": {"size": 500},
-            "rounds": 60,
-        },
-    },
+    presets=read_presets("dp-fedrec"),
     deviations=(*_DEVIATIONS, "proven: equal weights, Gaussian noise on the sum of a round (ours)."),
 )
 
@@ -290,10 +250,6 @@ CENTRALIZED = Method(
     guarantee=in_one_place,
     ready=_central_ready,
     rounds=5,
-    presets={
-        # v1, appendix: Adam with 1e-4 and batches of 64; how long, it does not say.
-        "paper": {"size": PAPER_SIZES, "negatives": 4, "batch": 64, "rate": 1e-4, **PAPER_WORDS},
-        "tuned@synthetic-news": {"rate": 0.01, "size": {"dropout": 0.2}},
-    },
+    presets=read_presets("centralized"),
     deviations=_DEVIATIONS[:2],
 )

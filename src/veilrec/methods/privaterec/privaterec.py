@@ -22,7 +22,6 @@ proven, by `training`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -31,13 +30,10 @@ from pydantic import Field, model_validator
 
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
-from veilrec.methods.base import Config, Exemption, Method, Problem
+from veilrec.methods.base import Config, Exemption, Method, Problem, read_presets
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
-from veilrec.methods.news.common import DATASETS, PAPER_WORDS, JudgeConfig, NotNegative, Positive, Short, SizeConfig
+from veilrec.methods.news.common import DATASETS, JudgeConfig, NotNegative, Positive, Short, SizeConfig
 from veilrec.methods.news.federated import (
-    PAPER_COHORT,
-    PAPER_SERVER,
-    PAPER_SIZES,
     PRIVATEREC,
     Judges,
     ModelConfig,
@@ -340,14 +336,6 @@ def ready(config: PrivateRecConfig) -> tuple[str, ...]:
     return tuple(notes)
 
 
-_TUNED: Mapping[str, Any] = {
-    "size": {"word_dim": 32, "attention": 16, "balance": 0.1},
-    "server": {"rate": 0.01},
-    "cohort": {"size": 250, "sampling": "fixed"},
-    "averaging": 0.9,
-    "rounds": 120,
-}
-
 METHOD = Method(
     name="privaterec",
     kind="federated",
@@ -362,52 +350,7 @@ METHOD = Method(
     ready=ready,
     rounds=200,
     rounds_are_fixed=True,
-    presets={
-        "paper": {
-            # B = 5 and p = 0.5, the best p for it (section 4.2); for B = 3, which is best in figure 7, p is 0.2.
-            "size": {**PAPER_SIZES, "basis": 5, "attention_clip": 1.0},
-            **PAPER_WORDS,
-            "negatives": 4,
-            "pads": "words",
-            "server": PAPER_SERVER,
-            "cohort": PAPER_COHORT,
-            "round_share": 0.01,
-            "privacy": {"epsilon": 10.0, "pad_probability": 0.5, "noise": "laplace"},
-            "calibration": "as-published",
-            "rounds": 2000,
-        },
-        "paper@synthetic-news": {"round_share": 0.05},
-        # Chosen on validation impressions of synthetic-news (5,000 users, seed 1) at a claimed epsilon of 10, from the
-        # grid that fedrec and dp-fedrec had as well: rates of .005 to .04, up to 120 rounds, averaging of 0 or .9.
-        "tuned:none": _TUNED,
-        "tuned:as-published": {**_TUNED, "privacy": {"epsilon": 10.0}},
-        # Of training=public-encoder, where everybody is in every round.
-        "tuned:proven": {
-            "text": {"sentence_dim": 64},
-            "server": {"optimiser": "sgd", "rate": 3.0, "momentum": 0.9},
-            "averaging": 0.9,
-            "privacy": {"epsilon": 2.0, "clip_norm": 0.3},
-            "rounds": 30,
-        },
-        # The other proven ways. Noise grows with the number of parameters: sizes are those of FedNewsRec with a proof.
-        "sums": {
-            "training": "sums",
-            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8, "balance": 0.1},
-            "cohort": {"size": 500, "sampling": "poisson"},
-            "server": {"rate": 0.02},
-            "privacy": {"epsilon": 8.0, "clip_norm": 0.1},
-            "rounds": 60,
-        },
-        # Some 5,000 devices have one turn each.
-        "reports": {
-            "training": "reports",
-            "size": {"word_dim": 32, "attention": 16},
-            "cohort": {"size": 250, "sampling": "turns"},
-            "server": {"rate": 0.02},
-            "privacy": {"epsilon": 8.0},
-            "rounds": 20,
-        },
-    },
+    presets=read_presets("privaterec"),
     exemptions=(
         Exemption(
             "honest", "The gradient holds the history in the clear, so that no epsilon is finite.", "as-published"

@@ -19,6 +19,7 @@ budget pays for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,12 @@ from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, Schema, Tensor
-from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem
-from veilrec.methods.private import PrivacySettings, devices_with_data, merged, noisy_sum, proven
+from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem, own_items, read_presets
+from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, WITH_ITEMS, FeatureChoice, MetaConfig, chosen_features
 from veilrec.methods.privrec.dp_privrec import LISTS_ARE_PUBLIC
-from veilrec.methods.privrec.privrec import PAPER, PAPER_ON_ML_1M, PRESETS, READINGS, TUNED, guarantee
+from veilrec.methods.privrec.privrec import METHOD as PRIVREC
 from veilrec.models.feature_net import POPULARITY, Inputs
 from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -44,27 +45,6 @@ from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import ModelParts, StepReport
-
-FOFL_SELF_PRESETS = merged(
-    {"paper": PAPER, "tuned": TUNED},
-    {
-        "paper": {"local": {"proximal": 0.0}},
-        # chosen on the validation users of ML-1M, seed 0: Adam makes up for the mean over devices that lack an item
-        "tuned": {
-            "rounds": 150,
-            "server": {"optimiser": "adam", "rate": 0.03, "momentum": 0.9},
-            "features": {"users": None},
-            "model": {"embedding": 16, "start": 0.5},
-            "local": {"steps": 20, "rate": 1.0, "proximal": 0.0},
-        },
-        "tuned@frappe": {
-            "rounds": 50,
-            "local": {"rate": 0.3, "steps": 10},
-            "server": {"optimiser": "sgd", "rate": 1.0, "momentum": 0.0},
-        },
-    },
-)
-
 
 # A mean over devices hardly moves the vector of an item that few of them have: Adam makes up for that on the server.
 # Of three seeds, hr@10 is 2.5 times popularity's or more.
@@ -80,44 +60,21 @@ def fofl_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
 
 
-FOFL_SELF = Method(
+FOFL_SELF = replace(
+    PRIVREC,
     name="fofl-self",
-    kind="federated",
-    private_relative="dp-privrec",
     trial=TRIAL,
     paper="Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019; baseline of PrivRec",
     model="network over item ids",
     summary="Reptile without side information: devices adapt a network over item ids, and upload the change",
     datasets=WITH_ITEMS,
-    config=MetaConfig,
     plan=fofl_self_plan,
     devices=common.devices_with_ids,
-    guarantee=guarantee,
-    rounds=40,
-    evaluations=4,
-    presets=FOFL_SELF_PRESETS,
+    presets=read_presets("fofl-self"),
     deviations=(
         "the network has no user input: a user is the weights that its device arrives at",
         "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some devices",
     ),
-    measured=("ml-1m", "frappe"),
-)
-
-
-NN_SELF_PRESETS = merged(
-    {"paper": PAPER, "paper@ml-1m": PAPER_ON_ML_1M, "paper@ml-100k": PAPER_ON_ML_1M, "tuned": TUNED},
-    {
-        "paper": {
-            "local": {"batch": 0, "negatives": 4, "proximal": 0.0, "steps": 1, "rate": 0.1},
-            "server": {"rate": 0.02},
-            "aggregation": "sum",
-        },
-        "tuned": {
-            "local": {"negatives": 256, "proximal": 0.0, "steps": 10, "rate": 0.8},
-            "server": {"rate": 0.002},
-            "aggregation": "sum",
-        },
-    },
 )
 
 
@@ -135,31 +92,22 @@ def nn_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     return common.build(config, problem, made, learner=learner, **common.votes_in_the_clear(config, problem))
 
 
-NN_SELF = Method(
+NN_SELF = replace(
+    PRIVREC,
     name="nn-self",
-    kind="federated",
-    private_relative="dp-privrec",
     trial=LearningTrial(rounds=20),
     exemptions=tuple(
         Exemption(check, "A cohort multiplies larger matrices, whose sums are in another order: to 1e-5.")
         for check in ("cohort", "real-rounds")
     ),
     paper="Chen et al., Federated Meta-Learning for Recommendation, 2018; baseline of PrivRec",
-    model="network over features",
     summary="MAML with second-order gradients: devices upload the gradient of a query set through their adaptation",
-    datasets=WITH_FEATURES,
-    config=MetaConfig,
     plan=nn_self_plan,
-    devices=common.devices,
-    guarantee=guarantee,
-    rounds=40,
-    evaluations=4,
-    presets=NN_SELF_PRESETS,
+    presets=read_presets("nn-self"),
     deviations=(
         "the number of inner steps, both rates and negatives are not printed: ours",
         "a device with one item has it in both sets",
     ),
-    measured=("ml-1m", "frappe"),
 )
 
 
@@ -215,23 +163,15 @@ def centralised_guarantee(config: MetaConfig) -> Guarantee:
     return no_guarantee("Everybody's data lies in one place.")
 
 
-PRIVREC_CEN = Method(
+PRIVREC_CEN = replace(
+    PRIVREC,
     name="privrec-cen",
     kind="centralised",
-    private_relative="dp-privrec",
-    trial=LearningTrial(rounds=10),
-    paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021",
-    model="network over features",
     summary="privrec with everybody's data in one place",
-    datasets=WITH_FEATURES,
-    config=MetaConfig,
     trainer=CentralReptile,
     guarantee=centralised_guarantee,
-    rounds=40,
-    evaluations=4,
-    presets=PRESETS,
-    deviations=READINGS,
-    measured=("ml-1m", "frappe"),
+    plan=None,
+    devices=own_items,
 )
 
 

@@ -25,7 +25,7 @@ from pydantic import Field
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema, with_bound
-from veilrec.methods.base import LearningTrial, Method, Problem
+from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
 from veilrec.methods.private import (
     ONLY_THE_MODEL,
     SERVER_SEES,
@@ -35,7 +35,6 @@ from veilrec.methods.private import (
     as_published,
     by_turns,
     devices_with_data,
-    merged,
     private_votes,
     proven,
     taking_part,
@@ -45,7 +44,7 @@ from veilrec.methods.private import (
 )
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
-from veilrec.methods.privrec.privrec import PAPER, PAPER_ON_ML_1M, READINGS, TUNED
+from veilrec.methods.privrec.privrec import READINGS
 from veilrec.privacy.accounting.accountant import epsilon_of, paper_convention
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, repeated
@@ -188,18 +187,6 @@ class DpPrivRecConfig(MetaConfig):
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
 
 
-PRESETS: dict[str, dict[str, Any]] = merged(
-    {"paper": PAPER, "paper@ml-1m": PAPER_ON_ML_1M, "paper@ml-100k": PAPER_ON_ML_1M, "tuned": TUNED},
-    {
-        "paper": {"privacy": {"clip_norm": 40.0}, "bound": {"quantile": 0.9}, "cohort": {"sampling": "fixed"}},
-        "paper@frappe": {"privacy": {"clip_norm": 35.0}},
-        "paper:as-published": {"bound": {"rate": 1.0, "noise_multiplier": 1.0, "count_share": 0.7}},
-        "tuned": {"cohort": {"size": 500}},
-        "tuned:as-published": {"cohort": {"size": 30, "sampling": "fixed"}, "model": {"popularity": False}},
-    },
-)
-
-
 def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
     """Assemble the plan."""
     devices = devices_with_data(problem)
@@ -256,7 +243,7 @@ METHOD = Method(
     guarantee_of_run=guarantee_of_run,
     rounds=40,
     evaluations=4,
-    presets=PRESETS,
+    presets=read_presets("dp-privrec"),
     rounds_are_fixed=True,
     deviations=(
         *READINGS,

@@ -22,48 +22,11 @@ from __future__ import annotations
 from typing import Any
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import LearningTrial, Method, Problem
+from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 
-# Section 4: embeddings 64, 4 layers, E_2 100, M 30. Ours: widths, ReLU of eq. 1, rates, batches, negatives, mu.
-PAPER: dict[str, Any] = {
-    "rounds": 40,
-    "model": {"embedding": 64, "hidden": [64, 64, 64, 64]},
-    "local": {"epochs": 100, "batch": 64, "negatives": 1, "rate": 0.03, "proximal": 0.01},
-    "cohort": {"size": 30},
-}
-PAPER_ON_ML_1M: dict[str, Any] = {"features": {"users": ["age", "gender", "occupation"], "items": ["genres"]}}
-TUNED: dict[str, Any] = {
-    "rounds": 10,
-    "features": {"users": []},
-    "model": {"embedding": 0, "hidden": [], "start_at_zero": True, "popularity": True},
-    "local": {
-        "loss": "softmax",
-        "steps": 40,
-        "batch": 0,
-        "negatives": 1024,
-        "rate": 0.3,
-        "needed": 40.0,
-        "proximal": 0.03,
-    },
-    "cohort": {"size": 100},
-}
-# Section 2.1: an explicit rating as output. Used items should score their rating out of 1, others 0.
-RATINGS: dict[str, Any] = {
-    "rounds": 40,
-    "model": {"embedding": 16, "hidden": [32, 16]},
-    "local": {"loss": "rating", "epochs": 10, "negatives": 4, "rate": 0.05, "needed": 10.0},
-    "cohort": {"size": 100},
-}
-PRESETS = {
-    "ratings": RATINGS,
-    "paper": PAPER,
-    "paper@ml-1m": PAPER_ON_ML_1M,
-    "paper@ml-100k": PAPER_ON_ML_1M,
-    "tuned": TUNED,
-}
 NOT_PRIVATE = "The server sees how each device's training changed the model, which shows what its user has used."
 READINGS = (
     "eq. 2 lacks its minus sign",
@@ -87,7 +50,7 @@ def guarantee(config: MetaConfig) -> Guarantee:
     return no_guarantee(NOT_PRIVATE, "A simulated run protects nobody.")
 
 
-METHOD = Method(
+METHOD: Method[Any] = Method(
     name="privrec",
     kind="federated",
     private_relative="dp-privrec",
@@ -102,7 +65,7 @@ METHOD = Method(
     guarantee=guarantee,
     rounds=40,
     evaluations=4,
-    presets=PRESETS,
+    presets=read_presets("privrec"),
     deviations=READINGS,
     measured=("ml-1m", "frappe"),
 )

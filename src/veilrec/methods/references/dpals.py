@@ -25,7 +25,7 @@ Starting from features instead of at random gains .008 at epsilon 1 and loses .0
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -131,7 +131,7 @@ def guarantee(config: AlsFields) -> Guarantee:
     return proven(p.epsilon, p.delta, config.cohort, SUMS, keeps_state=False)
 
 
-DPALS = Method(
+DPALS: Method[Any] = Method(
     name="dpals",
     kind="federated",
     trial=LearningTrial(rounds=3, settings=("privacy.epsilon=1000", "cohort.size=0"), times_popularity=1.4),
@@ -185,10 +185,9 @@ def dpals_features_plan(config: DpalsFeaturesConfig, problem: Problem) -> Plan:
     )
 
 
-DPALS_FEATURES = Method(
+DPALS_FEATURES = replace(
+    DPALS,
     name="dpals-features",
-    kind="federated",
-    trial=LearningTrial(rounds=3, settings=("privacy.epsilon=1000", "cohort.size=0"), times_popularity=1.4),
     paper="Curmei, Krichene et al., Private Matrix Factorization with Public Item Features, RecSys 2023,"
     " over Chien et al. 2021",
     model="implicit-feedback least squares with item features",
@@ -196,13 +195,9 @@ DPALS_FEATURES = Method(
     datasets=WITH_FEATURES,
     config=DpalsFeaturesConfig,
     plan=dpals_features_plan,
-    guarantee=guarantee,
-    rounds=2,
-    rounds_are_fixed=True,
     deviations=(
         "item vectors are drawn to features times a matrix; the paper factorises the features along with the uses",
         "features are the data's own, such as genres and years; the paper also has similarities and public feedback",
         "all that dpals departs in",
     ),
-    measured=("ml-100k", "ml-1m"),
 )
