@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.auditor import ALPHA, all_cases, audit, case_of, gradient_case, judge, select
-from veilrec.audit.claims import ClaimCase, OutcomeTable, Scores, SupportEvent, draws_of, k_ary_response
-from veilrec.audit.strategies import attacks_on
+from veilrec.audit.claims import ClaimCase, OutcomeTable, Scores, SupportEvent, attacks_on, draws_of, k_ary_response
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import instances
 from veilrec.privacy.mechanisms.base import Gaussian
@@ -120,7 +119,7 @@ def test_false_alarms_add_up_over_sound_claims() -> None:
 def test_unknown_names_and_mechanisms() -> None:
     with pytest.raises(BadInput, match="unknown mechanism 'atention': did you mean attention"):
         select("atention")
-    with pytest.raises(BadInput, match="no attack is known on object.*add one to audit/strategies.py"):
+    with pytest.raises(BadInput, match="no attack is known on object.*add one to audit/claims.py"):
         attacks_on(object())  # type: ignore[arg-type]
 
 

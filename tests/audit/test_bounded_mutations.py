@@ -21,10 +21,9 @@ from veilrec.audit.plan_sums import BY_ROUND, COUNT, NODE, NODES
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec
 from veilrec.methods.privrec.dp_privrec import published_guarantee
-from veilrec.privacy.mechanisms import adaptive_clipping, schedules
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, PublishedAdaptiveSum
+from veilrec.privacy.mechanisms import schedules
 from veilrec.privacy.mechanisms.clipping import clip_whole
-from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, PublishedAdaptiveSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.server.server import Server
 
@@ -129,9 +128,9 @@ def whole_counts(patch: Patch) -> None:
 
 def split_for_somebody_added(patch: Patch) -> None:
     """Somebody who is replaced moves the count by 1, and the split takes it for a half."""
-    sound = adaptive_clipping.adaptive_clipping_noise
+    sound = schedules.adaptive_clipping_noise
     patch.setattr(
-        adaptive_clipping,
+        schedules,
         "adaptive_clipping_noise",
         lambda noise, deviation, adjacency: sound(noise, deviation, adjacency="add-remove"),
     )
@@ -139,9 +138,9 @@ def split_for_somebody_added(patch: Patch) -> None:
 
 def count_for_nothing(patch: Patch) -> None:
     """The count is released beside updates that have no more noise for it."""
-    sound = adaptive_clipping.adaptive_clipping_noise
+    sound = schedules.adaptive_clipping_noise
     patch.setattr(
-        adaptive_clipping,
+        schedules,
         "adaptive_clipping_noise",
         lambda noise, deviation, adjacency: replace(
             sound(noise, deviation, adjacency=adjacency), update_noise_multiplier=noise

@@ -21,7 +21,7 @@ from veilrec.methods.privrec.dp_privrec import (
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
 from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.server.server import GeometricClipping

@@ -15,8 +15,7 @@ from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
-from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum
 from veilrec.simulation.simulation import Simulation
 
 FAMILY = ("privrec", "privrec-cen", "nn-self", "fofl-self", "dp-privrec", "popularity-head")

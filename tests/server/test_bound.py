@@ -16,7 +16,7 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import BOUND, with_bound
 from veilrec.methods.private import with_learnt_bound
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_specs import CohortSettings, LearntBound, SeededParts

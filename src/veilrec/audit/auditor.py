@@ -30,10 +30,10 @@ from veilrec.audit.claims import (
     Outcome,
     Scores,
     SupportEvent,
+    attacks_on,
     draws_of,
     scored,
 )
-from veilrec.audit.strategies import attacks_on
 from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
 from veilrec.core.arrays import Bools, Doubles, Offsets
 from veilrec.core.errors import known_name

@@ -22,10 +22,9 @@ from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent, TreeEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, first_bound
 from veilrec.privacy.mechanisms.base import Calibration, left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
-from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum, first_bound
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, LearntBound

@@ -10,8 +10,8 @@ import pytest
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, Tensor, from_vectors, with_bound
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, first_bound, without_count
 from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, first_bound, without_count
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import SeededSource
 

@@ -11,8 +11,8 @@ import pytest
 from veilrec.core.schema import BOUND, RoundSpec, Schema, Tensor, from_vectors, with_bound
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.events import SampledEvent
-from veilrec.privacy.mechanisms.adaptive_clipping import PublishedAdaptiveSum, without_count
 from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.schedules import PublishedAdaptiveSum, without_count
 from veilrec.privacy.mechanisms.sums import to_vectors
 from veilrec.privacy.randomness import SeededSource
 

@@ -21,7 +21,6 @@ from veilrec.core.schema import RoundSpec, Schema, Tensor, from_vectors
 from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
-from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
 from veilrec.privacy.mechanisms.clipping import upload_norms
 from veilrec.privacy.mechanisms.distributed import (
     FEWEST_UNITS,
@@ -31,7 +30,7 @@ from veilrec.privacy.mechanisms.distributed import (
     overflow_chance,
     tau,
 )
-from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, ScheduledSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR

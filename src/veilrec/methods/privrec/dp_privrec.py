@@ -49,8 +49,8 @@ from veilrec.privacy.accounting.accountant import epsilon_of, paper_convention
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.adaptive_clipping import PublishedAdaptiveSum, first_bound
 from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.schedules import PublishedAdaptiveSum, first_bound
 from veilrec.server.round_specs import CohortSettings, LearntBound, PopularityTensor
 from veilrec.server.server import PublishedClipping
 

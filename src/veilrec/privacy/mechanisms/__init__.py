@@ -24,7 +24,7 @@ MECHANISMS: dict[str, str] = {
     "label-response": "responses:LabelResponse",
     "update-noise": "local:UpdateNoise",
     "cohort-sum": "sums:CohortSum",
-    "adaptive-sum": "adaptive_clipping:AdaptiveSum",
+    "adaptive-sum": "schedules:AdaptiveSum",
     "scheduled-sum": "schedules:ScheduledSum",
     "tree-sum": "schedules:TreeSum",
     "shared-sum": "distributed:DistributedNoiseSum",

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Self, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -225,6 +225,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
     """Attention vectors `[..., B]` of whole histories, without padding."""
 
     name = "attention"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 
     def __init__(
         self,
@@ -291,6 +292,7 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
     """
 
     name = "padded-attention"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 
     def __init__(
         self,

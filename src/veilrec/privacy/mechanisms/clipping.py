@@ -61,21 +61,20 @@ def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
     return np.asarray(limit / np.maximum(norms, limit))
 
 
-def scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
-    """Multiply the rows of device i with `factors[i]`, in place."""
-    _scale_packed(offsets, values, factors)
-
-
 def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
     """Clip each device's whole update in place; returns the norms before."""
     positive(clip_norm=clip_norm)
     norms = device_norms(tables, dense)
     factors = clip_factors(norms, clip_norm)
+    _scale(tables, dense, factors)
+    return norms
+
+
+def _scale(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], factors: Doubles) -> None:
     for offsets, values in tables:
-        scale_packed(offsets, values, factors)
+        _scale_packed(offsets, values, factors)
     for part in dense:
         np.multiply(part, factors.reshape(-1, *(1,) * (part.ndim - 1)), out=part, casting="same_kind")
-    return norms
 
 
 def clip_packed(offsets: Offsets, values: Floats, clip_norm: float) -> Doubles:
@@ -167,6 +166,12 @@ def upload_norms(uploads: ClientUpdates) -> Doubles:
     return device_norms(packed, [*uploads.dense.values(), *products])
 
 
+def scale_devices(uploads: ClientUpdates, factors: Doubles) -> None:
+    """Multiply all that device i sends, but for products, with `factors[i]`, in place."""
+    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
+    _scale(packed, list(uploads.dense.values()), factors)
+
+
 def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
     """Copies in which all that a device sends has at most this L2 norm."""
     kept = copied(uploads)
@@ -180,10 +185,7 @@ def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
 def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
     """The same where some of it are products: they are shortened by their scales, everything else in place."""
     shorter = clip_factors(upload_norms(kept), clip_norm)
-    for rows in (*kept.tables.values(), *kept.entries.values()):
-        scale_packed(rows.offsets, rows.values, shorter)
-    for values in kept.dense.values():
-        np.multiply(values, shorter.reshape(-1, *(1,) * (values.ndim - 1)), out=values, casting="same_kind")
+    scale_devices(kept, shorter)
     factors = {
         name: replace(f, scales=(f.scales * shorter[:, np.newaxis]).astype(np.float32))
         for name, f in kept.factors.items()

@@ -128,9 +128,9 @@ class _Compressed(UpdateMechanism):
     noise_on = "message"
     perturbs_each = True
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
+    calibration: Calibration = "as-published"
 
     def __init__(self, inner: NoisyMessage) -> None:
-        self._set_calibration("as-published")
         self.inner = inner
         self.schema = inner.schema
         self.unit, self.adjacency = inner.unit, inner.adjacency

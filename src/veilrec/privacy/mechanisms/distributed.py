@@ -31,7 +31,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self, get_args
+from typing import Self, get_args
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, Tensor, from_vectors
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, SampledEvent
-from veilrec.privacy.mechanisms.base import Calibration, Released, lattice_delta, require_complete
+from veilrec.privacy.mechanisms.base import Released, lattice_delta, require_complete
 from veilrec.privacy.mechanisms.schedules import ScheduledSum
 from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 from veilrec.privacy.randomness import FastSource, Source
@@ -107,7 +107,6 @@ class DistributedNoiseSum(UpdateMechanism):
     name = "shared-sum"
     scope, trust = "per round", "server sees only noisy sums"
     noise_on = "share"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(self, inner: CohortSum, shares: NoiseShares) -> None:
         if type(inner) not in (CohortSum, ScheduledSum):
@@ -115,7 +114,6 @@ class DistributedNoiseSum(UpdateMechanism):
                 f"the noise of {inner.name} cannot be added in shares: only that of cohort-sum and of scheduled-sum, "
                 "which is drawn anew for every round and does not hang on who is there"
             )
-        self._set_calibration("proven")
         self.inner, self.shares = inner, shares
         self.schema, self.taking_part = inner.schema, inner.taking_part
         self.unit, self.adjacency = inner.unit, inner.adjacency

@@ -34,10 +34,8 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
     """The number of the strongest interest, by k-ary response: the better choice up to epsilon 5 or so."""
 
     name = "interest-response"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(self, *, basis: int, epsilon: float) -> None:
-        self._set_calibration("proven")
         self.response = KaryResponse(categories=basis, epsilon=epsilon, unit="history")
         self.unit, self.adjacency = self.response.unit, self.response.adjacency
         self.sensitivity = self.response.sensitivity
@@ -77,7 +75,6 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
     """
 
     name = "pooled-interest"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(
         self,
@@ -89,7 +86,6 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         delta: float,
         adjacency: Adjacency = "replace-one",
     ) -> None:
-        self._set_calibration("proven")
         finite(projection=projection)
         if projection.ndim != 2 or np.linalg.norm(projection, 2) > 1.0 + 1e-9:
             raise BadInput("projection has to be a matrix whose largest singular value is at most 1")
@@ -159,6 +155,7 @@ class EmbeddingNoise(Mechanism[Doubles, Doubles]):
     """
 
     name = "embedding-noise"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 
     def __init__(
         self,

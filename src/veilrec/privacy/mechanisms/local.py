@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ _NOISE_REACH = 64.0  # scales
 class NoisyMessage(UpdateMechanism):
     """What mechanisms share that fill a message with noise of one law and scale."""
 
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
     law: Law
     scale: float  # of Laplace noise, or the standard deviation of Gaussian noise
     clip_norm: float  # that no number of a message exceeds before the noise

@@ -32,7 +32,7 @@ from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import bits, positive, probability, whole
+from veilrec.privacy.checks import bits, on_lattice_l2, positive, probability, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.attention import AttentionNoise
@@ -101,6 +101,7 @@ class RandomisedReports(ItemReports):
     """Randomised bits (eq. 7): noise on the device."""
 
     name = "randomised-reports"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 
     def __init__(self, response: RandomisedResponse) -> None:
         self._set_calibration(response.calibration)
@@ -133,35 +134,54 @@ class RandomisedReports(ItemReports):
         """That of the bits."""
         return self.response.worst_pair()
 
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Randomised response is audited by itself."""
-        return ()
+
+class _NoisyCounts(ItemReports):
+    """Counts that a trusted server adds Gaussian noise to, once in a run."""
+
+    scope, trust = "whole run", "server"
+    keep_probability = 1.0
+    sigma: float
+
+    def _calibrate(self, squared: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+        """Choose the noise for counts that somebody who is added or removed moves by the root of `squared`."""
+        positive(epsilon=epsilon)
+        probability(delta=delta)
+        self.unit, self.adjacency = "user", adjacency
+        people = 1 if adjacency == "add-remove" else 2
+        self.sensitivity = Sensitivity(math.sqrt(people * squared), "L2")
+        self.claimed_epsilon, self.claimed_delta = epsilon, delta
+        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
+        self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
+
+    def protect(self, counts: Offsets, source: Source) -> Doubles:
+        """Noise on every count."""
+        exact = counts.astype(np.float64) * self.step
+        if isinstance(source, FastSource):
+            return np.asarray(exact + self.sigma * source.generator().normal(0.0, 1.0, counts.shape))
+        return add_gaussian(exact, sigma=self.sigma, source=source)
+
+    def event(self) -> Event:
+        """Gaussian, the lattice included."""
+        return self._event
+
+    def delta(self, epsilon: float) -> float:
+        """The exact profile, with the sampler's errors."""
+        moved = on_lattice_l2(self.sensitivity.value, self.length, self.sigma / UNITS)
+        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, self.length)
 
 
-class ItemHistogram(ItemReports):
+class ItemHistogram(_NoisyCounts):
     """One histogram over everybody: at most `most_items` of each device, Gaussian noise on the counts.
 
     A user moves the counts by sqrt(most_items) when added or removed, by sqrt(2 most_items) when replaced.
     """
 
     name = "item-histogram"
-    scope, trust = "whole run", "server"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
-    keep_probability = 1.0
 
     def __init__(self, *, length: int, most_items: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
-        self._set_calibration("proven")
         whole(length=length, most_items=most_items)
-        positive(epsilon=epsilon)
-        probability(delta=delta)
         self.length, self.most_items = length, most_items
-        self.unit, self.adjacency = "user", adjacency
-        people = 1 if adjacency == "add-remove" else 2
-        self.sensitivity = Sensitivity(math.sqrt(people * most_items), "L2")
-        self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, length)
-        self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
+        self._calibrate(most_items, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """At most so many of a device's items, at random."""
@@ -184,13 +204,6 @@ class ItemHistogram(ItemReports):
         if int(told.sum()) > self.most_items:
             raise BadUpdate(f"a report names {int(told.sum())} items: this one takes at most {self.most_items}")
 
-    def protect(self, counts: Offsets, source: Source) -> Doubles:
-        """Noise on every count."""
-        exact = counts.astype(np.float64)
-        if isinstance(source, FastSource):
-            return exact + self.sigma * source.generator().normal(0.0, 1.0, counts.shape)
-        return add_gaussian(exact, sigma=self.sigma, source=source)
-
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy counts over people `[n, length]`."""
         people = bits(self.length, value=value).reshape(-1, self.length)
@@ -208,15 +221,6 @@ class ItemHistogram(ItemReports):
             return np.stack([self._perturb(people, source) for _ in range(count)])
         told = np.array([self.report(own, source).value for own in people])
         return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
-
-    def event(self) -> GaussianEvent:
-        """Gaussian, the lattice included."""
-        return self._event
-
-    def delta(self, epsilon: float) -> float:
-        """The exact profile, with the sampler's errors."""
-        moved = self.sensitivity.value + math.sqrt(self.length) * self.sigma / 2**20
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, self.length)
 
     def worst_pair(self) -> tuple[Bools, Bools]:
         """One person with as many items as count, and another with as many others (or nobody)."""
@@ -271,12 +275,10 @@ class MadeOfReports(UpdateMechanism):
     """
 
     name = "made-of-reports"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(
         self, *, schema: Schema, attention: AttentionNoise, labels: LabelPerturbation, samples: int, clip_norm: float
     ) -> None:
-        self._set_calibration("proven")
         positive(clip_norm=clip_norm)
         whole(samples=samples)
         self.unit, self.adjacency = "user", "replace-one"
@@ -308,11 +310,6 @@ class MadeOfReports(UpdateMechanism):
         largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
         return largest, -largest
 
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """None: the noise is that of `attention` and `label-response`, which have theirs."""
-        return ()
-
 
 _WHOLE_VOTE = 2**24
 
@@ -325,27 +322,17 @@ def vote_sizes(most: int) -> Offsets:
     return sizes
 
 
-class VoteReports(ItemReports):
+class VoteReports(_NoisyCounts):
     """One vote for each person, shared among the items of the person; Gaussian noise on the sums."""
 
     name = "vote-reports"
-    scope, trust = "whole run", "server"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
-    keep_probability = 1.0
     step = 1.0 / _WHOLE_VOTE
     largest = _WHOLE_VOTE  # of somebody with one item
 
     def __init__(self, *, length: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
-        self._set_calibration("proven")
         whole(length=length)
-        positive(epsilon=epsilon)
-        probability(delta=delta)
         self.length = length
-        self.unit, self.adjacency = "user", adjacency
-        self.sensitivity = Sensitivity(1.0 if adjacency == "add-remove" else math.sqrt(2.0), "L2")
-        self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, length)
-        self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
+        self._calibrate(1, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """A device's items, all of them."""
@@ -365,13 +352,6 @@ class VoteReports(ItemReports):
         np.add.at(counts, once.items, np.repeat(vote_sizes(self.length)[lengths], lengths))
         return counts
 
-    def protect(self, counts: Offsets, source: Source) -> Doubles:
-        """Votes, with noise on every sum."""
-        votes = counts.astype(np.float64) * self.step
-        if isinstance(source, FastSource):
-            return np.asarray(votes + self.sigma * source.generator().normal(0.0, 1.0, counts.shape))
-        return add_gaussian(votes, sigma=self.sigma, source=source)
-
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy votes of people `[n, length]`."""
         return self.protect(self._votes_of(value), source)
@@ -383,15 +363,6 @@ class VoteReports(ItemReports):
     def _votes_of(self, people: Bools) -> Offsets:
         told = bits(self.length, value=people).reshape(-1, self.length)
         return np.asarray(self.weigh(told).sum(axis=0))
-
-    def event(self) -> Event:
-        """Gaussian, the lattice included."""
-        return self._event
-
-    def delta(self, epsilon: float) -> float:
-        """The exact profile, with the sampler's errors."""
-        moved = self.sensitivity.value + math.sqrt(self.length) * self.sigma / UNITS
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, self.length)
 
     def worst_pair(self) -> tuple[Bools, Bools]:
         """One person with a single item, and another with another one (or nobody)."""
@@ -414,9 +385,9 @@ class PlainVotes(VoteReports):
 
     name = "votes-in-the-clear"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
+    calibration: Calibration = "as-published"
 
     def __init__(self, *, length: int) -> None:
-        self._set_calibration("as-published")
         whole(length=length)
         self.length = length
         self.unit, self.adjacency = "user", "replace-one"
@@ -435,8 +406,3 @@ class PlainVotes(VoteReports):
     def delta(self, epsilon: float) -> float:
         """Nothing is hidden at any epsilon."""
         return 1.0
-
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Nothing is claimed, so there is nothing to audit."""
-        return ()

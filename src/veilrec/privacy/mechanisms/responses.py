@@ -54,6 +54,7 @@ class RandomisedResponse(Mechanism[Bools, Bools]):
     """
 
     name = "randomised-response"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 
     def __init__(
         self, *, length: int, epsilon: float, change: BitChange, items: int = 1, calibration: Calibration = "proven"
@@ -117,10 +118,8 @@ class KaryResponse(Mechanism[Offsets, Offsets]):
     """The true category with probability e^eps / (e^eps + C - 1), each other one with 1 / (e^eps + C - 1)."""
 
     name = "k-ary-response"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(self, *, categories: int, epsilon: float, unit: Unit) -> None:
-        self._set_calibration("proven")
         positive(epsilon=epsilon)
         whole(categories=categories)
         if categories < 2:
@@ -193,9 +192,9 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
 
     name = "label-permutation"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
+    calibration: Calibration = "as-published"
 
     def __init__(self, *, items: int, negatives: int, epsilon: float) -> None:
-        self._set_calibration("as-published")
         positive(epsilon=epsilon)
         _check_sizes(items, negatives)
         self.unit, self.adjacency = "click", "replace-one"
@@ -245,10 +244,8 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
     """
 
     name = "label-response"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(self, *, items: int, negatives: int, epsilon: float) -> None:
-        self._set_calibration("proven")
         _check_sizes(items, negatives)
         self.response = KaryResponse(categories=items, epsilon=epsilon, unit="click")
         self.unit, self.adjacency = self.response.unit, self.response.adjacency

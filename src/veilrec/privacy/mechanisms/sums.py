@@ -166,10 +166,11 @@ class NoNoise(UpdateMechanism):
     """No protection: for methods whose guarantee says that their messages are not private."""
 
     name = "in-the-clear"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
+    calibration: Calibration = "as-published"
     is_linear = True
 
     def __init__(self, schema: Schema) -> None:
-        self._set_calibration("as-published")
         self.schema = schema
         self.unit, self.adjacency = "user", "replace-one"
         self.sensitivity = Sensitivity(math.inf, "L2")
@@ -187,11 +188,6 @@ class NoNoise(UpdateMechanism):
         """Any two updates."""
         return np.zeros(self.dimension), np.ones(self.dimension)
 
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Nothing is claimed, so there is nothing to audit."""
-        return ()
-
 
 class CohortSum(UpdateMechanism):
     """A round of clipped updates whose sum gets Gaussian noise before anything else is done with it.
@@ -206,12 +202,10 @@ class CohortSum(UpdateMechanism):
     name = "cohort-sum"
     scope, trust = "per round", "server"
     noise_on = "sum"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(
         self, *, schema: Schema, clip_norm: float, noise_multiplier: float, taking_part: Rounds, delta: float
     ) -> None:
-        self._set_calibration(self.calibrations[0])
         positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm)
         probability(delta=delta)
         if any(tensor.values != "float32" for tensor in schema.tensors):
@@ -429,10 +423,8 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     name = "gain-sum"
     scope, trust = "whole run", "server"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(self, *, clip: float, epsilon: float, delta: float, adjacency: Adjacency) -> None:
-        self._set_calibration("proven")
         positive(clip=clip, epsilon=epsilon)
         probability(delta=delta)
         self.clip = clip
