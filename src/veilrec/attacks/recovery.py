@@ -170,13 +170,11 @@ def _add_to(total: Doubles, updates: ClientUpdates, tensor: Tensor) -> None:
 def products(uploads: ClientUpdates, view: Schema, seen: Doubles) -> tuple[Doubles, Doubles]:
     """The products of updates with each other, [n, n], and with what is seen, [n]; how a bound is met is no part."""
     together, with_seen = np.zeros((uploads.count, uploads.count)), np.zeros(uploads.count)
-    start = 0
     for tensor in view.tensors:
-        part = seen[start : start + tensor.size]
+        part = seen[view.places[tensor.name]]
         for block, columns in _blocks(uploads, tensor):
             together += block @ block.T
             with_seen += block @ part[columns].astype(np.float32)
-        start += tensor.size
     return together, with_seen
 
 

@@ -368,10 +368,7 @@ def seen_of(plan: Plan, update: ClientUpdates, about: RoundSpec, view: View, sou
     if view == "message":
         update = messages.rounded_update(plan.mechanism.perturb(update, about, source), schema)
     vector = to_vectors(filled(update, schema) if view == "sum" else update, schema)[0]
-    seen, start = {}, 0
-    for tensor in schema.tensors:
-        seen[tensor.name] = vector[start : start + tensor.size].reshape(tensor.shape)
-        start += tensor.size
+    seen = {tensor.name: vector[schema.places[tensor.name]].reshape(tensor.shape) for tensor in schema.tensors}
     if view == "sum":
         plan.mechanism.protect(seen, about, source)
     return seen

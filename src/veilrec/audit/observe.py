@@ -364,6 +364,18 @@ def repeats(noises: Sequence[tuple[str, Doubles]], sigma: float) -> list[str]:
     return found
 
 
+def none_repeats(name: str, noises: Sequence[tuple[str, Doubles]], sigma: float, where: str) -> AuditCheck:
+    """Check that no two of several noise vectors repeat each other."""
+    found = repeats(noises, sigma)
+    return AuditCheck(name, len(found), "is", 0, not found, ": ".join(filter(None, (where, *found[:1]))), ALPHA)
+
+
+def is_near(name: str, measured: float, expected: float, share: float, where: str, alpha: float) -> AuditCheck:
+    """Check a measured value that lies within a share of the expected one."""
+    near, allowed = abs(measured / expected - 1.0) < share, (expected * (1.0 - share), expected * (1.0 + share))
+    return AuditCheck(name, measured, "is", expected, near, where, alpha, allowed)
+
+
 def _correlated(first: Doubles, second: Doubles) -> float:
     """P-value of the correlation of two independent samples."""
     a, b = first - first.mean(), second - second.mean()

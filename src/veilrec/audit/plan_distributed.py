@@ -17,7 +17,7 @@ import numpy as np
 from veilrec.audit.bounds import epsilon_from_gaussian_scores
 from veilrec.audit.method import ALPHA as CANARY_ALPHA
 from veilrec.audit.method import FULL, QUICK, Canary, MethodAudit, fitting, small_problem, tiny_plan
-from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian, repeats
+from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian, none_repeats
 from veilrec.audit.observe import spread_at_least as spread
 from veilrec.audit.plan import RunAccount, announced, claim, secret_of
 from veilrec.audit.plan_sums import NUMBERS
@@ -148,10 +148,7 @@ def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditC
         for number in range(_ROUNDS)
         for noise in (shared.noise(replace(about, number=number), 4, device, number),)
     ]
-    found = repeats(named, each)
-    yield AuditCheck(
-        "pairs of shares that repeat each other", len(found), "is", 0, not found, "".join(found[:1]), ALPHA
-    )
+    yield none_repeats("pairs of shares that repeat each other", named, each, "")
 
 
 def _bound_checks(shared: Shared) -> Iterator[AuditCheck]:

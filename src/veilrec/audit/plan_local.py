@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import chdtr, gammaincinv, kolmogorov
 
-from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, is_equal, rate_at_most, repeats
+from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, is_equal, none_repeats, rate_at_most
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, OwnSources
 from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
@@ -200,8 +200,8 @@ def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
     yield _is_laplace("distance of that noise from Laplace's", more.ravel(), way)
     half = len(told) // 2
     yield is_equal("numbers of attention without noise", bare(told[:half], told[half : 2 * half], needed), 0, way)
-    found = repeats([(f"vector {n}", vector) for n, vector in enumerate(told[:_REPEATS])], needed)
-    yield AuditCheck("vectors of noise that repeat each other", len(found), "is", 0, not found, way, ALPHA)
+    noises = [(f"vector {n}", vector) for n, vector in enumerate(told[:_REPEATS])]
+    yield none_repeats("vectors of noise that repeat each other", noises, needed, way)
 
 
 def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> AuditCheck:

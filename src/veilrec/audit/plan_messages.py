@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from veilrec.audit.observe import (
-    ALPHA,
     AuditCheck,
     ObservedRun,
     SeenReports,
@@ -26,9 +25,10 @@ from veilrec.audit.observe import (
     bare,
     is_equal,
     is_gaussian,
+    is_near,
+    none_repeats,
     rate_at_least,
     rate_at_most,
-    repeats,
     spread_at_least,
     spread_is_one,
 )
@@ -177,9 +177,7 @@ def report_checks(
             for run, seen in enumerate(runs)
             for number, one in enumerate(seen.reports)
         ]
-        found = repeats(noises, sigma)
-        where = f"{way}: {found[0]}" if found else way
-        yield AuditCheck("noises on counts that repeat each other", len(found), "is", 0, not found, where, ALPHA)
+        yield none_repeats("noises on counts that repeat each other", noises, sigma, way)
 
 
 def _charged(plan: Plan, event: Event) -> int:
@@ -226,8 +224,7 @@ def message_checks(
         yield is_equal(name, _word(epsilon), "none is finite")
     else:
         honest, share = guarantee.honest_epsilon, _NEAR if told is None else _USUAL
-        near, allowed = abs(epsilon / honest - 1.0) < share, (honest * (1.0 - share), honest * (1.0 + share))
-        yield AuditCheck(name, epsilon, "is", honest, near, f"at delta {delta:g}", 1e-6, allowed)
+        yield is_near(name, epsilon, honest, share, f"at delta {delta:g}", 1e-6)
     claimed = guarantee.epsilon or 0.0
     yield is_equal("the paper's claim", "refuted" if epsilon > claimed else "not refuted", "refuted", f"{claimed:g}")
     yield from _shortcut(noise, seeded)
@@ -248,14 +245,11 @@ def _noise(plan: Plan, seen: ObservedRun) -> dict[str, Doubles]:
             inner: Any = plan.mechanism
             noisy = inner.inner.perturb(bounded, about, KeyedSource(b"an audit's own secret", number))
         before, after = to_vectors(filled(bounded, view), view), to_vectors(noisy, view)
-        start = 0
-        for tensor in view.tensors:
-            place = slice(start, start + tensor.size)
-            start += tensor.size
+        for name, place in view.places.items():
             difference = (after - before)[:, place]
-            if tensor.name in noisy.entries:
-                difference = difference[:, noisy.entries[tensor.name].index]
-            parts.setdefault(tensor.name, []).append(difference)
+            if name in noisy.entries:
+                difference = difference[:, noisy.entries[name].index]
+            parts.setdefault(name, []).append(difference)
     return {name: np.concatenate([one.ravel() for one in some]) for name, some in parts.items()}
 
 
@@ -293,20 +287,12 @@ def _moved(plan: Plan, about: RoundSpec) -> dict[str, Doubles]:
     pair = [_narrowed(vector, plan.schema.learnt, view) for vector in plan.mechanism.worst_pair()]
     bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), about)
     first, second = to_vectors(bounded, view)
-    moved, start = {}, 0
-    for tensor in view.tensors:
-        moved[tensor.name] = np.abs(first - second)[start : start + tensor.size]
-        start += tensor.size
-    return moved
+    return {name: np.abs(first - second)[place] for name, place in view.places.items()}
 
 
 def _narrowed(vector: Doubles, schema: Schema, view: Schema) -> Doubles:
     """The first rows of every table, as many as the round has."""
-    parts, start = [], 0
-    for whole, part in zip(schema.tensors, view.tensors, strict=True):
-        parts.append(vector[start : start + whole.size][: part.size])
-        start += whole.size
-    return np.concatenate(parts)
+    return np.concatenate([vector[schema.places[part.name]][: part.size] for part in view.tensors])
 
 
 def _shortcut(noise: dict[str, Doubles], seeded: ObservedRun) -> Iterator[AuditCheck]:

@@ -26,7 +26,8 @@ from veilrec.audit.observe import (
     bare,
     is_equal,
     is_gaussian,
-    repeats,
+    is_near,
+    none_repeats,
     spread_at_least,
 )
 from veilrec.core.arrays import Doubles, Offsets
@@ -175,9 +176,7 @@ def noise_checks(
             for tensor in tensors
             if tensor in sums.before
         ]
-        found = repeats(noises, spread_of(measured[way]))
-        where = f"{way}: {found[0]}" if found else way
-        yield AuditCheck("pairs of noises that repeat each other", len(found), "is", 0, not found, where, ALPHA)
+        yield none_repeats("pairs of noises that repeat each other", noises, spread_of(measured[way]), way)
 
 
 def worst(checks: list[AuditCheck]) -> AuditCheck:
@@ -249,12 +248,8 @@ def _updates(plan: Plan, sizes: Sequence[float]) -> ClientUpdates:
     """Updates of the given norms."""
     view = plan.schema.learnt
     vectors = np.zeros((len(sizes), sum(tensor.size for tensor in view.tensors)))
-    start = 0
-    for tensor in view.tensors:
-        if tensor.name != BOUND:
-            vectors[:, start] = sizes
-            break
-        start += tensor.size
+    first = next(place.start for name, place in view.places.items() if name != BOUND)
+    vectors[:, first] = sizes
     return from_vectors(vectors, view)
 
 
@@ -307,10 +302,8 @@ def published_bound_checks(
         one = SampledEvent(mu, rate, "fixed") if amplified else GaussianEvent(mu)
         epsilon = epsilon_of(repeated(one, plan.rounds), delta)
         stated = guarantee.honest_epsilon or math.inf
-        near = abs(epsilon / stated - 1.0) < _NEAR
         name = "epsilon of the run, from the noise that was measured"
-        allowed = (stated * (1.0 - _NEAR), stated * (1.0 + _NEAR))
-        yield AuditCheck(name, epsilon, "is", stated, near, f"{way}, at delta {delta:g}", ALPHA, allowed)
+        yield is_near(name, epsilon, stated, _NEAR, f"{way}, at delta {delta:g}", ALPHA)
     yield is_equal("adjacency of the statement", str(guarantee.adjacency), plan.mechanism.adjacency)
 
 
@@ -352,9 +345,7 @@ def _node_checks(plan: Plan, steps: int, needed: float, key: bytes) -> Iterator[
     ]
     share = ALPHA / len(noises)
     yield worst([spread_at_least(NODE, noise, needed, where, alpha=share) for where, noise in noises])
-    found = repeats(noises, needed)
-    where = found[0] if found else f"{len(noises)} nodes"
-    yield AuditCheck(NODES, len(found), "is", 0, not found, where, ALPHA)
+    yield none_repeats(NODES, noises, needed, f"{len(noises)} nodes")
 
 
 def _of_nothing(plan: Plan, number: int, key: bytes) -> SeenSums:

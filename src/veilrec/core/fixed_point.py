@@ -77,21 +77,14 @@ class FixedPoint:
     @cached_property
     def places(self) -> dict[str, slice]:
         """Where the numbers of every tensor lie."""
-        return self._cut([(t.name, t.size) for t in self.view.tensors], 0)
+        return self.view.places
 
     @cached_property
     def count_places(self) -> dict[str, slice]:
         """Where the row counts of every table lie; nowhere if they are not needed."""
         tables: tuple[Tensor, ...] = self.view.tables if self.counts_rows else ()
-        return self._cut([(t.name, t.shape[0]) for t in tables], sum(t.size for t in self.view.tensors))
-
-    @staticmethod
-    def _cut(sizes: list[tuple[str, int]], start: int) -> dict[str, slice]:
-        cut = {}
-        for name, size in sizes:
-            cut[name] = slice(start, start + size)
-            start += size
-        return cut
+        ends = sum(t.size for t in self.view.tensors) + np.cumsum([t.shape[0] for t in tables], dtype=np.int64)
+        return {t.name: slice(end - t.shape[0], end) for t, end in zip(tables, ends.tolist(), strict=True)}
 
     @cached_property
     def size(self) -> int:

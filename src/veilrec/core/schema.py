@@ -73,6 +73,12 @@ class Schema:
         return tuple(tensor for tensor in self.tensors if not tensor.by_row)
 
     @property
+    def places(self) -> dict[str, slice]:
+        """Where the numbers of every tensor lie in a vector of all of them."""
+        ends = np.cumsum([tensor.size for tensor in self.tensors]).tolist()
+        return {t.name: slice(end - t.size, end) for t, end in zip(self.tensors, ends, strict=True)}
+
+    @property
     def learnt(self) -> Schema:
         """The tensors that answers are about."""
         if all(tensor.learnt for tensor in self.tensors):

@@ -56,7 +56,20 @@ class NoisyMessage(UpdateMechanism):
         return noise_of_sum(view, weights, generator, law=self.law, scale=self.scale)
 
 
-class UpdateNoise(NoisyMessage):
+class _ClippedUpdate(NoisyMessage):
+    """A user's whole update, clipped to one L2 norm."""
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A flat update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
+
+
+class UpdateNoise(_ClippedUpdate):
     """A user's whole update, clipped to one L2 norm, with Gaussian noise.
 
     As published (Priv-FedNCF-Sub-Compress, eq. 14, whose sigma is not tied to its epsilon) the noise is that of the
@@ -82,10 +95,6 @@ class UpdateNoise(NoisyMessage):
         else:
             self.scale = classical_sigma(epsilon, delta, clip_norm)
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
-
     def event(self) -> GaussianEvent:
         """Gaussian, for any two updates."""
         return GaussianEvent(self.sensitivity.value / self.scale)
@@ -93,11 +102,6 @@ class UpdateNoise(NoisyMessage):
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
         return lattice_delta(self.event(), epsilon, self.dimension)
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """An update of the largest norm, and its opposite."""
-        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
-        return largest, -largest
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -109,7 +113,7 @@ class UpdateNoise(NoisyMessage):
         )
 
 
-class UpdateLaplace(NoisyMessage):
+class UpdateLaplace(_ClippedUpdate):
     """A user's whole update, clipped to one L2 norm, with Laplace noise on every number (PrivateRec's DP-FedRec).
 
     As published the scale is 2 clip_norm / epsilon, which is right for one number; the numbers of two clipped updates
@@ -133,18 +137,9 @@ class UpdateLaplace(NoisyMessage):
         else:
             self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
-
     def event(self) -> LaplaceEvent:
         """By the L1 distance of any two updates."""
         return LaplaceEvent(self.sensitivity.value / self.scale + sampler_epsilon(self.dimension))
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """A flat update of the largest norm, and its opposite."""
-        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
-        return largest, -largest
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

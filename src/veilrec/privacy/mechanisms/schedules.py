@@ -57,7 +57,7 @@ from veilrec.privacy.mechanisms.clipping import (
     scale_devices,
     upload_norms,
 )
-from veilrec.privacy.mechanisms.sums import CohortSum, on_lattice
+from veilrec.privacy.mechanisms.sums import EXAMPLE, CohortSum, example_rounds, on_lattice
 from veilrec.privacy.randomness import FastSource, KeyedSource, NumberedSource, Source
 from veilrec.privacy.samplers import UNITS, lattice_gaussian, simulated_gaussian, to_lattice
 
@@ -111,15 +111,12 @@ class ScheduledSum(CohortSum):
             raise BadUpdate(f"an update is about other tensors than the round: {', '.join(about.tensors or ())}")
         super().check(uploads, about)
 
-    def multiplier_in(self, number: int) -> float:
-        """Sigma over how far somebody moves the sum of a round, the lattice of the noise included."""
-        return _multiplier(self._bound_of(number), self.taking_part, self.sigma, self.dimension)
-
     def event_in(self, about: RoundSpec) -> Event:
         """What a round costs by its own bound."""
         if not 0 <= about.number < len(self.clip_norms):
             return self.event()
-        return self.taking_part.one_round(self.multiplier_in(about.number))
+        bound, people = self._bound_of(about.number), self.taking_part
+        return people.one_round(_multiplier(bound, people, self.sigma, self.dimension))
 
     def events(self, rounds: int) -> tuple[tuple[Event, int], ...]:
         """What the first so many rounds cost; those beyond the last as much as the most costly one."""
@@ -128,15 +125,9 @@ class ScheduledSum(CohortSum):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Three of ten people, drawn in both ways; and everybody. What is audited is the costliest round, the first."""
-        schema = Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False)))
-        ways = (
-            Rounds(rounds=2, sampling="fixed", population=10, cohort=3),
-            Rounds(rounds=2, sampling="poisson", population=10, cohort=3),
-            Rounds(rounds=2, population=4, cohort=4),
-        )
         return tuple(
-            cls(schema=schema, clip_norms=(1.0, 0.25), noise_multiplier=0.5, taking_part=way, delta=1e-3)
-            for way in ways
+            cls(schema=EXAMPLE, clip_norms=(1.0, 0.25), noise_multiplier=0.5, taking_part=way, delta=1e-3)
+            for way in example_rounds(2)
         )
 
 
@@ -254,15 +245,12 @@ class TreeSum(CohortSum):
         bounded = to_vectors(self.bound(from_vectors(checked, self.schema), RoundSpec(0)), self.schema)
         turn = np.arange(len(checked)) * self.steps // len(checked)
         secret = source.words(4).tobytes()
-        released = []
+        released: list[Doubles] = []
         for number in range(self.steps):
-            parts, start = {}, 0
             total = np.tile(bounded[turn == number].sum(axis=0), (count, 1))
-            for tensor in self.schema.tensors:
-                parts[tensor.name] = total[:, start : start + tensor.size].copy()
-                start += tensor.size
+            parts = {name: total[:, place].copy() for name, place in self.schema.places.items()}
             self.protect(parts, RoundSpec(number), KeyedSource(secret, number))
-            released += [parts[tensor.name] for tensor in self.schema.tensors]
+            released += parts.values()
         return np.concatenate(released, axis=1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
@@ -275,9 +263,8 @@ class TreeSum(CohortSum):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Trees of five rounds and of one."""
-        schema = Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False)))
         return tuple(
-            cls(schema=schema, clip_norm=1.0, noise_multiplier=2.0, steps=steps, turns=1, population=10, delta=1e-3)
+            cls(schema=EXAMPLE, clip_norm=1.0, noise_multiplier=2.0, steps=steps, turns=1, population=10, delta=1e-3)
             for steps in (5, 1)
         )
 
@@ -394,35 +381,24 @@ class AdaptiveSum(CohortSum):
         """Everybody silent but one, who turns round and is over the bound on one side only; or who is missing."""
         with_one, other = super().worst_pair()
         first = np.zeros_like(with_one)
-        place = int(np.cumsum([0, *(tensor.size for tensor in self.schema.tensors)])[self._place])
         first[0] = self.clip_norm / math.sqrt(self.dimension - 1)
-        first[0, place] = 0.0
+        first[0, self.schema.places[BOUND]] = 0.0
         first *= 1.0 - 1e-6
         return (first, -first * (1.0 + 2e-6)) if len(other) == len(with_one) else (first, first[1:])
-
-    @property
-    def _place(self) -> int:
-        return [tensor.name for tensor in self.schema.tensors].index(BOUND)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Three of ten people, drawn in both ways; and everybody."""
-        schema = with_bound(Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False))))
-        ways = (
-            Rounds(rounds=1, sampling="fixed", population=10, cohort=3),
-            Rounds(rounds=1, sampling="poisson", population=10, cohort=3),
-            Rounds(rounds=1, population=4, cohort=4),
-        )
         return tuple(
             cls(
-                schema=schema,
+                schema=with_bound(EXAMPLE),
                 clip_norm=1.0,
                 noise_multiplier=0.5,
                 count_standard_deviation=1.5,
                 taking_part=way,
                 delta=1e-3,
             )
-            for way in ways
+            for way in example_rounds(1)
         )
 
 

@@ -310,12 +310,9 @@ class CohortSum(UpdateMechanism):
         bounded = to_vectors(self.bound(from_vectors(checked, self.schema), _FIRST), self.schema)
         cut = self.lattice(_FIRST, devices=plan.population).cut(bounded)
         totals = members.astype(np.float64) @ cut
-        parts, start = {}, 0
-        for tensor in self.schema.tensors:
-            parts[tensor.name] = totals[:, start : start + tensor.size].copy()
-            start += tensor.size
+        parts = {name: totals[:, place].copy() for name, place in self.schema.places.items()}
         self.protect(parts, _FIRST, source)
-        return np.concatenate([parts[tensor.name] for tensor in self.schema.tensors], axis=1)
+        return np.concatenate(list(parts.values()), axis=1)
 
     def event(self) -> Event:
         """One round: Gaussian noise of which a person is part, always or by chance."""
@@ -335,15 +332,22 @@ class CohortSum(UpdateMechanism):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Three of ten people, drawn in both ways; and everybody."""
-        schema = Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False)))
-        ways = (
-            Rounds(rounds=1, sampling="fixed", population=10, cohort=3),
-            Rounds(rounds=1, sampling="poisson", population=10, cohort=3),
-            Rounds(rounds=1, population=4, cohort=4),
-        )
         return tuple(
-            cls(schema=schema, clip_norm=1.0, noise_multiplier=0.5, taking_part=way, delta=1e-3) for way in ways
+            cls(schema=EXAMPLE, clip_norm=1.0, noise_multiplier=0.5, taking_part=way, delta=1e-3)
+            for way in example_rounds(1)
         )
+
+
+EXAMPLE = Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False)))
+
+
+def example_rounds(rounds: int) -> tuple[Rounds, ...]:
+    """Three of ten people, drawn in both ways; and everybody."""
+    return (
+        Rounds(rounds=rounds, sampling="fixed", population=10, cohort=3),
+        Rounds(rounds=rounds, sampling="poisson", population=10, cohort=3),
+        Rounds(rounds=rounds, population=4, cohort=4),
+    )
 
 
 def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
