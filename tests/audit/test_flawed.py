@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.audit.auditor import toy_training
+from veilrec.audit.auditor import ToyTraining
 from veilrec.privacy.randomness import SeededSource
 
 
@@ -13,14 +13,14 @@ from veilrec.privacy.randomness import SeededSource
 def test_gradient_row_of_section_2(epsilon: float, padding: float, rate: float) -> None:
     # Roughly (1 - p) P[at least two active coordinates]; section 2 measured .85, .44 and .51 on a toy of its own.
     sigma = {0.01: 50.0, 10.0: 0.2}[epsilon]
-    training = toy_training(clip_norm=0.4, sigma=sigma, padding=padding)
+    training = ToyTraining(clip_norm=0.4, sigma=sigma, padding=padding)
     moved = training.word_row_moves(0, 20_000, SeededSource(1))
     assert moved.mean() == pytest.approx(rate, abs=0.06)
     assert not training.word_row_moves(1, 20_000, SeededSource(2)).any()
 
 
 def test_gradient_of_the_toy_is_the_derivative_of_its_loss() -> None:
-    training = toy_training(clip_norm=0.4, sigma=1e-9, padding=0.0)
+    training = ToyTraining(clip_norm=0.4, sigma=1e-9, padding=0.0)
     user = training.embedding[training.history].mean(axis=(0, 1))
 
     def loss(at: np.ndarray) -> float:

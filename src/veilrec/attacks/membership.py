@@ -89,15 +89,10 @@ def plant(
     slots = np.sort(generator.permutation(able)[:count])
     inside = generator.permutation(np.arange(count) % 2 == 0)
     rows = [_rows(data, n_items, slots, generator, kind) for _ in range(2 if doubles else 1)]
-    there = rows[0] if len(rows) == 1 else _either(rows[0], rows[1], inside)
     both = rows[0] if len(rows) == 1 else _stacked(*rows)
+    there = both.take(np.where(inside | (not doubles), 0, count) + np.arange(count))
     own = with_rows(data.take(np.tile(slots, len(rows))), np.arange(len(both)), both)
     return with_rows(data, slots, there), Canaries(slots, inside, own, doubles)
-
-
-def _either(first: Csr, second: Csr, from_first: Bools) -> Csr:
-    n = len(first)
-    return _stacked(first, second).take(np.where(from_first, np.arange(n), n + np.arange(n)))
 
 
 def _stacked(first: Csr, second: Csr) -> Csr:
@@ -224,9 +219,7 @@ class Membership:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        own = asdict(self) | {"interval": list(self.interval)}
-        own["true_positive_interval"] = list(self.true_positive_interval)
-        return own | {"seen": SEEN[self.view], "false_positive_rate": FALSE_ALARMS, "confidence": CONFIDENCE}
+        return asdict(self) | {"seen": SEEN[self.view], "false_positive_rate": FALSE_ALARMS, "confidence": CONFIDENCE}
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ Attackers that practise on devices of their own, settle on the way that finds mo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy.special import betaincinv
@@ -233,7 +234,7 @@ class Recovery:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        return asdict(self) | {"interval": list(self.interval), "confidence": CONFIDENCE}
+        return asdict(self) | {"confidence": CONFIDENCE}
 
 
 def of_flags(flagged: Bools, clicked: Bools, known: Bools) -> Recovery:
@@ -331,20 +332,22 @@ class AttackFinding:
         return about | self.recovery.to_json()
 
 
-class TrainedAttack(Protocol):
+class TrainedAttack(ABC):
     """An attack: practises on the attacker's own devices, settles on how, and reads those that are attacked."""
 
     view: View
 
-    def practise(self, seen: Observation) -> None:
+    def practise(self, seen: Observation) -> None:  # noqa: B027
         """Take in what is seen of one of the attacker's own devices."""
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027
         """Decide how to read, from what was practised."""
 
+    @abstractmethod
     def read(self, seen: Observation) -> None:
         """Take in what is seen of a device that is attacked."""
 
+    @abstractmethod
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
         """What was found, held against the truth."""
 
@@ -364,7 +367,7 @@ def found_by(
     return tuple(finding for reader in readers for finding in reader.findings(targets))
 
 
-class BestScore:
+class BestScore(TrainedAttack):
     """Of several scores the one that finds most on the attacker's own devices."""
 
     def __init__(self, view: View, by: By, own: ObservedClicks, scores: Mapping[str, Score]) -> None:
@@ -398,7 +401,7 @@ class BestScore:
         return (AttackFinding(self.view, self._by, self._how, len(scores), recovery),)
 
 
-class LikeOwn:
+class LikeOwn(TrainedAttack):
     """Where no layer meets news vectors: a news scores by how like the upload is to those of own devices with it."""
 
     def __init__(self, view: View, by: By, own: ObservedClicks) -> None:
@@ -409,10 +412,6 @@ class LikeOwn:
     def practise(self, seen: Observation) -> None:
         """Take in what is seen of one of the attacker's own devices."""
         self._practised.append(_flat(seen))
-
-    def settle(self) -> None:
-        """Decide how to read, from what was practised."""
-        return
 
     def read(self, seen: Observation) -> None:
         """Take in what is seen of a device that is attacked."""

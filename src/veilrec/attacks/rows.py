@@ -122,18 +122,12 @@ class _InRows:
         return share_in_rows(seen[self.layer], self.unit, self.floor)
 
 
-class _WordRows:
+class _WordRows(TrainedAttack):
     """A news is flagged when the rows of all words of its title are there, and ranked by how much it explains."""
 
     def __init__(self, view: View, titles: Offsets) -> None:
         self.view, self._titles = view, titles
         self._rows: list[Bools] = []
-
-    def practise(self, seen: Observation) -> None:
-        return
-
-    def settle(self) -> None:
-        return
 
     def read(self, seen: Observation) -> None:
         self._rows.append((seen[WORDS] != 0.0).any(axis=1))

@@ -7,7 +7,7 @@ Trainings in which some devices lie: what becomes of everybody's lists, by attac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -90,9 +90,7 @@ class RecoveryCurve:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        points = [asdict(point) | {"interval": list(point.interval)} for point in self.points]
-        claimed = self.claimed.to_json()
-        return {"mode": self.mode, "memoised": self.memoised, "claimed": claimed, "points": points}
+        return asdict(self) | {"claimed": self.claimed.to_json()}
 
 
 def average_queries(
@@ -363,23 +361,11 @@ def attack_poisoning(
     if rounds is not None and rounds < 1:
         raise BadInput(f"--rounds is {rounds}: give at least 1")
     with subject.named():
-        found = tuple(_trained(subject, poisons, shares, defences, rounds, seed))
+        lies = [(None, 0.0), *((poison, share) for poison in poisons for share in shares)]
+        found = tuple(
+            _one(subject, poison, defence, share, rounds, seed) for defence in defences for poison, share in lies
+        )
     return Result("poisoning", subject, found, {"rounds": min(rounds or subject.plan.rounds, subject.plan.rounds)})
-
-
-def _trained(
-    subject: AttackSubject,
-    poisons: Sequence[Poison],
-    shares: Sequence[float],
-    defences: Sequence[Defence],
-    rounds: int | None,
-    seed: int,
-) -> Iterator[Poisoning]:
-    for defence in defences:
-        yield _one(subject, None, defence, 0.0, rounds, seed)
-        for poison in poisons:
-            for share in shares:
-                yield _one(subject, poison, defence, share, rounds, seed)
 
 
 def _one(

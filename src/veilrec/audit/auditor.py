@@ -35,7 +35,7 @@ from veilrec.audit.claims import (
     scored,
 )
 from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
-from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.core.arrays import Bools, Doubles
 from veilrec.core.errors import known_name
 from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.privacy.accounting.gaussian import sigma_for
@@ -56,9 +56,7 @@ def gradient_case() -> ClaimCase:
 
     The noise here is what (0.01, 1e-6) really needs, and still the gradient tells the click.
     """
-    training = toy_training(
-        clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)), padding=0.0
-    )
+    training = ToyTraining(clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)))
     return ClaimCase(
         name="private-gradient",
         kind="known-bad",
@@ -72,18 +70,22 @@ def gradient_case() -> ClaimCase:
     )
 
 
-@dataclass(frozen=True)
 class ToyTraining:
-    """One training sample of one user, and the public parameters."""
+    """One training sample of a synthetic user, and public parameters; only the first click has the telling word.
 
-    embedding: Doubles  # [words, width]
-    basis: Doubles  # [basis, width]
-    history: Offsets  # [clicks, words of a title]
-    replacement: Offsets  # [words of a title], what the first click is replaced with
-    candidates: Offsets  # [candidates, words of a title]; the first is the label
-    clip_norm: float
-    sigma: float
-    padding: float  # probability that a click is replaced with a pad (a news vector of zeros)
+    A click is replaced with a pad (a news vector of zeros) with probability `padding`.
+    """
+
+    def __init__(self, *, clip_norm: float, sigma: float, padding: float = 0.0) -> None:
+        generator = np.random.default_rng(0)
+        words = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE]
+        titles = words.reshape(-1, _TITLE)
+        titles[0, 0] = TELLING_WORD
+        self.embedding = generator.normal(size=(_WORDS, _WIDTH))
+        self.basis = generator.normal(size=(_BASIS, _WIDTH))
+        self.history, self.replacement = titles[:_HISTORY], titles[_HISTORY]  # [clicks, words], and for the first click
+        self.candidates = titles[_HISTORY + 1 :]  # the first is the label
+        self.clip_norm, self.sigma, self.padding = clip_norm, sigma, padding
 
     def word_row_moves(self, side: int, draws: int, source: Source) -> Bools:
         """Whether the gradient row of the telling word is non-zero, for each of `draws` messages."""
@@ -118,23 +120,6 @@ class ToyTraining:
         d_attention = factor * (d_noisy - np.where(factor < 1.0, attention * along, 0.0))
         d_logits = attention * (d_attention - (attention * d_attention).sum(axis=1, keepdims=True))
         return np.asarray(d_logits @ self.basis)
-
-
-def toy_training(*, clip_norm: float, sigma: float, padding: float, seed: int = 0) -> ToyTraining:
-    """A synthetic user and model; only the first click of the history contains the telling word."""
-    generator = np.random.default_rng(seed)
-    titles = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE].reshape(-1, _TITLE)
-    titles[0, 0] = TELLING_WORD
-    return ToyTraining(
-        embedding=generator.normal(size=(_WORDS, _WIDTH)),
-        basis=generator.normal(size=(_BASIS, _WIDTH)),
-        history=titles[:_HISTORY],
-        replacement=titles[_HISTORY],
-        candidates=titles[_HISTORY + 1 :],
-        clip_norm=clip_norm,
-        sigma=sigma,
-        padding=padding,
-    )
 
 
 def _softmax(logits: Doubles) -> Doubles:

@@ -48,10 +48,6 @@ class Canary:
     law: str  # what was taken for granted: that the noise is Gaussian, or nothing
     holds: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class CanaryPair:
@@ -282,7 +278,7 @@ class MethodAudit:
             "method": self.method,
             "claimed": self.claimed.to_json(),
             "checks": [check.to_json() for check in self.checks],
-            "canary": None if self.canary is None else self.canary.to_json(),
+            "canary": None if self.canary is None else asdict(self.canary),
             "holds": self.holds,
             "false_alarm_rate": self.false_alarm_rate,
             "seconds": round(self.seconds, 3),

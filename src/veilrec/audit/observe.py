@@ -176,7 +176,7 @@ def watch(
     With a script, sums and counts after the noise are those of another run; quiet, sums get no noise.
     """
     seen = ObservedRun()
-    instead = _from(script) if script is not None else _no_noise if quiet else None
+    instead = _from(script) if script is not None else (lambda *_: None) if quiet else None
     mechanism = cast(UpdateMechanism, _WatchedUpdates(plan.mechanism, seen, instead))
     reports = plan.reports
     if reports is not None:
@@ -242,10 +242,6 @@ def _from(script: ObservedRun) -> Protect:
             total[...] = by_number[about.number][name]
 
     return protect
-
-
-def _no_noise(sums: MutableMapping[str, Doubles], about: RoundSpec) -> None:
-    return
 
 
 def _copied(sums: Mapping[str, Doubles]) -> Sums:

@@ -44,7 +44,7 @@ from veilrec.audit.plan_sums import (
 )
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
-from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
@@ -159,7 +159,15 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     needed = account.needed_sigma(guess=spread)
     yield from noise_checks(run.plan, secret, seeded, measured, needed)
     yield from coverage_checks(run.plan, runs, spread, key)
-    yield is_equal("numbers of the model that data reaches past the noise", *_past_the_noise(run, secret[0]))
+    replayed = zip(secret[0].released, run.replayed(secret[0]).released, strict=True)
+    past = sum(
+        int(np.count_nonzero(one[n].view(np.uint32) != other[n].view(np.uint32)))
+        for one, other in replayed
+        for n in one
+    )
+    yield is_equal(
+        "numbers of the model that data reaches past the noise", past, 0
+    )  # while sums and counts stay the same
     for first in (sums.about for sums in firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
     if run.plan.bound_rule is not None:
@@ -260,17 +268,6 @@ def claim(guarantee: Guarantee) -> tuple[float, float]:
     return guarantee.epsilon, guarantee.delta
 
 
-def _past_the_noise(run: _Run, seen: ObservedRun) -> tuple[int, int]:
-    """Count released numbers that change with the data while the protected sums and counts stay the same."""
-    replayed = run.replayed(seen)
-    pairs = zip(seen.released, replayed.released, strict=True)
-    return sum(_different(one[name], other[name]) for one, other in pairs for name in one), 0
-
-
-def _different(one: Floats, other: Floats) -> int:
-    return int(np.count_nonzero(one.view(np.uint32) != other.view(np.uint32)))
-
-
 def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCheck]:
     """Check the bound on an update over all tensors: as observed, and against hostile updates."""
     mechanism = plan.mechanism
@@ -278,7 +275,9 @@ def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCh
     if about.clip_norm is not None:
         limit = min(limit, about.clip_norm) if plan.bound_rule is None else about.clip_norm
     yield at_most("largest norm of an update of a device", seen, limit)
-    yield at_most("largest norm of an update that is made to be large", _largest_of_hostile(plan, about, limit), limit)
+    sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
+    largest = max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
+    yield at_most("largest norm of an update that is made to be large", largest, limit)
     for what, value in (("NaN", math.nan), ("infinity", math.inf)):
         yield at_most(f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit)
     fits = mechanism.bound(_hostile(plan, about, np.array([limit]), spread=True), about)
@@ -312,12 +311,6 @@ def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> C
         starts = np.cumsum([0, *(tensor.size for tensor in view.tensors[:-1])])
         vectors[:, starts] = sizes[:, np.newaxis]
     return from_vectors(vectors, view)
-
-
-def _largest_of_hostile(plan: Plan, about: RoundSpec, limit: float) -> float:
-    """The largest norm of a bounded hostile update, over all tensors; rejected ones count 0."""
-    sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
-    return max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
 
 
 def _norm(plan: Plan, about: RoundSpec, size: float, *, spread: bool) -> float:

@@ -23,7 +23,6 @@ from veilrec.audit.plan import RunAccount, announced, claim, secret_of
 from veilrec.audit.plan_sums import NUMBERS
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
 from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
@@ -53,17 +52,11 @@ class Shared:
     mechanism: DistributedNoiseSum
     seed: int
 
-    def lattice(self, about: RoundSpec) -> FixedPoint:
-        """The fixed-point grid of a round."""
-        return self.plan.lattice(about)
-
     def share(self, uploads: ClientUpdates, about: RoundSpec, *key: int) -> Offsets:
         """The integers that a client masks, with the noise of a key."""
-        return self.mechanism.share(uploads, about, self.lattice(about), KeyedSource(secret_of(self.seed), *key)).value
-
-    def nothing(self, about: RoundSpec) -> ClientUpdates:
-        """A zero update."""
-        return self.same(about, 0.0)
+        return self.mechanism.share(
+            uploads, about, self.plan.lattice(about), KeyedSource(secret_of(self.seed), *key)
+        ).value
 
     def same(self, about: RoundSpec, value: float) -> ClientUpdates:
         """An update with the same value everywhere."""
@@ -72,7 +65,7 @@ class Shared:
 
     def noise(self, about: RoundSpec, *key: int) -> dict[str, Doubles]:
         """One client's noise on the part of the round, in the units of the model."""
-        lattice, drawn = self.lattice(about), self.share(self.nothing(about), about, *key)
+        lattice, drawn = self.plan.lattice(about), self.share(self.same(about, 0.0), about, *key)
         parts = {}
         for name, place in lattice.places.items():
             part = drawn[place].astype(np.float64) * lattice.steps[name]
@@ -82,10 +75,10 @@ class Shared:
 
     def moved(self, uploads: ClientUpdates, about: RoundSpec) -> float:
         """How far an update moves a sum: 0 where it is rejected."""
-        lattice = self.lattice(about)
+        lattice = self.plan.lattice(about)
         try:
             with np.errstate(all="ignore"):
-                apart = self.share(uploads, about, 1, 7) - self.share(self.nothing(about), about, 1, 7)
+                apart = self.share(uploads, about, 1, 7) - self.share(self.same(about, 0.0), about, 1, 7)
         except VeilrecError:
             return 0.0
         squares = sum(float(np.sum((apart[at] * lattice.steps[name]) ** 2)) for name, at in lattice.places.items())
@@ -128,7 +121,7 @@ def _kinds(plan: Plan) -> list[RoundSpec]:
 def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditCheck]:
     each = needed / math.sqrt(honest)
     kinds = _kinds(shared.plan)
-    share = ALPHA / max(1, sum(len(shared.lattice(about).places) for about in kinds))
+    share = ALPHA / max(1, sum(len(shared.plan.lattice(about).places) for about in kinds))
     for about in kinds:
         size = sum(part.size for part in shared.noise(about, 2).values())
         draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / max(1, size)))
@@ -197,7 +190,7 @@ def share_canary(plan: Plan, guarantee: Guarantee, *, least: int, silent: float,
     if not isinstance(mechanism, DistributedNoiseSum):
         return Canary(math.inf, 1.0 - CANARY_ALPHA, 0, 1, "none", holds=False)
     shared, about, honest = Shared(plan, mechanism, seed), announced(plan)[0], honest_of(least, silent)
-    lattice = shared.lattice(about)
+    lattice = shared.plan.lattice(about)
     steps = np.concatenate([np.full(at.stop - at.start, lattice.steps[name]) for name, at in lattice.places.items()])
     far = _LARGE * mechanism.inner.clip_norm
     turns = guarantee.adjacency != "add-remove" or guarantee.unit != "user"
@@ -208,7 +201,7 @@ def share_canary(plan: Plan, guarantee: Guarantee, *, least: int, silent: float,
     def score(side: int, run: int) -> float:
         total = shared.share(sides[side], about, 6, side, run, 0).astype(np.float64)
         for other in range(1, honest):
-            total += shared.share(shared.nothing(about), about, 6, side, run, other)
+            total += shared.share(shared.same(about, 0.0), about, 6, side, run, other)
         return float(total * steps @ direction)
 
     scores = [np.array([score(side, run) for run in range(runs)]) for side in (0, 1)]

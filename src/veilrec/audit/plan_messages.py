@@ -99,12 +99,6 @@ def _changed(plan: Plan, guarantee: Guarantee) -> int:
     return 1 if guarantee.adjacency == "add-remove" else min(2, length)
 
 
-def _report_sensitivity(plan: Plan, guarantee: Guarantee) -> float:
-    """L2 distance that one unit moves the counts: a client's items are added, removed or replaced."""
-    people = 1 if guarantee.adjacency == "add-remove" else 2
-    return math.sqrt(people * _most_squared(plan))
-
-
 def _most_squared(plan: Plan) -> int:
     """The largest squared norm that one client adds to the counts."""
     mechanism = plan.reports.mechanism if plan.reports is not None else None
@@ -166,7 +160,8 @@ def report_checks(
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
     yield at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
     mu = event.mu if isinstance(event, GaussianEvent) else 0.0
-    sigma = _report_sensitivity(plan, guarantee) / mu if mu > 0.0 else math.inf
+    people = 1 if guarantee.adjacency == "add-remove" else 2  # whose items move the counts
+    sigma = math.sqrt(people * _most_squared(plan)) / mu if mu > 0.0 else math.inf
     for way, noise in told.noise.items():
         yield spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
         first, second = noise.reshape(-1, reports.mechanism.length)[:2]

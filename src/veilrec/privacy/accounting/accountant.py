@@ -52,8 +52,8 @@ def epsilon_of(event: Event, delta: float) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    if not parts.counts:
-        return _epsilon_all_gaussian(parts.mu, delta)
+    if not parts.counts and delta != 0.0:
+        return epsilon_gaussian(parts.mu, delta)
     basic = parts.sum_of_pure
     if delta == 0.0:
         return basic
@@ -80,12 +80,6 @@ def delta_of(event: Event, epsilon: float) -> float:
     if exact := single_kind(parts):
         return _delta_exact(*exact, epsilon)
     return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
-
-
-def _epsilon_all_gaussian(mu: float, delta: float) -> float:
-    if delta == 0.0:
-        return 0.0 if mu == 0.0 else math.inf
-    return epsilon_gaussian(mu, delta)
 
 
 def single_kind(parts: FlatComposition) -> tuple[Countable, int] | None:
