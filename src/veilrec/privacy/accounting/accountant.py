@@ -56,7 +56,7 @@ def epsilon_of(event: Event, delta: float) -> float:
         return epsilon_gaussian(parts.mu, delta)
     basic = parts.sum_of_pure
     if delta == 0.0:
-        return basic
+        return float(basic)
     if exact := single_kind(parts):
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
