@@ -163,7 +163,7 @@ class Direction:
     side: Side
 
     def __call__(self, seen: Observation) -> Floats:
-        """Of every item."""
+        """Score every item."""
         along = main_direction(seen[self.items.key], self.side)
         moved = along[along != 0.0]
         return self.items.of(along / max(float(np.sqrt(np.mean(moved**2))), 1e-30) if len(moved) else along)
@@ -191,7 +191,7 @@ class Pursuit:
     unit: Floats  # [news, width], vectors of length 1
 
     def __call__(self, seen: Observation) -> Floats:
-        """Of every news."""
+        """Score every news."""
         _, strength, directions = np.linalg.svd(seen[self.layer], full_matrices=False)
         strength, directions = strength[:_DIRECTIONS], directions[:_DIRECTIONS]
         scores = np.zeros(len(self.unit), np.float32)

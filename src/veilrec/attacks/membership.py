@@ -103,7 +103,7 @@ def _stacked(first: Csr, second: Csr) -> Csr:
 
 
 def with_rows(data: LocalData, slots: Offsets, rows: Csr) -> LocalData:
-    """The same data with other rows in some places; who rates gives everything there full marks."""
+    """Data with other rows in some places; who rates gives everything there full marks."""
     n = len(data.rows)
     chosen = np.arange(n)
     chosen[slots] = n + np.arange(len(slots))

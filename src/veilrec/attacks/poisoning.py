@@ -127,7 +127,7 @@ def _flipped(logs: Csr) -> Csr:
 
 
 def lying_reports(mechanism: ItemReports, liars: MaliciousClients) -> ItemReports:
-    """The same reports, in which those who promote name the target alone: a whole vote for it.
+    """Reports in which those who promote name the target alone: a whole vote for it.
 
     It cannot be more: reports are bits, which the server weighs, with or without a check of messages.
     """
@@ -200,7 +200,7 @@ class Robust:
 
 
 def _trimmed_sums(values: Floats, many: Offsets, trim: float) -> Floats:
-    """Of [rows, numbers, contributions], so many of which count in each row: their number times the trimmed mean."""
+    """Trimmed mean times number of [rows, numbers, contributions], so many of which count in each row."""
     cut = np.minimum((trim * many).astype(np.int64), (many - 1) // 2)
     places = np.arange(values.shape[2])
     kept = (places >= cut[:, None]) & (places < (many - cut)[:, None])  # [rows, contributions]
@@ -253,7 +253,7 @@ class Poisoning:
 
 
 def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
-    """The same with sums that take whatever comes: not even where they end is a bound on what a device adds."""
+    """The mechanism with sums that take whatever comes: not even where they end is a bound on what a device adds."""
     unchecked = copy(mechanism)
 
     def reach(tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:

@@ -223,7 +223,7 @@ CONFIDENCE = 0.95  # of intervals
 
 @dataclass(frozen=True)
 class Recovery:
-    """Of the clicked news that an attack looked for, how many it found; and how many others it took for clicked."""
+    """How many of the clicked news that an attack looked for it found; and how many others it took for clicked."""
 
     clicks: int
     found: int
@@ -238,7 +238,7 @@ class Recovery:
 
 
 def of_flags(flagged: Bools, clicked: Bools, known: Bools) -> Recovery:
-    """Of news that were flagged, [uploads, news] each; what is known anyway does not count."""
+    """Recovery by news that were flagged, [uploads, news] each; what is known anyway does not count."""
     found, clicks = (flagged & clicked).sum(axis=1), clicked.sum(axis=1)
     hits, total = int(found.sum()), int(clicks.sum())
     others = ~clicked & ~known
@@ -250,7 +250,7 @@ def of_flags(flagged: Bools, clicked: Bools, known: Bools) -> Recovery:
 
 
 def of_scores(scores: Floats | Doubles, clicked: Bools, known: Bools) -> Recovery:
-    """Of news by their scores, with the threshold that one of a hundred of the others passes at most."""
+    """Recovery by scores of news, with the threshold that one of a hundred of the others passes at most."""
     others = scores[~clicked & ~known]
     allowed = int(FALSE_POSITIVES * len(others))
     threshold = np.partition(others, len(others) - 1 - allowed)[len(others) - 1 - allowed] if len(others) else np.inf
@@ -368,7 +368,7 @@ def found_by(
 
 
 class BestScore(TrainedAttack):
-    """Of several scores the one that finds most on the attacker's own devices."""
+    """The one of several scores that finds most on the attacker's own devices."""
 
     def __init__(self, view: View, by: By, own: ObservedClicks, scores: Mapping[str, Score]) -> None:
         self.view, self._by, self._own, self._scores = view, by, own, scores

@@ -145,7 +145,7 @@ class _WordRows(TrainedAttack):
 
 
 def unit_vectors(vectors: Floats) -> Floats:
-    """The same vectors, each of length 1."""
+    """Scale vectors to length 1."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
 
@@ -326,7 +326,7 @@ class Lengths:
     by_place: bool = False
 
     def __call__(self, seen: Observation) -> Floats:
-        """Of every item."""
+        """Score every item."""
         lengths = np.linalg.norm(seen[self.items.key], axis=1)
         return self.items.of(np.argsort(np.argsort(lengths, kind="stable")).astype(float) if self.by_place else lengths)
 

@@ -247,7 +247,7 @@ class ObservedClicks:
     shown: Bools  # in an impression: whoever made the page knows that
 
     def part(self, chosen: slice) -> ObservedClicks:
-        """Of some devices."""
+        """The part of some devices."""
         return ObservedClicks(self.devices[chosen], self.news, self.clicked[chosen], self.shown[chosen])
 
     def halves(self) -> tuple[ObservedClicks, ObservedClicks]:

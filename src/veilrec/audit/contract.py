@@ -133,7 +133,7 @@ def honest(subject: ContractSubject) -> None:
 
 
 def seed(subject: ContractSubject) -> None:
-    """The same seed gives the same bits, another seed another model."""
+    """One seed always gives the same bits, another seed another model."""
     first, again, other = (subject.build(subject.problem(seed=number)) for number in (SEED, SEED, SEED + 1))
     for number in range(2):
         for trainer in (first, again, other):

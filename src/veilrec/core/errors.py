@@ -42,7 +42,7 @@ def known_name(kind: str, name: str, allowed: Iterable[str], *, all_by: str = ""
 
 
 def written_name(name: str, allowed: Iterable[str]) -> str | None:
-    """The same, or None: FedMF and fedmf are one name, and so are dp_fedmf and dp-fedmf."""
+    """A name as the list writes it, or None: FedMF and fedmf are one name, and so are dp_fedmf and dp-fedmf."""
     return next((known for known in allowed if _folded(known) == _folded(name)), None)
 
 
@@ -102,7 +102,7 @@ def times(count: int) -> str:
 
 
 def without_blanks_behind(text: str, separator: str) -> str:
-    """The same lines of CSV without the blanks between a closing quote and what ends its field."""
+    """Lines of CSV without the blanks between a closing quote and what ends its field."""
     blank, mark = "[ ]" if separator == "\t" else r"[ \t]", re.escape(separator)
     field = rf'((?:^|(?<={mark})){blank}*"[^"]*(?:""[^"]*)*"){blank}*(?={mark}|$)'
     return re.sub(field, r"\1", text, flags=re.MULTILINE)

@@ -71,7 +71,7 @@ class FixedPoint:
 
     @cached_property
     def steps(self) -> dict[str, float]:
-        """Of every tensor."""
+        """The step of every tensor."""
         return {t.name: reach / self.most for t, reach in zip(self.view.tensors, self.reaches, strict=True)}
 
     @cached_property
@@ -88,7 +88,7 @@ class FixedPoint:
 
     @cached_property
     def size(self) -> int:
-        """Of the vector that a device adds."""
+        """Length of the vector that a device adds."""
         numbers, counts = (sum(p.stop - p.start for p in part.values()) for part in (self.places, self.count_places))
         return int(numbers + counts + self.weighs_examples)
 
@@ -174,7 +174,7 @@ class FixedPoint:
 
 
 def _largest(values: Floats) -> Floats:
-    """Of every row, without its sign; no number if one of them is none."""
+    """The largest size in every row; NaN if one of its numbers is none."""
     return np.asarray(np.maximum(values.max(axis=1), -values.min(axis=1)))
 
 

@@ -86,7 +86,7 @@ class Schema:
         return Schema(tuple(tensor for tensor in self.tensors if tensor.learnt))
 
     def narrowed(self, rows: int) -> Schema:
-        """The same model with so many rows in every table: what a sub-model looks like from inside."""
+        """The model with so many rows in every table: what a sub-model looks like from inside."""
         return Schema(
             tuple(
                 replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t for t in self.tensors
@@ -94,12 +94,12 @@ class Schema:
         )
 
     def coded(self, values: ValueCoding) -> Schema:
-        """The same model with its numbers carried in another way."""
+        """The model with its numbers carried in another way."""
         return Schema(tuple(replace(tensor, values=values) for tensor in self.tensors))
 
 
 def with_bound(schema: Schema) -> Schema:
-    """The same model with one number more: the clip norm, learnt from how many updates are within it."""
+    """A model with one number more: the clip norm, learnt from how many updates are within it."""
     return Schema((*schema.tensors, Tensor(BOUND, (1,), by_row=False)))
 
 
@@ -250,13 +250,13 @@ def part_of_model(schema: Schema, weights: Mapping[str, Floats], rows: Indices, 
 
 
 def entries_at(flat: Floats, kept: Offsets) -> Rows:
-    """The same entries of each of [n, size]."""
+    """Take the given entries of each of [n, size]."""
     offsets = np.arange(len(flat) + 1, dtype=np.int64) * len(kept)
     return Rows(offsets, np.tile(kept.astype(np.int32), len(flat)), flat[:, kept].reshape(-1, 1))
 
 
 def filled(uploads: ClientUpdates, schema: Schema) -> ClientUpdates:
-    """The same messages with every row of every table in them, zero where nothing changed."""
+    """Messages with every row of every table in them, zero where nothing changed."""
     tables = {}
     for tensor in schema.tables:
         if tensor.name in uploads.entries:

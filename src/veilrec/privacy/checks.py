@@ -149,5 +149,5 @@ def on_lattice_l2(sensitivity: float, dimension: int, grid: float) -> float:
 
 
 def on_lattice_l1(sensitivity: float, dimension: int, grid: float) -> float:
-    """The same for L1."""
+    """L1 sensitivity once coordinates are cut to multiples of `grid`, if only the distance is known."""
     return sensitivity + dimension * grid

@@ -96,7 +96,7 @@ Event: TypeAlias = (
 
 
 def repeated(event: Event, count: int) -> ComposedEvent:
-    """The same event `count` times."""
+    """Repeat an event `count` times."""
     return ComposedEvent(((event, count),))
 
 

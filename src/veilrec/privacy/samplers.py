@@ -107,7 +107,7 @@ def _gaussian_cumulative(bits: int) -> list[_Interval]:
 
 
 def _laplace_cumulative(bits: int) -> list[_Interval]:
-    """The same for whole parts 0 to 3, and 1 for what lies beyond: it has no memory, so "4 more, and draw again"."""
+    """Bounds of P[whole part <= k] for k from 0 to 3, and 1 beyond: no memory, so "4 more, and draw again"."""
     tails = [_exp_minus(Fraction(k), bits) for k in range(1, _STRIDE + 1)]
     return [*((1 - high, 1 - low) for low, high in tails), (Fraction(1), Fraction(1))]
 

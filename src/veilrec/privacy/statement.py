@@ -275,7 +275,7 @@ def detection(guarantee: Guarantee) -> Detection | None:
 
 
 def detection_to_json(guarantee: Guarantee) -> dict[str, Any]:
-    """The same for `--json`."""
+    """What the best test can do, for `--json`."""
     test = detection(guarantee)
     return {
         "detected_at_1_percent_false_alarms": None if test is None else test.found,

@@ -271,6 +271,8 @@ def adaptive_clipping_noise(
     return ClippingNoise(left**-0.5, count_standard_deviation)
 
 
+# Published accounting: DP-PrivRec's Tables 3 and 4. All 36 epsilons come out if every device of a cohort is charged as
+# a release of its own, which is too much: a round is one release. The honest value stands beside each.
 ROUNDS = 1000  # E_1 of section 4.4
 NOISE_MULTIPLIER = 1.0
 DELTAS = (1e-8, 1e-6, 1e-4)
@@ -330,6 +332,8 @@ def compared(population: int, cohort: int, delta: float) -> PublishedEpsilon:
     )
 
 
+# Trade-off functions: what the best test can do that tells two adjacent inputs apart. It says what a release means to a
+# person in plain numbers, and it is tighter than one (epsilon, delta), which is a single point of the same curve.
 How = Literal["exact", "loss distribution", "epsilon and delta"]
 HOW: dict[How, str] = {
     "exact": "exact, from the trade-off curve of the noise itself",

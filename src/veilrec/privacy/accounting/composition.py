@@ -309,7 +309,7 @@ def epsilon_renyi(event: Event, delta: float) -> float:
 
 
 def divergences_of(parts: FlatComposition) -> Doubles:
-    """Of all parts together, at ORDERS."""
+    """Renyi divergences of all parts together, at ORDERS."""
     total = 0.5 * parts.mu**2 * np.array(ORDERS)
     for part, count in parts.counts:
         total = total + count * np.array(_curve(part))

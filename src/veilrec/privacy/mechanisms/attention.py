@@ -171,7 +171,7 @@ class AttentionNoise:
         return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> GaussianEvent | LaplaceEvent:
-        """Of one vector."""
+        """Privacy event of one noisy vector."""
         ratio = self.sensitivity.value / self.scale
         return GaussianEvent(ratio) if self.noise == "gaussian" else LaplaceEvent(ratio + sampler_epsilon(self.basis))
 
@@ -252,7 +252,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
         return self.noise.add(checked, source)
 
     def event(self) -> Event:
-        """Of the noise, for the diameter of all clipped attention vectors."""
+        """Privacy event of the noise, for the diameter of all clipped attention vectors."""
         return self.noise.event()
 
     def delta(self, epsilon: float) -> float:
@@ -348,7 +348,7 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
         return self.noise.add(decompose(users, self.basis_vectors), source)
 
     def _perturb_many(self, value: Doubles | Slots, count: int, source: Source) -> Doubles:
-        """The same history many times, `[count, B]`, with fresh masks; each mask that turns up is encoded once."""
+        """Release one history many times, `[count, B]`, with fresh masks; each mask that turns up is encoded once."""
         if isinstance(value, Slots):
             raise BadInput("many releases are of one history: give its vectors, [slots, d]")
         history = vectors(len(self.pad), history=value)

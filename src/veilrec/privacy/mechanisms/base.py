@@ -92,7 +92,7 @@ class Mechanism(ABC, Generic[Input, Output]):
         """Check the input before anything is drawn, then perturb it."""
 
     def _perturb_many(self, value: Any, count: int, source: Source) -> Output:
-        """The same many times: as many devices with the same input, where a mechanism takes several."""
+        """Perturb one input many times: as many devices with that input, where a mechanism takes several."""
         one = np.asarray(value)
         same: Any = np.broadcast_to(one, (count, *one.shape))
         return self._perturb(same, source)

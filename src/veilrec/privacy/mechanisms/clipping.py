@@ -183,7 +183,7 @@ def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
 
 
 def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
-    """The same where some of it are products: they are shortened by their scales, everything else in place."""
+    """Clip updates with low-rank products: these are shortened by their scales, everything else in place."""
     shorter = clip_factors(upload_norms(kept), clip_norm)
     scale_devices(kept, shorter)
     factors = {
@@ -194,7 +194,7 @@ def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
 
 
 def in_entries(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-    """Of tensors that the round is partly about, only those entries."""
+    """Keep only the entries that the round is about, of tensors that it is partly about."""
     whole, entries = {}, dict(uploads.entries)
     for name, values in uploads.dense.items():
         flat = values.reshape(uploads.count, -1)

@@ -309,7 +309,7 @@ class SparseDeep(_Compressed):
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """Of the shallow part."""
+        """Sum of the noise on the shallow part."""
         shallow = Schema(tuple(t for t in view.tensors if t.name not in self.deep))
         return self.inner.noise_of_messages(shallow, weights, generator)
 

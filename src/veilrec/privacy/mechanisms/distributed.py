@@ -80,7 +80,7 @@ def tau(shares: int, units: float) -> float:
 
 
 def log_error(shares: int, units: float) -> float:
-    """The same in the logarithm, and the sampler's own error: of one number of a sum."""
+    """Bound the log-error of one number of a sum: rounded shares (`tau`), and the sampler's own error."""
     off = tau(shares, units)
     if off >= 0.5:
         raise BadInput(f"shares of {units:g} units are too small for a sum of {shares} of them: use a finer lattice")
@@ -128,7 +128,7 @@ class DistributedNoiseSum(UpdateMechanism):
 
     @cached_property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
-        """Of one round that a person is in, rounding and the sampler's errors included."""
+        """Epsilon of one round that a person is in, rounding and the sampler's errors included."""
         return epsilon_of(self.event(), 0.99 * self.claimed_delta) * (1.0 + 1e-9) + 1e-9 + 2.0 * self.draws_error
 
     @property

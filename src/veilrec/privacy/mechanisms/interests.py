@@ -100,7 +100,7 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         return add_gaussian(self.pooled(value), sigma=self.sigma, source=source)
 
     def _perturb_many(self, value: Doubles | ClickHistories, count: int, source: Source) -> Doubles:
-        """The same many times, `[count, k]`."""
+        """Release one history many times, `[count, k]`."""
         pooled = self.pooled(value)
         same = np.broadcast_to(pooled, (count, *pooled.shape))
         return add_gaussian(same, sigma=self.sigma, source=source)
@@ -199,7 +199,7 @@ class EmbeddingNoise(Mechanism[Doubles, Doubles]):
         return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> Event:
-        """Of the noise, for the diameter of the clipping ball."""
+        """Privacy event of the noise, for the diameter of the clipping ball."""
         ratio = self.sensitivity.value / self.scale
         if self.noise == "gaussian":
             return GaussianEvent(ratio)

@@ -187,7 +187,7 @@ class RowwiseLaplace(NoisyMessage):
         return kept
 
     def event(self) -> Event:
-        """Of a message with every row."""
+        """Privacy event of a message with every row."""
         return self.event_of(self.schema)
 
     def event_of(self, view: Schema) -> Event:

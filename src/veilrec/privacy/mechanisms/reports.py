@@ -88,7 +88,7 @@ class ItemReports(Mechanism[Bools, Bools]):
         return counts.astype(np.float64)
 
     def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
-        """The same counts from reports that every device makes for itself."""
+        """Counts from reports that every device makes for itself."""
         counts = np.zeros(self.length, np.int64)
         for row, device in enumerate(devices.tolist()):
             own = np.zeros(self.length, np.bool_)
@@ -381,7 +381,7 @@ class VoteReports(_NoisyCounts):
 
 
 class PlainVotes(VoteReports):
-    """The same votes without noise: for methods whose guarantee says that their messages are not private."""
+    """Votes without noise: for methods whose guarantee says that their messages are not private."""
 
     name = "votes-in-the-clear"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)

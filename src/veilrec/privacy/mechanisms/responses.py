@@ -275,7 +275,7 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """The same impression as for the label permutation."""
+        """The mean impression of MIND, with the paper's four negatives, as for the label permutation."""
         return (cls(items=37, negatives=4, epsilon=1.0),)
 
 
@@ -306,5 +306,5 @@ class LabelPerturbation:
         return told
 
     def event(self) -> Event:
-        """Of one click, in an impression of any length."""
+        """Privacy event of one click, in an impression of any length."""
         return self.of(2 + self.negatives).event()

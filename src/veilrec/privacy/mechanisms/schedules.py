@@ -147,7 +147,7 @@ def run_event(clip_norms: tuple[float, ...], people: Rounds, noise_multiplier: f
 
 
 def only_of_round(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-    """The same messages without the tensors that the round is not about; the very same where there are none."""
+    """Messages without the tensors that the round is not about; the very object where there are none."""
     if about.tensors is None:
         return uploads
     named = (*uploads.tables, *uploads.dense, *uploads.entries, *uploads.factors)
@@ -287,7 +287,7 @@ def first_bound(clip_norm: float) -> dict[str, Floats]:
 
 
 def without_count(uploads: ClientUpdates) -> ClientUpdates:
-    """The same messages, less what they say of the bound."""
+    """Messages without what they say of the bound."""
 
     def others(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in parts.items() if name != BOUND}
@@ -357,7 +357,7 @@ class AdaptiveSum(CohortSum):
         return clip_norm
 
     def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
-        """Of the update, and of what a message counts for."""
+        """The largest number of the update, and of what a message counts for."""
         return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
 
     def sigma_in(self, name: str, about: RoundSpec) -> float:
@@ -435,7 +435,7 @@ class PublishedAdaptiveSum(CohortSum):
 
     @property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
-        """Of one round as the paper counts: a release for every device of it."""
+        """Epsilon of one round as the paper counts: a release for every device of it."""
         people = self.taking_part
         return paper_convention(
             people.population,

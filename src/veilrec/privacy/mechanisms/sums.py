@@ -226,7 +226,7 @@ class CohortSum(UpdateMechanism):
 
     @cached_property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
-        """Of one round; the sampler's error, far below what accounting rounds to, is taken off delta."""
+        """Epsilon of one round; the sampler's error, far below what accounting rounds to, is taken off delta."""
         return epsilon_of(self.event(), 0.999 * self.claimed_delta) * (1.0 + 1e-9) + 1e-9
 
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
@@ -416,6 +416,9 @@ def noise_of_sum(
     return noise
 
 
+# Private model selection: held-out validation clients, who never train, tell by how much the trained model serves them
+# better than the first one. Their clipped gains are added up with noise, and the trained model is kept only where the
+# mean exceeds what noise and chance alone would show.
 STANDARD_ERRORS = 2.0  # of noise and chance together, that a gain has to exceed: by chance alone it does 1 time in 40
 _MOST_JUDGES = 1 << 24
 # A sum that is rounded once errs by 2^-53 of itself, which is at most so many clips; and so does its neighbour's.
