@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_recommend import veilrec
 from veilrec.api import Run
-from veilrec.client.rankers import PopularityModel, sent_first
+from veilrec.client.rankers import ModelParts, PopularityModel, sent_first
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
@@ -20,7 +20,6 @@ from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Scorer
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.saved import SavedModel, about_people, read_about
-from veilrec.simulation.simulation import ModelParts
 
 PEOPLE = without_rows((Feature("gender", "category", ("F", "M")), Feature("age", "number", low=0, high=100)))
 

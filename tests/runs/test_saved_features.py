@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from veilrec.client.rankers import Arrays
+from veilrec.client.rankers import Arrays, ModelParts
 from veilrec.client.reptile import FeatureRanker
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.simulation.simulation import ModelParts, Simulation
+from veilrec.simulation.simulation import Simulation
 
 METHODS = {
     "dp-privrec": ("cohort.size=20", "features.users=[town,age]", "model.embedding=3", "model.hidden=[4]"),

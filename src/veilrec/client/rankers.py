@@ -6,7 +6,7 @@ Matrix factorisation, least squares, EASE, popularity, random, item neighbours a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -318,3 +318,18 @@ class SasRecRanker(SettingsAlone):
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> SasRecScorer:
         """Known users are those with a history."""
         return SasRecScorer(weights, histories)
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """A trained model in parts: public weights, and private state of clients."""
+
+    ranker: Ranker
+    weights: Mapping[str, NDArray[Any]]
+    private: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [users, ...] each
+    sent: Bools | None = None  # the items that any round was about; None: all
+
+    def model(self, histories: Csr) -> Model:
+        """Model for users with these histories, in the order of their private states."""
+        model = self.ranker.model(self.weights, self.private, histories)
+        return model if self.sent is None else sent_first(model, self.sent)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.client.queries import PRIVATE, Serving
-from veilrec.client.rankers import Arrays, FactorModel, FcfModel
+from veilrec.client.rankers import Arrays, FactorModel, FcfModel, ModelParts
 from veilrec.client.recommender import ItemTexts, QueryBudget, RecommenderClient, ServerLink, open_client
 from veilrec.client.released import (
     ITEMS_FILE,
@@ -40,7 +40,6 @@ from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.runs.model_files import ModelFiles, load_model
 from veilrec.serving.answering import FromInterest, FromPooled
-from veilrec.simulation.simulation import ModelParts
 from veilrec.wire.releases import BadRelease, Release
 
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from veilrec.client.rankers import ModelParts
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, without_blanks_behind
@@ -25,9 +25,6 @@ from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
-
-if TYPE_CHECKING:
-    from veilrec.simulation.simulation import ModelParts
 
 _ONE: Offsets = np.zeros(1, np.int64)
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

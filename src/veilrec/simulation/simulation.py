@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, SumLocalTrainer, places
-from veilrec.client.rankers import Ranker, sent_first
+from veilrec.client.rankers import ModelParts
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.csr import Csr
@@ -50,21 +50,6 @@ class StepReport:
     paper_params: int = 0  # as the communication paper counts: one way, item vectors only
     loss: float | None = None
     shares: tuple[float, ...] | None = None  # mean attention over basis vectors, of models that have them
-
-
-@dataclass(frozen=True)
-class ModelParts:
-    """A trained model in parts: public weights, and private state of clients."""
-
-    ranker: Ranker
-    weights: Mapping[str, NDArray[Any]]
-    private: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [users, ...] each
-    sent: Bools | None = None  # the items that any round was about; None: all
-
-    def model(self, histories: Csr) -> Model:
-        """Model for users with these histories, in the order of their private states."""
-        model = self.ranker.model(self.weights, self.private, histories)
-        return model if self.sent is None else sent_first(model, self.sent)
 
 
 class Trainer(Protocol):

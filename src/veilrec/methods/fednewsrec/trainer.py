@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from veilrec.client.news_data import ClickExamples, draw_examples, pack_logs
+from veilrec.client.rankers import ModelParts
 from veilrec.core import rng
 from veilrec.methods.base import NewsData, Problem
 from veilrec.methods.news.common import NewsConfig, share_taking_part
 from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsRanker, NewsScorer
 from veilrec.models.news_model import Dropout, load_moments, losses, make_batch, moments_of, take_news, trimmed
-from veilrec.simulation.simulation import ModelParts, StepReport
+from veilrec.simulation.simulation import StepReport
 
 
 class NewsTrainer:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.client.local_training import Cohort, VoteLocalTrainer
+from veilrec.client.rankers import ModelParts
 from veilrec.client.reptile import FeatureRanker, MetaLocalTrainer, MetaSettings
 from veilrec.core import rng
 from veilrec.core.errors import BadInput
@@ -44,7 +45,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
-from veilrec.simulation.simulation import ModelParts, StepReport
+from veilrec.simulation.simulation import StepReport
 
 # A mean over devices hardly moves the vector of an item that few of them have: Adam makes up for that on the server.
 # Of three seeds, hr@10 is 2.5 times popularity's or more.

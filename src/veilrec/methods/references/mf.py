@@ -11,14 +11,14 @@ from pydantic import Field, PositiveInt
 
 from veilrec.client import mf
 from veilrec.client.mf import one_example
-from veilrec.client.rankers import FactorModel, MfRanker
+from veilrec.client.rankers import FactorModel, MfRanker, ModelParts
 from veilrec.core import rng
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch, mean_logistic_loss
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.simulation import ModelParts, StepReport
+from veilrec.simulation.simulation import StepReport
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

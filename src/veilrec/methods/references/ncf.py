@@ -11,6 +11,7 @@ from pydantic import Field
 
 from veilrec.client import ncf
 from veilrec.client.ncf import NeumfModel, NeumfRanker
+from veilrec.client.rankers import ModelParts
 from veilrec.core import rng
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
@@ -18,7 +19,7 @@ from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.simulation import ModelParts, StepReport
+from veilrec.simulation.simulation import StepReport
 
 if TYPE_CHECKING:
     from torch import Tensor

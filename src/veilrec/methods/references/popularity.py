@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.client import local_training
-from veilrec.client.rankers import Arrays, PopularityRanker, RandomRanker, Ranker
+from veilrec.client.rankers import Arrays, ModelParts, PopularityRanker, RandomRanker, Ranker
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
@@ -32,7 +32,7 @@ from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
-from veilrec.simulation.simulation import ModelParts, StepReport, Trainer
+from veilrec.simulation.simulation import StepReport, Trainer
 
 
 class OneStep:

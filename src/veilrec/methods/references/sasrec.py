@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
-from veilrec.client.rankers import SasRecRanker
+from veilrec.client.rankers import ModelParts, SasRecRanker
 from veilrec.core import rng
 from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import Csr
@@ -23,7 +23,7 @@ from veilrec.core.jit import jit
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.models.scores import SasRecScorer
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.simulation import ModelParts, StepReport
+from veilrec.simulation.simulation import StepReport
 
 if TYPE_CHECKING:
     from torch import Tensor
