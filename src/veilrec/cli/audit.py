@@ -1,7 +1,4 @@
-"""`veilrec audit`: attack our own claims, and those that we know to be false.
-
-The audit of a method, in tables that somebody who has never seen one can read.
-"""
+"""`veilrec audit`: attack the claims of methods, mechanisms and serving modes, and claims known to be false."""
 
 from __future__ import annotations
 
@@ -13,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec.cli.output import Json, print_json, say
-from veilrec.core.errors import counted
+from veilrec.cli.output import Json, print_json, say, text_table
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, Group
 
     from veilrec.audit.auditor import Audit, AuditVerdict
     from veilrec.audit.claims import ClaimCase
@@ -40,8 +36,8 @@ _SEEN: dict[str | None, str] = {
 }
 
 
-def print_method(found: MethodAudit, console: Console) -> None:
-    """Everything about one method."""
+def _print_method(found: MethodAudit, console: Console) -> None:
+    """Print everything about one method."""
     console.print(f"{found.method}: {found.claimed.line()}", style="bold", soft_wrap=True)
     console.print(_checks(found.checks))
     if found.canary is not None:
@@ -49,7 +45,7 @@ def print_method(found: MethodAudit, console: Console) -> None:
         seen = _SEEN.get(found.claimed.trust, "the models of")
         console.print(
             f"Canary: from {seen} {canary.runs} runs with one person's data and as many without, epsilon is at "
-            f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_audit_tables_terms(found)}; confidence "
+            f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_claim_terms(found)}; confidence "
             f"{canary.confidence:g}, {counted(canary.rounds, 'round')}, 12 people); claimed is {found.claimed.line()}."
         )
         if canary.epsilon_lower < _FOUND_NOTHING:
@@ -63,38 +59,35 @@ def print_method(found: MethodAudit, console: Console) -> None:
     )
     if found.holds:
         console.print("The method behaves as its statement says.")
-    for line in failures(found):
+    for line in _failures(found):
         console.print(f"FAILED {line}", style="bold red", markup=False)
 
 
-def print_methods(methods: Sequence[MethodAudit], skipped: Mapping[str, str]) -> None:
-    """A line for every method."""
+def _print_methods(methods: Sequence[MethodAudit], skipped: Mapping[str, str]) -> None:
+    """Print a line for every method."""
     from rich.console import Console
-    from rich.table import Table
 
     if not methods and not skipped:
         return
-    console = Console()
-    table = Table(title="Methods: the plan that trains, against its statement (canary: epsilon in the terms claimed)")
-    for name, justify in (("method", "left"), ("claimed", "left"), ("canary", "right"), ("checks", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    table.add_column("verdict")
+    console, rows = Console(), []
     for found in methods:
         holding = sum(check.holds for check in found.checks)
         lower = "" if found.canary is None else f"≥ {found.canary.epsilon_lower:.3f}"
         verdict = "holds" if found.holds else "FAILED"
-        table.add_row(found.method, found.claimed.line(), lower, f"{holding} of {len(found.checks)}", verdict)
-    console.print(table)
+        rows.append((found.method, found.claimed.line(), lower, f"{holding} of {len(found.checks)}", verdict))
+    head = ("method", "claimed", "canary", "checks", "verdict")
+    title = "Methods: the plan that trains, against its statement (canary: epsilon in the terms claimed)"
+    console.print(text_table(head, rows, title, left=(0, 1, 4)))
     console.print("`veilrec audit METHOD` says what each of the checks is.")
     for name, why in skipped.items():
         console.print(f"Not audited: {name}: {why}", markup=False)
     for found in methods:
-        for line in failures(found):
+        for line in _failures(found):
             console.print(f"FAILED {found.method}: {line}", style="bold red", markup=False)
 
 
-def failures(found: MethodAudit) -> list[str]:
-    """What failed, a line each."""
+def _failures(found: MethodAudit) -> list[str]:
+    """Describe what failed, a line each."""
     lines = [
         f"{check.name}{f' ({check.where})' if check.where else ''}: {_text(check.measured)}, "
         f"{_wanted(check)} was expected"
@@ -104,34 +97,28 @@ def failures(found: MethodAudit) -> list[str]:
     if found.canary is not None and not found.canary.holds:
         lines.append(
             f"canary: the released models prove an epsilon of at least {found.canary.epsilon_lower:.3f} "
-            f"({_audit_tables_terms(found)}); claimed is {found.claimed.line()}"
+            f"({_claim_terms(found)}); claimed is {found.claimed.line()}"
         )
     return lines
 
 
-def _audit_tables_terms(found: MethodAudit) -> str:
+def _claim_terms(found: MethodAudit) -> str:
     g = found.claimed
     return f"per {g.unit}, {g.adjacency}, {g.scope}, trusting: {g.trust}, at delta {g.delta:g}, measured"
 
 
-def _checks(checks: Sequence[AuditCheck]) -> Table:
-    """Checks of one name are one line: the worst of them."""
-    from rich.table import Table
-
-    table = Table()
-    table.add_column("what was looked at")
-    table.add_column("measured", justify="right")
-    table.add_column("has to be")
-    table.add_column("holds")
+def _checks(checks: Sequence[AuditCheck]) -> Group:
+    """Build a line for all checks of one name: the worst of them."""
     by_name: dict[str, list[AuditCheck]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)
+    rows = []
     for name, same in by_name.items():
         worst = next((check for check in same if not check.holds), same[0])
         more = f" ({len(same)} of them)" if len(same) > 1 else ""
-        wanted = _wanted(worst).removeprefix("is ")
-        table.add_row(name + more, _text(worst.measured), wanted, "yes" if worst.holds else "NO")
-    return table
+        holds = "yes" if worst.holds else "NO"
+        rows.append((name + more, _text(worst.measured), _wanted(worst).removeprefix("is "), holds))
+    return text_table(("what was looked at", "measured", "has to be", "holds"), rows, left=(0, 2, 3))
 
 
 def _wanted(check: AuditCheck) -> str:
@@ -204,19 +191,13 @@ def audit(
             name, settings or (), data, with_shares, seed=seed, quick=quick, plot=plot, json_output=json_output
         )
     else:
-        _refuse_data(data, shares=shares)
+        if shares:
+            raise BadInput("--shares is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum")
+        if data is not None:
+            raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
         passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
     if not passed:
         raise typer.Exit(1)
-
-
-def _refuse_data(data: str | None, *, shares: bool) -> None:
-    from veilrec.core.errors import BadInput
-
-    if shares:
-        raise BadInput("--shares is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum")
-    if data is not None:
-        raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
 
 
 def _audit_method(
@@ -232,7 +213,6 @@ def _audit_method(
 ) -> bool:
     from veilrec.audit.method import audit_method
     from veilrec.audit.plan_distributed import audit_with_shares
-    from veilrec.core.errors import BadInput
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
@@ -246,7 +226,7 @@ def _audit_method(
     else:
         from rich.console import Console
 
-        print_method(found, Console())
+        _print_method(found, Console())
     return found.holds
 
 
@@ -254,10 +234,12 @@ def _audit_mechanisms(
     name: str, settings: Sequence[str] | None, *, seed: int, quick: bool, plot: Path | None, json_output: bool
 ) -> bool:
     from veilrec.audit import auditor
-    from veilrec.audit.auditor import ALL, serving_cases, serving_names
-    from veilrec.core.errors import BadInput
+    from veilrec.audit.auditor import ALL, all_cases, serving_cases, serving_names
+    from veilrec.core.errors import known_name
+    from veilrec.methods.registry import names
 
-    name = _known(name)
+    known = {"all", *(case.name for case in all_cases()), *serving_names(), *names()}
+    name = known_name("mechanism or method", name, known)
     served = serving_cases(ALL if name == "all" else name) if name in {"all", *serving_names()} else ()
     cases = (*(() if name in serving_names() else auditor.select(name)), *served)
     if settings:
@@ -286,25 +268,13 @@ def _audit_mechanisms(
         )
     else:
         _print(result, plot)
-        print_methods(methods, skipped)
+        _print_methods(methods, skipped)
     return passed
-
-
-def _known(name: str) -> str:
-    """The name of a mechanism as it is written; a name of nothing is told what there is, methods included."""
-    from veilrec.audit.auditor import all_cases, serving_names
-    from veilrec.core.errors import known_name
-    from veilrec.methods.registry import names
-
-    return known_name(
-        "mechanism or method", name, {"all", *(case.name for case in all_cases()), *serving_names(), *names()}
-    )
 
 
 def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:
     """Every method that promises something with a proof; those that lack a package are named with what they lack."""
     from veilrec.audit.method import audit_method, proven_cases
-    from veilrec.core.errors import BadInput
 
     found, skipped, cases = [], {}, proven_cases()
     for number, (name, data) in enumerate(cases, 1):
@@ -318,7 +288,6 @@ def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str
 
 def check_plot(path: Path) -> None:
     """Refuse a picture that cannot be written, before any long work."""
-    from veilrec.core.errors import BadInput
     from veilrec.core.resources import require
 
     require("--plot", "matplotlib")
@@ -381,20 +350,16 @@ def _terms(verdict: AuditVerdict) -> str:
     )
 
 
-def _table(result: Audit) -> Table:
-    """Four columns, so that nothing is cut off in a terminal of 80."""
-    from rich.table import Table
+def _table(result: Audit) -> Group:
+    """Build four columns, so that nothing is cut off in a terminal of 80."""
     from rich.text import Text
 
-    table = Table(title="Claimed and audited epsilon of one release")
-    table.add_column("mechanism; what it protects; the attack")
-    for name in ("claimed", "audited"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    rows = []
     for verdict in result.verdicts:
         mechanism = " ".join(filter(None, (verdict.name, verdict.size, f"({verdict.calibration})")))
         about = Text(mechanism, "bold")
         about.append(f"\n{_terms(verdict)}", "not bold dim")
         outcome = verdict.verdict if verdict.passed else f"FAILED: {verdict.verdict}"
-        table.add_row(about, f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", outcome)
-    return table
+        rows.append((about, f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", outcome))
+    head = ("mechanism; what it protects; the attack", "claimed", "audited", "verdict")
+    return text_table(head, rows, "Claimed and audited epsilon of one release", left=(0, 3), whole=(1, 2))

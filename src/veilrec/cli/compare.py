@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
+from veilrec.cli.output import (
+    Json,
+    data_names,
+    method_names,
+    print_json,
+    print_wide,
+    protocol_names,
+    public_spec,
+    say,
+    text_table,
+)
 from veilrec.cli.train import DATA_HELP
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.report.comparison import ComparisonTable
     from veilrec.runs.comparison import MethodComparison
     from veilrec.runs.tuning import Tuned
 
-_WIDTH_OF_FILES = 180  # of tables that no terminal cuts
-
-
-class Format(StrEnum):
-    """How a comparison is printed."""
-
-    table = "table"
-    csv = "csv"
-    latex = "latex"
-    html = "html"
-    json = "json"
+_SUFFIXES = {"csv": "csv", "latex": "tex", "html": "html"}
 
 
 def compare(
@@ -63,8 +61,9 @@ def compare(
         Path | None, typer.Option(help="Folder of the files and of new runs. Default: runs/compare-DATA.")
     ] = None,
     form: Annotated[
-        Format, typer.Option("--format", case_sensitive=False, help="What is printed; the folder gets every form.")
-    ] = (Format.table),
+        Literal["table", "csv", "latex", "html", "json"],
+        typer.Option("--format", case_sensitive=False, help="What is printed; the folder gets every form."),
+    ] = "table",
     json_output: Json = False,
 ) -> None:
     """Compare methods over seeds with paired tests, beside popularity and chance; train missing runs.
@@ -102,7 +101,7 @@ def compare(
     )
     command = _compare_command(result, methods, settings or [], preset=preset, rounds=rounds)
     names = save(result, command)
-    _print_comparison(result, command, Format.json if json_output else form)
+    _print_comparison(result, command, "json" if json_output else form)
     say(f"Saved in {result.folder}: {', '.join(names)}")
     if not any(name.endswith(".png") for name in names):
         say("No picture: matplotlib is not installed; pip install 'veilrec[report]'")
@@ -113,10 +112,8 @@ def compare(
 def _compare_command(
     result: MethodComparison, methods: list[str], settings: list[str], *, preset: str | None, rounds: int | None
 ) -> str:
-    """The command as it would be typed, without anybody's folders."""
-    name, _, rest = result.data.partition(":")
-    data = result.data if "=" in rest or not rest else f"{name}:PATH"
-    words = ["veilrec", "compare", *methods, "--data", data, "--seeds", str(len(result.seeds))]
+    """Spell the command as it would be typed, without local paths."""
+    words = ["veilrec", "compare", *methods, "--data", public_spec(result.data), "--seeds", str(len(result.seeds))]
     words += ["--protocol", result.protocol, "--metric", result.metric]
     words += ["--preset", preset] if preset else []
     words += ["--rounds", str(rounds)] if rounds is not None else []
@@ -125,32 +122,19 @@ def _compare_command(
     return shlex.join(words)
 
 
-def _print_comparison(result: MethodComparison, command: str, form: Format) -> None:
+def _print_comparison(result: MethodComparison, command: str, form: str) -> None:
     from veilrec.report import comparison as report
 
-    if form == Format.json:
+    if form == "json":
         print_json(report.to_json(result, command))
-    elif form == Format.table:
+    elif form == "table":
         for grid in (*report.grids(result), *report.fairness_grids(result)):
-            _print_grid(grid)
-        for words in report.notes(result):
-            typer.echo(words)
+            words = [column for column in range(len(grid.head)) if column not in grid.numbers]
+            print_wide(text_table(grid.head, grid.rows, grid.title, left=words))
+        for note in report.notes(result):
+            typer.echo(note)
     else:
-        suffix = {Format.csv: "csv", Format.latex: "tex", Format.html: "html"}[form]
-        sys.stdout.write((result.folder / f"{report.NAME}.{suffix}").read_text(encoding="utf-8"))
-
-
-def _print_grid(grid: ComparisonTable) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(grid.title), title_justify="left")
-    for column, name in enumerate(grid.head):
-        table.add_column(Text(name), justify="right" if column in grid.numbers else "left", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+        sys.stdout.write((result.folder / f"{report.NAME}.{_SUFFIXES[form]}").read_text(encoding="utf-8"))
 
 
 def tune(

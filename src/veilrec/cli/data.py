@@ -1,41 +1,59 @@
-"""`veilrec data`: which data sets there are, what is in them, and how to bring your own."""
+"""`veilrec data`: list, check, fetch, import and export datasets."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veilrec.cli.output import Json, print_json, say
+from veilrec.cli.output import Json, flat_options, print_json, say
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.core.features import Features
-    from veilrec.data.datasets import Dataset
     from veilrec.data.delimited import CsvOptions
     from veilrec.data.population import Population
 
+OwnKind = Literal["csv", "impressions"]
 _COLUMN = "Its column in the header, or its number with --no-header. Default: a common name such as"
-UserColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} user, userId, customer_id.")]
-ItemColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} item, movieId, product_id.")]
-RatingColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} rating, stars. none: there is none.")]
-TimeColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} time, timestamp. none: there is none.")]
-TimeFormat = Annotated[
-    str | None, typer.Option(help="As '%d.%m.%Y %H:%M', in UTC. Default: seconds since 1970, or ISO 8601.")
-]
-Decimal = Annotated[
-    str | None, typer.Option(help="What stands before the decimals of a rating: . or , Default: a point.")
-]
-Separator = Annotated[
-    str | None, typer.Option(help="Between fields: ';', ',', tab, '|' ... Default: what splits the header.")
-]
-Encoding = Annotated[str | None, typer.Option(help="As cp1252, latin-1, utf-16. Default: utf-8.")]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="The first line is data; columns are 1, 2, 3, ...")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and say how many.")]
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How a CSV file is read, where it does not say so itself."""
+
+    user_column: Annotated[str | None, typer.Option(help=f"{_COLUMN} user, userId, customer_id.")] = None
+    item_column: Annotated[str | None, typer.Option(help=f"{_COLUMN} item, movieId, product_id.")] = None
+    rating_column: Annotated[str | None, typer.Option(help=f"{_COLUMN} rating, stars. none: there is none.")] = None
+    time_column: Annotated[str | None, typer.Option(help=f"{_COLUMN} time, timestamp. none: there is none.")] = None
+    time_format: Annotated[
+        str | None, typer.Option(help="As '%d.%m.%Y %H:%M', in UTC. Default: seconds since 1970, or ISO 8601.")
+    ] = None
+    decimal: Annotated[
+        str | None, typer.Option(help="What stands before the decimals of a rating: . or , Default: a point.")
+    ] = None
+    separator: Annotated[
+        str | None, typer.Option(help="Between fields: ';', ',', tab, '|' ... Default: what splits the header.")
+    ] = None
+    encoding: Annotated[str | None, typer.Option(help="As cp1252, latin-1, utf-16. Default: utf-8.")] = None
+    no_header: Annotated[bool, typer.Option("--no-header", help="The first line is data; columns are 1, 2, 3, ...")] = (
+        False
+    )
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and say how many.")
+    ] = False
+
+    def csv(self) -> CsvOptions | None:
+        """Return what was asked for, or None where nothing was."""
+        from veilrec.data.delimited import CsvOptions
+
+        given = dict(vars(self))
+        asked = CsvOptions(header=not given.pop("no_header"), **given)
+        return None if asked == CsvOptions() else asked
+
 
 app = typer.Typer(
     name="data",
@@ -43,19 +61,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="List, check, fetch, import and export datasets.",
 )
-
-
-class OwnKind(StrEnum):
-    """What an own file holds."""
-
-    csv = "csv"
-    impressions = "impressions"
-
-
-class ExportFormat(StrEnum):
-    """A public format that a population can be written in."""
-
-    mind = "mind"
 
 
 @app.command("list")
@@ -67,9 +72,14 @@ def list_datasets(as_json: Json = False) -> None:
 
     Example: veilrec data list
     """
-    from veilrec.data.datasets import DATASETS
+    from veilrec.data.datasets import DATASETS, whereabouts
 
-    rows = [_listed(dataset) for dataset in DATASETS.values()]
+    names = ("name", "title", "kind", "licence", "how_to_get")
+    rows = [
+        {name: getattr(dataset, name) for name in names}
+        | {"files": list(dataset.files), "found": None if (found := whereabouts(dataset)) is None else str(found)}
+        for dataset in DATASETS.values()
+    ]
     if as_json:
         print_json({"datasets": rows})
         return
@@ -86,18 +96,11 @@ def list_datasets(as_json: Json = False) -> None:
 
 
 @app.command()
+@flat_options
 def check(
+    *,
     spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="The data set; see `veilrec data list`.")],
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
-    time_format: TimeFormat = None,
-    decimal: Decimal = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    no_header: NoHeader = False,
-    skip_bad: SkipBad = False,
+    options: FileOptions,
     as_json: Json = False,
 ) -> None:
     """Count users, items and rows, show how long histories are, and say what is odd.
@@ -114,19 +117,7 @@ def check(
     from veilrec.data.check import render
     from veilrec.data.datasets import load
 
-    options = _csv_options(
-        user_column=user_column,
-        item_column=item_column,
-        rating_column=rating_column,
-        time_column=time_column,
-        time_format=time_format,
-        decimal=decimal,
-        separator=separator,
-        encoding=encoding,
-        header=not no_header,
-        skip_bad=skip_bad,
-    )
-    report = check_population(load(spec, csv=options))
+    report = check_population(load(spec, csv=options.csv()))
     if as_json:
         print_json(report.as_json())
         return
@@ -136,26 +127,19 @@ def check(
 
 
 @app.command("import")
+@flat_options
 def import_files(
+    *,
     files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Your files, plain or .gz.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write; a new one, or --replace.")],
-    kind: Annotated[OwnKind, typer.Option("--kind", case_sensitive=False, help="What the files hold.")] = OwnKind.csv,
+    kind: Annotated[OwnKind, typer.Option("--kind", case_sensitive=False, help="What the files hold.")] = "csv",
     name: Annotated[
         str | None, typer.Option("--name", help="A name for the data set in reports. Default: the folder's.")
     ] = None,
     replace_old: Annotated[
         bool, typer.Option("--replace", help="Give up what an earlier import wrote there, once the new one is whole.")
     ] = False,
-    user_column: UserColumn = None,
-    item_column: ItemColumn = None,
-    rating_column: RatingColumn = None,
-    time_column: TimeColumn = None,
-    time_format: TimeFormat = None,
-    decimal: Decimal = None,
-    separator: Separator = None,
-    encoding: Encoding = None,
-    no_header: NoHeader = False,
-    skip_bad: SkipBad = False,
+    options: FileOptions,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -198,19 +182,7 @@ def import_files(
     is_import = packed.is_packed(out)
     if not (replace_old and is_import):
         refuse_existing(out, "add --replace to put the new import in its place" if is_import else "remove it first")
-    options = _csv_options(
-        user_column=user_column,
-        item_column=item_column,
-        rating_column=rating_column,
-        time_column=time_column,
-        time_format=time_format,
-        decimal=decimal,
-        separator=separator,
-        encoding=encoding,
-        header=not no_header,
-        skip_bad=skip_bad,
-    )
-    population = _read_own(files, kind, options, features)
+    population = _read_own(files, kind, options.csv(), features)
     population = replace(population, name=name or named_after(out, population.name))
     packed.save(population, out, replace=replace_old)
     summary = {"folder": str(out), **_counts(population)}
@@ -222,7 +194,7 @@ def import_files(
     typer.echo(
         f"{out}: {counted(population.n_users, 'user')}, {counted(population.n_items, 'item')}, "
         f"{counted(summary['rows'], 'row')}, {counted(summary['duplicates_merged'], 'repeated row')} merged; "
-        f"use it as --data {kind.value}:{out}"
+        f"use it as --data {kind}:{out}"
     )
 
 
@@ -269,8 +241,8 @@ def export(
     spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A data set with impressions.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
     format_: Annotated[
-        ExportFormat, typer.Option("--format", case_sensitive=False, help="The format to write.")
-    ] = ExportFormat.mind,
+        Literal["mind"], typer.Option("--format", case_sensitive=False, help="The format to write.")
+    ] = "mind",
     as_json: Json = False,
 ) -> None:
     """Write a data set in a public format, for other tools: MIND's behaviors.tsv and news.tsv.
@@ -285,38 +257,15 @@ def export(
     mind.write(load(spec), out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:
-        print_json({"folder": str(out), "format": format_.value, "files": files})
+        print_json({"folder": str(out), "format": format_, "files": files})
     else:
         typer.echo(f"{out}: {', '.join(files)}")
-
-
-def _listed(dataset: Dataset) -> dict[str, Any]:
-    from veilrec.data.datasets import whereabouts
-
-    found = whereabouts(dataset)
-    return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "kind": dataset.kind,
-        "files": list(dataset.files),
-        "licence": dataset.licence,
-        "how_to_get": dataset.how_to_get,
-        "found": None if found is None else str(found),
-    }
-
-
-def _csv_options(**chosen: Any) -> CsvOptions | None:
-    """What was asked for; None where nothing was."""
-    from veilrec.data.delimited import CsvOptions
-
-    asked = CsvOptions(**chosen)
-    return None if asked == CsvOptions() else asked
 
 
 def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, features: Path | None) -> Population:
     from veilrec.core.errors import BadInput
 
-    if kind is OwnKind.csv:
+    if kind == "csv":
         from veilrec.data.own_csv import read_csv
         from veilrec.data.own_features import beside
 
@@ -335,7 +284,8 @@ def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, feat
 def _counts(population: Population) -> dict[str, Any]:
     from veilrec.data.own_csv import LEFT_OUT
 
-    facts = population.facts
+    facts, features = population.facts, population.features
+    sides = {} if features is None else {"users": features.users, "items": features.items}
     return {
         "name": population.name,
         "users": population.n_users,
@@ -348,13 +298,8 @@ def _counts(population: Population) -> dict[str, Any]:
         "left_out": {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)},
         "columns_used": facts.get("columns_used", ""),
         "columns_ignored": facts.get("columns_ignored", ""),
-        "features": {} if population.features is None else _feature_names(population.features),
+        "features": {name: [feature.name for feature in side.features] for name, side in sides.items()},
     }
-
-
-def _feature_names(features: Features) -> dict[str, list[str]]:
-    sides = {"users": features.users, "items": features.items}
-    return {name: [feature.name for feature in side.features] for name, side in sides.items()}
 
 
 def _asker(accepted: bool) -> Callable[[str], bool]:

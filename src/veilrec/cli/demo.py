@@ -6,18 +6,16 @@ import shlex
 import shutil
 import sys
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from veilrec.cli.output import Json, metrics_table, print_json, say
+from veilrec.cli.output import Json, metrics_table, print_json, say, text_table
 from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, Group
 
     from veilrec.report.demo import DemoFinding, ServiceDemo
     from veilrec.report.person import Person
@@ -28,18 +26,11 @@ _WORDS = 4  # of a title, in a terminal
 _ADDRESS = "http://127.0.0.1:8337"  # where `veilrec serve` listens unless told otherwise
 
 
-class Kind(StrEnum):
-    """Which synthetic data the demo trains on."""
-
-    all = "all"
-    ratings = "ratings"
-    news = "news"
-
-
 def demo(
     kind: Annotated[
-        Kind, typer.Option(case_sensitive=False, help="Synthetic data: films, news with impressions, or both.")
-    ] = Kind.all,
+        Literal["all", "ratings", "news"],
+        typer.Option(case_sensitive=False, help="Synthetic data: films, news with impressions, or both."),
+    ] = "all",
     seed: Annotated[
         int, typer.Option(min=0, help="Decides the data and every draw, but for noise that protects: that is secret.")
     ] = 0,
@@ -63,7 +54,7 @@ def demo(
     from veilrec.report.demo import check_places, choose_scenarios, find, keep, workshop
 
     started = time.perf_counter()
-    scenarios = choose_scenarios(kind.value, seed)
+    scenarios = choose_scenarios(kind, seed)
     check_places(out, report)
     findings = []
     with workshop(out) as room:
@@ -75,7 +66,9 @@ def demo(
             say("Compare them, and recommend to one person.")
             findings.append(find(scenario, room))
         services = [
-            (_serve(finding, room, seed), _serving(out, finding)) for finding in findings if finding.scenario.serves
+            (_serve(one, room, seed), shlex.join([typed_name(), "serve", str(out / one.scenario.release)]))
+            for one in findings
+            if one.scenario.serves
         ]
         made = keep(findings, room, out, report, _command(kind, seed, out, report), services)
     if json_output:
@@ -112,21 +105,16 @@ def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
     return ServiceDemo(audit, release, history, results)
 
 
-def _serving(out: Path, finding: DemoFinding) -> str:
-    """The command that keeps a service running."""
-    return shlex.join([typed_name(), "serve", str(out / finding.scenario.release)])
-
-
-def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
-    """The command as it would be typed, without what is the default anyway."""
-    given = [("--kind", kind.value, "all"), ("--seed", str(seed), "0"), ("--out", str(out), "veilrec-demo")]
+def _command(kind: str, seed: int, out: Path, report: Path) -> str:
+    """Spell the command as it would be typed, without defaults."""
+    given = [("--kind", kind, "all"), ("--seed", str(seed), "0"), ("--out", str(out), "veilrec-demo")]
     given.append(("--report", str(report), "report.html"))
     words = [word for name, value, usual in given if value != usual for word in (name, value)]
     return shlex.join(["veilrec", "demo", *words])
 
 
 def typed_name() -> str:
-    """How this command was called, so that what is printed can be pasted: veilrec, or a path to it."""
+    """Return how this command was called, veilrec or a path to it, so that what is printed can be pasted."""
     called = Path(sys.argv[0])
     on_path = shutil.which("veilrec")
     if called.stem != "veilrec" or (on_path and Path(on_path).absolute() == called.absolute()):
@@ -176,21 +164,19 @@ def _show(findings: list[DemoFinding], report: Path, out: Path, services: list[t
 
 
 def _show_service(console: Console, service: ServiceDemo) -> None:
-    from rich.table import Table
-
     if service.audit is not None:
         verdict = "holds" if service.audit["holds"] else "DOES NOT HOLD"
         console.print(
             f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
         )
     console.print(f"Released: {service.release.line()}. {service.release.guarantee.line()}.", markup=False)
-    title = f"One client, {service.release.method}"
-    table = Table("serving mode", "bytes sent", "guarantee of the query", "as on the device", title=title)
+    rows = []
     for one in service.results:
         answer = one.answer
         promise = "nothing is sent" if answer.guarantee is None else answer.guarantee.line()
-        table.add_row(one.mode, str(one.sent_bytes), promise, f"{one.same} of {len(answer.items)}")
-    console.print(table)
+        rows.append((one.mode, str(one.sent_bytes), promise, f"{one.same} of {len(answer.items)}"))
+    head = ("serving mode", "bytes sent", "guarantee of the query", "as on the device")
+    console.print(text_table(head, rows, f"One client, {service.release.method}", left=range(4)))
 
 
 def _show_part(console: Console, finding: DemoFinding) -> None:
@@ -216,38 +202,19 @@ def _show_person(console: Console, person: Person) -> None:
     lately = "; ".join(item.named(_WORDS) for item in person.latest[:3])
     console.print(f"{person.user} has {person.used} items, most of: {most}. Lately: {lately}.", markup=False)
     console.print(_recommended(person))
-    console.print(_fitting(person))
+    console.print(text_table(person.fit_head(), person.fit_rows()))
     console.print(OVERLAP_NOTE, markup=False)
     console.print()
 
 
-def _fitting(person: Person) -> Table:
-    """How well every list fits the person."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    first, *numbers = person.fit_head()
-    table = Table(first)
-    for name in numbers:
-        table.add_column(escape(name), justify="right")
-    for row in person.fit_rows():
-        table.add_row(*map(escape, row))
-    return table
-
-
-def _recommended(person: Person) -> Table:
-    """What the first two methods recommend to the person, side by side."""
-    from rich.markup import escape
-    from rich.table import Table
-
+def _recommended(person: Person) -> Group:
+    """Show what the first two methods recommend to the person, side by side."""
     lists = person.lists[:2]
-    table = Table("", *(f"{own.method} recommends (* favourite)" for own in lists))
+    rows = []
     for place in range(max(len(own.items) for own in lists)):
         cells = [
-            f"{'* ' if own.fits[place] else ''}{escape(own.items[place].named(_WORDS))}"
-            if place < len(own.items)
-            else ""
+            f"{'* ' if own.fits[place] else ''}{own.items[place].named(_WORDS)}" if place < len(own.items) else ""
             for own in lists
         ]
-        table.add_row(str(place + 1), *cells)
-    return table
+        rows.append([str(place + 1), *cells])
+    return text_table(["", *(f"{own.method} recommends (* favourite)" for own in lists)], rows, left=range(3))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veilrec.cli.output import Json, OutsideMethod, Run, metrics_table, print_json
+from veilrec.cli.output import Json, OutsideMethod, Run, flat_options, metrics_table, print_json, text_table
 from veilrec.core.errors import counted
 from veilrec.privacy.guarantee import Guarantee
 
@@ -20,52 +20,59 @@ if TYPE_CHECKING:
 _SERVING = "Serving"  # where the help lists what belongs to --serving
 
 
-class Shown(StrEnum):
-    """Which metrics are measured and shown."""
-
-    main = "main"
-    all = "all"
-
-
-class Mode(StrEnum):
-    """How a model is served."""
-
-    plain = "plain"
-    none_sent = "none-sent"
-    attention = "attention"
-    pooled = "pooled"
-    interest = "interest"
-    vector = "vector"
-    all = "all"
-
-
-class Calibration(StrEnum):
-    """What holds, or what a paper claims."""
-
-    proven = "proven"
-    as_published = "as-published"
-
-
-class Law(StrEnum):
-    """Distribution of the noise."""
-
-    laplace = "laplace"
-    gaussian = "gaussian"
-
-
-class Normalisation(StrEnum):
-    """How noisy attention is brought back."""
-
-    softplus = "softplus"
-    relu = "relu"
-    simplex = "simplex"
-
-
 def _of_serving(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel=_SERVING, **more)
 
 
+@dataclass(frozen=True)
+class ServingOptions:
+    """Settings of a serving mode."""
+
+    delta: Annotated[
+        float | None,
+        _of_serving(
+            "Of one query; Gaussian noise and pooled need it. Where a query has delta 0 (interest, --noise laplace): of"
+            " --queries together."
+        ),
+    ] = None
+    calibration: Annotated[
+        Literal["proven", "as-published"] | None,
+        _of_serving("proven (usual), or as-published, for attention and vector.", case_sensitive=False),
+    ] = None
+    noise: Annotated[
+        Literal["laplace", "gaussian"] | None,
+        _of_serving("Of attention and vector: gaussian where a delta is given, else laplace.", case_sensitive=False),
+    ] = None
+    normalise: Annotated[
+        Literal["softplus", "relu", "simplex"] | None,
+        _of_serving("Noisy attention back on the simplex: softplus as published, else simplex.", case_sensitive=False),
+    ] = None
+    clip: Annotated[float | None, _of_serving("theta: longest attention (1), or longest user vector (.001).")] = None
+    padding: Annotated[float | None, _of_serving("p: chance that a click of attention is replaced by the pad.")] = None
+    axes: Annotated[int | None, _of_serving("Public axes that pooled adds clicks up along: 16.")] = None
+    interests: Annotated[int | None, _of_serving("Public interests, of a model without basis vectors: 8.")] = None
+    pool: Annotated[int | None, _of_serving("News that come back for an interest: 1000, or all there are.")] = None
+    sensitive: Annotated[
+        str | None,
+        _of_serving(
+            "pooled protects clicks on these categories alone, with commas between; the others go in the clear."
+        ),
+    ] = None
+    queries: Annotated[int | None, _of_serving("Also state what so many queries give away together.")] = None
+    memoised: Annotated[bool, _of_serving("... if a query is drawn once per public period.")] = False
+    seed: Annotated[int | None, _of_serving("Of the noise, which therefore protects nobody: 0.", min=0)] = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, by name."""
+        given = {name: value for name, value in vars(self).items() if value is not None and value is not False}
+        if self.sensitive is not None:
+            given["sensitive"] = tuple(name.strip() for name in self.sensitive.split(",") if name.strip())
+        return given
+
+
+@flat_options
 def evaluate(
+    *,
     run: Run,
     protocol: Annotated[
         str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")
@@ -75,12 +82,12 @@ def evaluate(
         typer.Option(help="Another data set, for methods that read titles: its dev part, or all of one part."),
     ] = None,
     metrics: Annotated[
-        Shown,
+        Literal["main", "all"],
         typer.Option(
             case_sensitive=False,
             help="all: also recall, precision, MRR, MAP; coverage, Gini, novelty, diversity of lists.",
         ),
-    ] = Shown.main,
+    ] = "main",
     per_user: Annotated[
         Path | None, typer.Option(help="Write every metric of every test case to this file: .csv or .parquet.")
     ] = None,
@@ -100,7 +107,7 @@ def evaluate(
     ] = None,
     method: OutsideMethod = None,
     serving: Annotated[
-        Mode | None,
+        Literal["plain", "none-sent", "attention", "pooled", "interest", "vector", "all"] | None,
         _of_serving(
             "Measure what users of a news model get when only this leaves the device; all: every way, in one table.",
             case_sensitive=False,
@@ -109,39 +116,7 @@ def evaluate(
     epsilon: Annotated[
         str | None, _of_serving("Of one query; several, with commas between, give a table: 1,5,10.")
     ] = None,
-    delta: Annotated[
-        float | None,
-        _of_serving(
-            "Of one query; Gaussian noise and pooled need it. Where a query has delta 0 (interest, --noise laplace): of"
-            " --queries together."
-        ),
-    ] = None,
-    calibration: Annotated[
-        Calibration | None,
-        _of_serving("proven (usual), or as-published, for attention and vector.", case_sensitive=False),
-    ] = None,
-    noise: Annotated[
-        Law | None,
-        _of_serving("Of attention and vector: gaussian where a delta is given, else laplace.", case_sensitive=False),
-    ] = None,
-    normalise: Annotated[
-        Normalisation | None,
-        _of_serving("Noisy attention back on the simplex: softplus as published, else simplex.", case_sensitive=False),
-    ] = None,
-    clip: Annotated[float | None, _of_serving("theta: longest attention (1), or longest user vector (.001).")] = None,
-    padding: Annotated[float | None, _of_serving("p: chance that a click of attention is replaced by the pad.")] = None,
-    axes: Annotated[int | None, _of_serving("Public axes that pooled adds clicks up along: 16.")] = None,
-    interests: Annotated[int | None, _of_serving("Public interests, of a model without basis vectors: 8.")] = None,
-    pool: Annotated[int | None, _of_serving("News that come back for an interest: 1000, or all there are.")] = None,
-    sensitive: Annotated[
-        str | None,
-        _of_serving(
-            "pooled protects clicks on these categories alone, with commas between; the others go in the clear."
-        ),
-    ] = None,
-    queries: Annotated[int | None, _of_serving("Also state what so many queries give away together.")] = None,
-    memoised: Annotated[bool, _of_serving("... if a query is drawn once per public period.")] = False,
-    seed: Annotated[int | None, _of_serving("Of the noise, which therefore protects nobody: 0.", min=0)] = None,
+    options: ServingOptions,
     json_output: Json = False,
 ) -> None:
     """Evaluate a saved run beside popularity and chance, by any protocol or serving mode.
@@ -163,24 +138,7 @@ def evaluate(
 
         veilrec evaluate runs/nrms-mind-seed0 --serving all --epsilon 1,5,10,20 --delta 1e-6 --plot serving.svg
     """
-    chosen = {
-        "delta": delta,
-        "calibration": None if calibration is None else calibration.value,
-        "noise": None if noise is None else noise.value,
-        "normalise": None if normalise is None else normalise.value,
-        "clip": clip,
-        "padding": padding,
-        "axes": axes,
-        "interests": interests,
-        "pool": pool,
-        "sensitive": None
-        if sensitive is None
-        else tuple(name.strip() for name in sensitive.split(",") if name.strip()),
-        "queries": queries,
-        "memoised": memoised or None,
-        "seed": seed,
-    }
-    given = {name: value for name, value in chosen.items() if value is not None}
+    given = options.given()
     if serving is None:
         from veilrec.core.errors import BadInput
         from veilrec.runs.evaluation import evaluate_run
@@ -190,13 +148,7 @@ def evaluate(
             raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
         _check_files(run, plot, html, personalisation=personalisation)
         result = evaluate_run(
-            run,
-            protocol,
-            data,
-            metrics=metrics.value,
-            per_user=per_user,
-            personalisation=personalisation,
-            method=method,
+            run, protocol, data, metrics=metrics, per_user=per_user, personalisation=personalisation, method=method
         )
         if plot is not None or html is not None:
             from veilrec.report.page import save_personalisation
@@ -205,8 +157,8 @@ def evaluate(
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
-        refuse_other_options(metrics.value, per_user, personalisation=personalisation, html=html)
-        result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
+        refuse_other_options(metrics, per_user, personalisation=personalisation, html=html)
+        result = ask_for(run, serving, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
             from veilrec.report.plots import save_serving
 
@@ -223,7 +175,7 @@ def evaluate(
             if file is not None:
                 console.print(f"Curve in {file}", soft_wrap=True)
     else:
-        (print_ways if "ways" in result else print_serving)(result, console)
+        (_print_ways if "ways" in result else _print_serving)(result, console)
         if plot is not None:
             console.print(f"Picture in {plot}", soft_wrap=True)
 
@@ -243,16 +195,15 @@ def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisa
     check_personalisation_files(run, plot, html)
 
 
-def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:
-
+def _print_run(result: dict[str, Any], console: Console, metrics: str, per_user: Path | None) -> None:
     rows = {result["method"]: result["metrics"]} | result["baselines"]
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
-    console.print((every_metric if metrics is Shown.all else metrics_table)(title, rows))
-    console.print(groups_table(result["method"], result["groups"]))
+    console.print((every_metric if metrics == "all" else metrics_table)(title, rows))
+    console.print(_groups_table(result["method"], result["groups"]))
     if result["fairness"] is not None:
-        console.print(fairness_line(result["method"], result["fairness"]))
+        console.print(_fairness_line(result["method"], result["fairness"]))
     if "personalisation" in result:
-        console.print(personalisation_table(result["method"], result["personalisation"]))
+        console.print(_personalisation_table(result["method"], result["personalisation"]))
     for warning in result["warnings"]:
         console.print(warning)
     if per_user is not None:
@@ -266,67 +217,48 @@ _OF_NEW_PEOPLE = ("hr@10", "ndcg@10")
 
 
 def every_metric(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
-    """A row per metric, a column per method."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    table.add_column("")
-    for name in rows:
-        table.add_column(name, justify="right")
-    for metric in _by_family(next(iter(rows.values()))):
-        digits = 0 if metric in _COUNTS else 4
-        table.add_row(metric, *(f"{values[metric]:,.{digits}f}" for values in rows.values()))
-    return Group(Text(title, style="bold"), table)
+    """Build a table with a row per metric and a column per method."""
+    cells = [
+        [metric, *(f"{values[metric]:,.{0 if metric in _COUNTS else 4}f}" for values in rows.values())]
+        for metric in _by_family(next(iter(rows.values())))
+    ]
+    return text_table(["", *rows], cells, title)
 
 
 def _by_family(names: Iterable[str]) -> list[str]:
-    """The same metric at every k together."""
+    """Group the names of a metric at every k."""
     families: dict[str, list[str]] = {}
     for name in names:
         families.setdefault(name.partition("@")[0], []).append(name)
     return [name for family in families.values() for name in family]
 
 
-def groups_table(method: str, groups: Sequence[Mapping[str, Any]]) -> Group:
-    """A row per group of users, with its size; the method's metrics beside those of popularity."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
+def _groups_table(method: str, groups: Sequence[Mapping[str, Any]]) -> Group:
+    """Build a row per group of users, with its size; the method's metrics beside those of popularity."""
     shown = [name for name in _OF_GROUPS if name in groups[0]["metrics"]]
-    table = Table()
-    table.add_column("known items")
-    for column in ("users", "cases", *shown, *(f"popularity's {name}" for name in shown)):
-        table.add_column(column, justify="right")
-    for group in groups:
-        values = [group[of][name] for of in ("metrics", "popularity") for name in shown]
-        sizes = (f"{group['users']:,}", f"{group['cases']:,}")
-        table.add_row(group["known_items"], *sizes, *(f"{value:.4f}" for value in values))
-    return Group(Text(f"{method} by how much is known of a user", style="bold"), table)
+    rows = [
+        [group["known_items"], f"{group['users']:,}", f"{group['cases']:,}"]
+        + [f"{group[of][name]:.4f}" for of in ("metrics", "popularity") for name in shown]
+        for group in groups
+    ]
+    head = ["known items", "users", "cases", *shown, *(f"popularity's {name}" for name in shown)]
+    return text_table(head, rows, f"{method} by how much is known of a user")
 
 
-def personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> Group:
-    """A row per number of given items; the method beside the baselines, which do not change."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    table.add_column("given")
+def _personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> Group:
+    """Build a row per number of given items; the method beside the baselines, which do not change."""
     whose = ("", *(f"{name}\n" for name in points[0]["baselines"]))  # a line of its own, or 80 columns are too few
-    heads = [f"{of}{metric}" for of in whose for metric in _OF_NEW_PEOPLE]
-    for column in ("mean", *heads):
-        table.add_column(column, justify="right")
-    for point in points:
-        values = [of[name] for of in (point["metrics"], *point["baselines"].values()) for name in _OF_NEW_PEOPLE]
-        table.add_row(point["given"], f"{point['mean_items']:.1f}", *(f"{value:.4f}" for value in values))
-    return Group(Text(f"{method} by how many items of a new user it is given", style="bold"), table)
+    head = ["given", "mean", *(f"{of}{metric}" for of in whose for metric in _OF_NEW_PEOPLE)]
+    rows = [
+        [point["given"], f"{point['mean_items']:.1f}"]
+        + [f"{of[name]:.4f}" for of in (point["metrics"], *point["baselines"].values()) for name in _OF_NEW_PEOPLE]
+        for point in points
+    ]
+    return text_table(head, rows, f"{method} by how many items of a new user it is given")
 
 
-def fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
-    """The least active fifth of the users beside the rest, in a sentence."""
+def _fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
+    """Compare the least active fifth of the users with the rest, in a sentence."""
     metric, users, known = fairness["metric"], fairness["users"], fairness["known_items"]
     return (
         f"{metric} of the least active fifth of the users ({users:.0f} of them, up to {counted(known, 'known item')})"
@@ -339,8 +271,8 @@ def _sides(found: Mapping[str, Any]) -> str:
     return f"{found['least_active']:.4f} and {found['rest']:.4f}, spread {found['spread']:+.4f}{error}"
 
 
-def print_serving(result: Mapping[str, Any], console: Console) -> None:
-    """Metrics beside those of the model itself and of what needs no history, then the promise and the bytes."""
+def _print_serving(result: Mapping[str, Any], console: Console) -> None:
+    """Print metrics beside those of the model and the baselines, then guarantees and bytes."""
     served = f"served by {result['serving']}"
     rows = {served: result["metrics"], "the model itself": result["plain"]} | result["baselines"]
     console.print(metrics_table(f"{result['method']} on {result['dataset']}, {result['protocol']}", rows))
@@ -359,24 +291,19 @@ def print_serving(result: Mapping[str, Any], console: Console) -> None:
         console.print(warning)
 
 
-def print_ways(result: Mapping[str, Any], console: Console) -> None:
-    """A row for every serving mode at every epsilon, and the promise of each below."""
-    from rich.table import Table
-
-    console.print(
-        f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}", style="bold"
-    )
-    table = Table()
-    for name in ("served by", "epsilon", "auc", "ndcg@10", "recall", "skew", "up", "down"):
-        table.add_column(name, justify="left" if name == "served by" else "right", no_wrap=True)
+def _print_ways(result: Mapping[str, Any], console: Console) -> None:
+    """Print a row for every serving mode at every epsilon, and the guarantee of each below."""
+    rows = []
     for way in result["ways"]:
         told = way["metrics"]
         epsilon = "" if way["epsilon"] is None else f"{way['epsilon']:g}"
         numbers = (f"{told['auc']:.4f}", f"{told['ndcg@10']:.4f}", f"{way['recall@100']:.3f}", f"{way['skew']:.3f}")
-        table.add_row(way["serving"], epsilon, *numbers, f"{way['bytes_up']:,}", f"{way['bytes_down']:,}")
+        rows.append((way["serving"], epsilon, *numbers, f"{way['bytes_up']:,}", f"{way['bytes_down']:,}"))
     for name, told in result["baselines"].items():
-        table.add_row(name, "", f"{told['auc']:.4f}", f"{told['ndcg@10']:.4f}", "", "", "", "")
-    console.print(table)
+        rows.append((name, "", f"{told['auc']:.4f}", f"{told['ndcg@10']:.4f}", "", "", "", ""))
+    head = ("served by", "epsilon", "auc", "ndcg@10", "recall", "skew", "up", "down")
+    title = f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}"
+    console.print(text_table(head, rows, title, whole=range(8)))
     console.print("recall: of the 100 best news of the catalogue; up and down: bytes of a query and of its answer.")
     for way in result["ways"]:
         epsilon = "" if way["epsilon"] is None else f" at {way['epsilon']:g}"

@@ -1,92 +1,34 @@
-"""`veilrec federate`: a method on real devices, over HTTPS.
-
-`veilrec federate invite`, `bring` and `admit`: somebody new takes a place that was kept free.
-
-How far a federation has come, in lines for people.
-"""
+"""`veilrec federate`: train a method on networked clients over HTTPS or Flower."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
+from veilrec.cli.output import Json, data_names, flat_options, method_names, print_json, protocol_names, say
 
+if TYPE_CHECKING:
+    from threading import Event
 
-def invite(
-    folder: Annotated[Path, typer.Argument(help="Folder of a federation that has free places.")],
-    data: Annotated[
-        str | None, typer.Option(help="NAME or NAME:PATH to take the person's data from; otherwise the user brings it.")
-    ] = None,
-    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
-    json_output: Json = False,
-) -> None:
-    """Invite a new client to a free place, also while rounds are running; writes its folder.
-
-    Example:
-
-        veilrec federate invite trial --data csv:anna.csv
-    """
-    from veilrec.core.errors import BadInput
-    from veilrec.data.datasets import load
-    from veilrec.federation import federation
     from veilrec.federation.facts import FederationFacts
-    from veilrec.federation.joining import invite as hand_out
-
-    made = federation.read(folder)
-    if user is not None and data is None:
-        raise BadInput(f"--user {user} is somebody of a data set: add --data")
-    invited = hand_out(folder, FederationFacts(folder, made), None if data is None else load(data), user)
-    unheard = [name for name in (f"helper-{n}" for n in range(len(made.helpers))) if name not in invited.told]
-    if json_output:
-        told = {name: getattr(invited, name) for name in ("name", "role", "announcement", "free")}
-        left_out = None if invited.brought is None else invited.brought.left_out
-        print_json({**told, "folder": str(invited.folder), "left_out": left_out, "helpers_to_tell": unheard})
-        return
-    say(f"{invited.folder} is for one new user ({invited.role}); {invited.free} places are left")
-    if invited.brought is None:
-        say("It has no data yet: its user brings it with `veilrec federate bring`")
-    elif invited.brought.left_out:
-        say(f"{invited.brought.left_out} items are left out: this federation does not know them")
-    for name in unheard if invited.role == "learner" else ():
-        say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
 
 
-def bring(
-    folder: Annotated[Path, typer.Argument(help="Folder of a device that `veilrec federate invite` made.")],
-    data: Annotated[str, typer.Option(help="NAME or NAME:PATH, such as csv:own.csv.")],
-    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
-    federation_folder: Annotated[
-        Path | None,
-        typer.Option("--federation", help="Where federation.yaml, facts and ca.pem lie; usually two folders above."),
-    ] = None,
-) -> None:
-    """Put your own data into the folder of your device, sealed; it is read here, and nobody else sees it."""
-    from veilrec.data.datasets import load
-    from veilrec.federation import federation
-    from veilrec.federation.facts import FederationFacts
-    from veilrec.federation.joining import bring as put
-
-    place = federation_folder or folder.resolve().parent.parent
-    brought = put(folder, FederationFacts(place, federation.read(place)), load(data), user)
-    left_out = f"; {brought.left_out} items are left out: this federation does not know them"
-    say(f"{folder} has its data{left_out if brought.left_out else ''}")
+app = typer.Typer(
+    no_args_is_help=True, help="Train a method on networked clients over HTTPS, on one machine or several."
+)
+Folder = Annotated[Path, typer.Argument(help="Folder of a federation that `veilrec federate init` made.")]
 
 
-def admit(
-    folder: Annotated[Path, typer.Argument(help="Folder of a helper.")],
-    announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new device.")],
-) -> None:
-    """Let a helper accept a client that was invited later."""
-    from veilrec.federation.helper import admit as add
-
-    say(f"{add(folder, announcement)} may take part in secure sums")
+FederationFolder = Annotated[
+    Path | None,
+    typer.Option("--federation", help="Where federation.yaml, facts and ca.pem lie; usually two folders above."),
+]
 
 
 _OF_LEDGERS = (
@@ -112,6 +54,13 @@ class Lines:
             sys.stderr.flush()
         elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
             say(line)
+
+
+def _facts(folder: Path) -> FederationFacts:
+    from veilrec.federation import federation
+    from veilrec.federation.facts import FederationFacts
+
+    return FederationFacts(folder, federation.read(folder))
 
 
 def status_line(status: Mapping[str, Any]) -> str:
@@ -145,69 +94,59 @@ def print_status(found: Mapping[str, Any]) -> None:
         say("A rehearsal: it protects nobody.")
 
 
-app = typer.Typer(
-    no_args_is_help=True, help="Train a method on networked clients over HTTPS, on one machine or several."
-)
-Folder = Annotated[Path, typer.Argument(help="Folder of a federation that `veilrec federate init` made.")]
+@dataclass(frozen=True)
+class InitOptions:
+    """A federation to be made."""
 
-
-class SecAgg(StrEnum):
-    """How sums are formed."""
-
-    none = "none"
-    helpers = "helpers"
-    pairs = "pairs"
-
-
-class Transport(StrEnum):
-    """What carries tasks and answers."""
-
-    https = "https"
-    flower = "flower"
-
-
-@app.command()
-def init(
-    folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, devices, keys, certificates.")],
-    method: Annotated[str, typer.Option(help="A federated method.", autocompletion=method_names)],
-    data: Annotated[str, typer.Option(help="NAME or NAME:PATH.", autocompletion=data_names)],
-    devices: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20,
+    method: Annotated[str, typer.Option(help="A federated method.", autocompletion=method_names)]
+    data: Annotated[str, typer.Option(help="NAME or NAME:PATH.", autocompletion=data_names)]
+    devices: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20
     places: Annotated[
         int, typer.Option(min=0, help="Kept free for devices that are invited later (`federate invite`).")
-    ] = 0,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value, for example local.epochs=3.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the method's own.")] = None,
-    protocol: Annotated[
-        str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)
-    ] = None,
+    ] = 0
+    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value, for example local.epochs=3.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0
+    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the method's own.")] = None
+    protocol: Annotated[str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)] = (
+        None
+    )
     secagg: Annotated[
-        SecAgg,
+        Literal["none", "helpers", "pairs"],
         typer.Option(help="Secure aggregation: helpers (run by others than the server) or pairs (clients alone)."),
-    ] = SecAgg.none,
+    ] = "none"
     shares: Annotated[
         bool,
         typer.Option("--shares", help="Distributed noise: clients add it, so that the server sees only noisy sums."),
-    ] = False,
+    ] = False
     silent: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of clients that may add no noise, or reveal theirs.")
-    ] = 0.0,
+    ] = 0.0
     helpers: Annotated[
         int, typer.Option(min=1, max=16, help="Number of secure aggregation helpers, run by others than the server.")
-    ] = 2,
+    ] = 2
     corrupt: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may collude with the server.")
-    ] = 0.2,
-    lost: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may drop out.")
-    ] = 0.3,
+    ] = 0.2
+    lost: Annotated[float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may drop out.")] = (
+        0.3
+    )
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
-    ] = False,
-    host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8471,
-    least: Annotated[int | None, typer.Option(help="Messages below which a round is void.")] = None,
-    round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0,
+    ] = False
+    host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8471
+    minimum_messages: Annotated[int | None, typer.Option("--least", help="Messages below which a round is void.")] = (
+        None
+    )
+    round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0
+
+
+@app.command()
+@flat_options
+def init(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, devices, keys, certificates.")],
+    options: InitOptions,
     json_output: Json = False,
 ) -> None:
     """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
@@ -215,33 +154,13 @@ def init(
     from veilrec.federation.making import FederationOptions, make
     from veilrec.privacy.guarantee import Guarantee
 
-    wishes = FederationOptions(
-        method=method,
-        data=data,
-        devices=devices,
-        places=places,
-        settings=tuple(settings or ()),
-        seed=seed,
-        rounds=rounds,
-        protocol=protocol,
-        secagg=secagg.value,
-        helpers=helpers,
-        corrupt=corrupt,
-        lost=lost,
-        shares=shares,
-        silent=silent,
-        rehearsal=rehearsal,
-        host=host,
-        port=port,
-        minimum_messages=least,
-        round_seconds=round_seconds,
-    )
+    wishes = FederationOptions(**vars(options) | {"settings": tuple(options.settings or ())})
     made = make(folder, wishes)
     for note in made.notes:
         say(note)
     if made.federation.unprotected:
         say("Messages of this method leave in the clear: nothing is promised about what they give away.")
-    if rehearsal:
+    if options.rehearsal:
         say("A rehearsal: whoever holds its secret can draw all noise again. It protects nobody.")
     guarantee = Guarantee.from_json(made.federation.guarantee)
     if json_output:
@@ -260,7 +179,7 @@ def init(
 @app.command()
 def up(
     folder: Folder,
-    transport: Annotated[Transport, typer.Option(help="flower needs the extra `flower`.")] = Transport.https,
+    transport: Annotated[Literal["https", "flower"], typer.Option(help="flower needs the extra `flower`.")] = "https",
     detach: Annotated[bool, typer.Option("--detach", help="In the background; see `status` and `down`.")] = False,
     json_output: Json = False,
 ) -> None:
@@ -271,15 +190,15 @@ def up(
     from veilrec.runs.checkpoint import RESULT, read_result
 
     if detach:
-        pid = running.detach(folder, transport.value)
+        pid = running.detach(folder, transport)
         if json_output:
             print_json({"folder": str(folder), "pid": pid, "address": federation.read(folder).address})
         else:
             say(f"Up in the background (process {pid}): see `{federation.command('status', folder)}`")
         return
-    if transport is Transport.flower:
+    if transport == "flower":
         _need_flower()
-    started = running.Up(folder, say, transport=transport.value)
+    started = running.Up(folder, say, transport=transport)
     if (folder / "run").exists():
         say(f"{folder} is over: {folder / 'run'} is what came of it")
         if json_output:
@@ -350,14 +269,13 @@ def coordinator(
     """Run the coordinator alone, on its own host; it writes the model when the rounds are over."""
     from veilrec.federation import federation
     from veilrec.federation.coordinator.process import coordinate
-    from veilrec.federation.facts import FederationFacts
     from veilrec.federation.finishing import finish
 
     if page is not None:
         from veilrec.wire.signing import checked_origin
 
         checked_origin(page)
-    known = FederationFacts(folder, federation.read(folder))
+    known = _facts(folder)
     is_over = coordinate(folder, known, lambda url: say(f"Coordinating at {url}"), stay=stay, page=page)
     if not is_over:
         say("Stopped: it goes on from here when it is started again")
@@ -370,35 +288,27 @@ def coordinator(
 @app.command("page")
 def page_file(folder: Folder, out: Annotated[Path, typer.Argument(help="File to write, to be handed out.")]) -> None:
     """Write the public file that a browser takes part with, beside an invitation."""
-    from veilrec.federation import federation
-    from veilrec.federation.facts import FederationFacts
     from veilrec.federation.page import write_page
 
-    size = write_page(FederationFacts(folder, federation.read(folder)), out)
+    size = write_page(_facts(folder), out)
     say(f"{out}: {size:,} bytes, for everybody. With it and the text of an invitation a page takes part")
 
 
 @app.command()
 def device(
     folders: Annotated[list[Path], typer.Argument(help="Folders of devices; each gets a process of its own.")],
-    federation_folder: Annotated[
-        Path | None,
-        typer.Option("--federation", help="Where federation.yaml, facts and ca.pem lie; usually two folders above."),
-    ] = None,
+    federation_folder: FederationFolder = None,
     link: Annotated[
         str | None, typer.Option(help="HOST:PORT of a link of Flower to come by; otherwise over HTTPS.")
     ] = None,
 ) -> None:
     """Run one device, or several, on a host of their own."""
-    from veilrec.federation import federation
     from veilrec.federation.client.folder import check
     from veilrec.federation.client.process import RunDevice, run_device, run_devices
-    from veilrec.federation.facts import FederationFacts
 
     for folder in folders:
         check(folder)
-    place = federation_folder or folders[0].resolve().parent.parent
-    known = FederationFacts(place, federation.read(place))
+    known = _facts(federation_folder or folders[0].resolve().parent.parent)
     run: RunDevice = run_device
     if link is not None:
         _need_flower()
@@ -417,9 +327,6 @@ def run_link(
     ] = None,
 ) -> None:
     """Run Flower's SuperLink with its public routes filtered, and the coordinator on it."""
-    import signal
-    import threading
-
     _need_flower()
     from veilrec.federation import federation
     from veilrec.federation.coordinator.flower_server import Link
@@ -429,11 +336,9 @@ def run_link(
     from veilrec.federation.running import live_status
 
     made = federation.read(folder)
-    door = public or public_address(made.address)
-    server, stop = Link(folder, FederationFacts(folder, made), door, say), threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    say(f"Nodes reach the link at {door}")
+    address = public or public_address(made.address)
+    server, stop = Link(folder, FederationFacts(folder, made), address, say), _stop_on_signal()
+    say(f"Nodes reach the link at {address}")
     server.run(lambda: live_status(folder, made) is not None, lambda: last_status(folder).get("stage") == "over", stop)
 
 
@@ -456,6 +361,17 @@ def _need_flower() -> None:
     require("carrying a federation by Flower", "flwr")
 
 
+def _stop_on_signal() -> Event:
+    """Return an event that SIGTERM or Ctrl-C sets."""
+    import signal
+    from threading import Event
+
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
 @app.command()
 def helper(
     folder: Annotated[Path, typer.Argument(help="Folder of a helper that `veilrec federate init --secagg` made.")],
@@ -465,15 +381,9 @@ def helper(
     ] = None,
 ) -> None:
     """Run a secure aggregation helper, on a host of its own operator."""
-    import signal
-    import threading
-
     from veilrec.federation.helper import run_helper
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    run_helper(folder, federation_folder or folder.resolve().parent.parent, say, stop)
+    run_helper(folder, federation_folder or folder.resolve().parent.parent, say, _stop_on_signal())
 
 
 @app.command()
@@ -506,5 +416,68 @@ def rehearse(folder: Folder, json_output: Json = False) -> None:
         raise typer.Exit(1)
 
 
-for _command in (invite, bring, admit):
-    app.command()(_command)
+@app.command()
+def invite(
+    folder: Annotated[Path, typer.Argument(help="Folder of a federation that has free places.")],
+    data: Annotated[
+        str | None, typer.Option(help="NAME or NAME:PATH to take the person's data from; otherwise the user brings it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
+    json_output: Json = False,
+) -> None:
+    """Invite a new client to a free place, also while rounds are running; writes its folder.
+
+    Example:
+
+        veilrec federate invite trial --data csv:anna.csv
+    """
+    from veilrec.core.errors import BadInput
+    from veilrec.data.datasets import load
+    from veilrec.federation.joining import invite as hand_out
+
+    if user is not None and data is None:
+        raise BadInput(f"--user {user} is somebody of a data set: add --data")
+    known = _facts(folder)
+    invited = hand_out(folder, known, None if data is None else load(data), user)
+    unheard = [
+        name for name in (f"helper-{n}" for n in range(len(known.federation.helpers))) if name not in invited.told
+    ]
+    if json_output:
+        told = {name: getattr(invited, name) for name in ("name", "role", "announcement", "free")}
+        left_out = None if invited.brought is None else invited.brought.left_out
+        print_json({**told, "folder": str(invited.folder), "left_out": left_out, "helpers_to_tell": unheard})
+        return
+    say(f"{invited.folder} is for one new user ({invited.role}); {invited.free} places are left")
+    if invited.brought is None:
+        say("It has no data yet: its user brings it with `veilrec federate bring`")
+    elif invited.brought.left_out:
+        say(f"{invited.brought.left_out} items are left out: this federation does not know them")
+    for name in unheard if invited.role == "learner" else ():
+        say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
+
+
+@app.command()
+def bring(
+    folder: Annotated[Path, typer.Argument(help="Folder of a device that `veilrec federate invite` made.")],
+    data: Annotated[str, typer.Option(help="NAME or NAME:PATH, such as csv:own.csv.")],
+    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
+    federation_folder: FederationFolder = None,
+) -> None:
+    """Put your own data into the folder of your device, sealed; it is read here, and nobody else sees it."""
+    from veilrec.data.datasets import load
+    from veilrec.federation.joining import bring as put
+
+    brought = put(folder, _facts(federation_folder or folder.resolve().parent.parent), load(data), user)
+    left_out = f"; {brought.left_out} items are left out: this federation does not know them"
+    say(f"{folder} has its data{left_out if brought.left_out else ''}")
+
+
+@app.command()
+def admit(
+    folder: Annotated[Path, typer.Argument(help="Folder of a helper.")],
+    announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new device.")],
+) -> None:
+    """Let a helper accept a client that was invited later."""
+    from veilrec.federation.helper import admit as add
+
+    say(f"{add(folder, announcement)} may take part in secure sums")

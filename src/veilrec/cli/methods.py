@@ -7,17 +7,16 @@ import platform
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.output import Json, data_names, method_names, print_json, say
+from veilrec.cli.output import Json, data_names, method_names, print_json, say, text_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from veilrec.audit.contract import CheckOutcome
 
@@ -83,14 +82,14 @@ def _line(entry: Mapping[str, Any], width: int) -> str:
 
 
 def _columns() -> int | None:
-    """The width of the terminal; None where the list goes elsewhere."""
+    """Return the width of the terminal, or None where the list goes elsewhere."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return shutil.get_terminal_size().columns
     return None
 
 
 def _cut(line: str, columns: int | None) -> str:
-    """What is too long for the terminal ends after a whole word; `veilrec methods NAME` has the rest."""
+    """Cut what is too long for the terminal after a whole word; `veilrec methods NAME` has the rest."""
     if columns is None or len(line) <= columns:
         return line
     return line[: max(columns - 3, 1)].rpartition(" ")[0].rstrip(" ,;:") + " .."
@@ -156,7 +155,7 @@ def _rounds(about: Mapping[str, Any]) -> str:
 
 
 def _about(setting: Mapping[str, Any]) -> str:
-    """What it is, what it may be, and what it is where no preset says otherwise."""
+    """Describe a setting: its meaning, its choices, and its default where no preset changes it."""
     parts = [setting["about"]] if setting["about"] else []
     parts += [f"one of {', '.join(map(str, setting['choices']))}"] if setting["choices"] else []
     parts += [f"{setting['default']} without a preset"] if setting["default"] != setting["tuned"] else []
@@ -313,9 +312,9 @@ def doctor(json_output: Json = False) -> None:
         markup=False,
     )
     parts = [(part["name"], part["version"] or f"missing: {part['get']}", part["use"]) for part in findings["parts"]]
-    console.print(_table("Parts", ("part", "version", "for"), parts))
+    console.print(text_table(("part", "version", "for"), parts, "Parts", left=range(3)))
     data = [(entry["name"], entry["found"] or f"no; to get it: {entry['get']}") for entry in findings["data"]]
-    console.print(_table("Data sets", ("data set", "found"), data))
+    console.print(text_table(("data set", "found"), data, "Data sets", left=range(2)))
     for problem in findings["problems"]:
         typer.echo(f"problem: {problem}")
 
@@ -367,16 +366,3 @@ def _problems(parts: list[dict[str, str | None]]) -> list[str]:
     if machine["disk_free_gb"] < 1.0:
         problems.append("less than 1 GB of disk is free in the cache folder")
     return problems
-
-
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Cells are plain text, so that `veilrec[bench]` keeps its brackets, and are folded, never cut off."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title)
-    for name in head:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

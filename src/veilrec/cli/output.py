@@ -1,17 +1,17 @@
-"""What commands share: where words go, the table of metrics, and the names that the shell completes.
-
-A run as it goes: a bar in a terminal, plain lines elsewhere.
-"""
+"""Parts that commands share: output streams, tables, groups of options, shell completion, progress of a run."""
 
 from __future__ import annotations
 
 import codecs
+import inspect
 import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,11 +39,12 @@ OutsideMethod = Annotated[
     ),
 ]
 _COLUMNS = ("auc", "mrr", "ndcg@5", "hr@10", "ndcg@10")  # the rest stands in result.json
+_WIDTH_OF_FILES = 180  # of tables that no terminal cuts
 _SPELT = {"≥": ">=", "±": "+/-", "…": "...", "█": "#", "▏": "|"}  # the signs that we print ourselves
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output: JSON is UTF-8, so any other output gets ASCII with escapes."""
+    """Print one JSON object on standard output; an output that is not UTF-8 gets ASCII with escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     is_utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
     if not is_utf8 or any("\ud800" <= sign <= "\udfff" for sign in text):  # a file name may hold bytes of no letter
@@ -52,10 +53,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def open_streams() -> None:
-    """From now on nothing that is printed can fail for its letters: what a terminal cannot show is spelt or is a `?`.
-
-    What whoever started us has closed is open to nowhere.
-    """
+    """Make printing safe: characters that the terminal lacks are spelt out or become `?`; closed streams go nowhere."""
     codecs.register_error("veilrec", _spelt)
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -72,43 +70,98 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
 
 
 def say(text: str) -> None:
-    """One line on standard error, at once."""
+    """Print one line on standard error, unbuffered."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
-    """A row per method, a column per metric; the title may be wider than the table."""
+def flat_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace every parameter of a command that is a dataclass by the fields of the dataclass."""
+    own = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
+    fields = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
+    options = [option for name, one in own.items() for option in (fields[name].values() if name in fields else [one])]
+
+    def run(**given: Any) -> None:
+        made = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
+        command(**made, **given)
+
+    update_wrapper(run, command)
+    named = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def text_table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    title: str = "",
+    *,
+    left: Container[int] = (0,),
+    whole: Container[int] = (),
+) -> Group:
+    """Build a table of literal text with its title above, which may be wider than the table.
+
+    Args:
+        left: Columns that are aligned to the left; the others are numbers.
+        whole: Columns that are never wrapped; what is too long for another is folded, never cut off.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    shown = [name for name in _COLUMNS if name in next(iter(rows.values()))]
     table = Table()
-    table.add_column("")
-    for name in shown:
-        table.add_column(name, justify="right")
-    for name, metrics in rows.items():
-        table.add_row(name, *(f"{metrics[key]:.4f}" for key in shown))
-    return Group(Text(title, style="bold"), table)
+    for column, name in enumerate(head):
+        justify: Any = "left" if column in left else "right"
+        table.add_column(Text(name), justify=justify, no_wrap=column in whole, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return Group(*([Text(title, style="bold")] if title else []), table)
+
+
+def print_wide(table: Group) -> None:
+    """Print a table as wide as the terminal, or 180 columns wide where there is none."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+
+
+def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
+    """Build a table with a row per method and a column per metric."""
+    shown = [name for name in _COLUMNS if name in next(iter(rows.values()))]
+    cells = ([name, *(f"{metrics[key]:.4f}" for key in shown)] for name, metrics in rows.items())
+    return text_table(["", *shown], cells, title)
+
+
+def items_table(title: str, items: Iterable[tuple[str, str, float]]) -> Group:
+    """Build a ranked list of (item, title, score)."""
+    rows = [(str(rank), item, name, f"{score:.3f}") for rank, (item, name, score) in enumerate(items, 1)]
+    return text_table(("", "item", "title", "score"), rows, title, left=range(4))
+
+
+def public_spec(data: str) -> str:
+    """Replace the path of a dataset by PATH, for commands that are printed or published."""
+    name, _, rest = data.partition(":")
+    return data if "=" in rest or not rest else f"{name}:PATH"
 
 
 def method_names(typed: str) -> list[str]:
-    """Methods to train that start with what was typed, for the shell to complete."""
+    """Complete the name of a method."""
     from veilrec.methods.registry import names
 
     return [name for name in names() if name.startswith(typed.lower())]
 
 
 def data_names(typed: str) -> list[str]:
-    """Data sets that start with what was typed, for the shell to complete."""
+    """Complete the name of a dataset."""
     from veilrec.data.datasets import DATASETS
 
     return [name for name in DATASETS if name.startswith(typed)]
 
 
 def protocol_names(typed: str) -> list[str]:
-    """Protocols that start with what was typed, for the shell to complete."""
+    """Complete the name of an evaluation protocol."""
     from veilrec.evaluation.protocols import PROTOCOLS
 
     return [name for name in PROTOCOLS if name.startswith(typed)]
@@ -142,7 +195,7 @@ class PlainLines:
         self._has_told = False
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Say once how long the rest will take, if that is long; the first round, which may compile, does not count."""
+        """Print once how long the rest will take, if long; the first round, which may compile, does not count."""
         if self._has_told:
             return
         if self._first is None:
@@ -159,7 +212,7 @@ class PlainLines:
             self._say(progress, f"{time} each, about {human_seconds(left)} of learning left")
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Say how good the model is now."""
+        """Print the metrics."""
         self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
 
     def _say(self, progress: Progress, words: str) -> None:

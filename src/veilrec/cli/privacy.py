@@ -1,13 +1,12 @@
-"""`veilrec privacy`: what a run promises, how much noise a promise needs, and what a noise promises."""
+"""`veilrec privacy`: privacy statements, noise calibration, accounting."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import textwrap
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,31 +25,6 @@ app = typer.Typer(
 )
 
 _PUBLISHABLE = "The folder model/ of the run, and nothing else of it: its other numbers are exact."
-
-
-class Planned(StrEnum):
-    """A mechanism that `calibrate` knows."""
-
-    gaussian = "gaussian"
-    laplace = "laplace"
-    randomised_response = "randomised-response"
-    k_ary = "k-ary"
-    attention = "attention"
-    label = "label"
-
-
-class AccountMechanism(StrEnum):
-    """A mechanism that `account` knows."""
-
-    gaussian = "gaussian"
-
-
-class Sampled(StrEnum):
-    """Who takes part in a round."""
-
-    none = "none"
-    poisson = "poisson"
-    fixed = "fixed"
 
 
 @app.command()
@@ -83,7 +57,7 @@ def show(
 
 
 def _of_release(folder: Path) -> Statement:
-    """Of those that the model was learnt from; what devices may send is said beside it."""
+    """Build the statement of a release: its training, and the private queries that it offers."""
     from veilrec.privacy.guarantee import Guarantee
     from veilrec.privacy.statement import Statement
     from veilrec.wire.releases import open_release
@@ -139,7 +113,10 @@ def _write_page(statement: Statement, path: Path) -> None:
 
 @app.command()
 def calibrate(
-    mechanism: Annotated[Planned, typer.Option(case_sensitive=False, help="What protects the message.")],
+    mechanism: Annotated[
+        Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"],
+        typer.Option(case_sensitive=False, help="What protects the message."),
+    ],
     epsilon: Annotated[float, typer.Option(help="The epsilon of one message that is wanted, above 0.")],
     delta: Annotated[
         float | None,
@@ -179,7 +156,7 @@ def calibrate(
     from veilrec.privacy.budget import Wish, noise_of_message
 
     wish = Wish(
-        mechanism=mechanism.value,
+        mechanism=mechanism,
         epsilon=epsilon,
         delta=delta,
         sensitivity=sensitivity,
@@ -188,7 +165,7 @@ def calibrate(
         clip_norm=clip,
         candidates=candidates,
     )
-    _tell({"mechanism": mechanism.value}, noise_of_message(wish), json_output)
+    _tell({"mechanism": mechanism}, noise_of_message(wish), json_output)
 
 
 @app.command()
@@ -199,15 +176,15 @@ def account(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")],
     delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
     mechanism: Annotated[
-        AccountMechanism, typer.Option(case_sensitive=False, help="What protects the sum.")
-    ] = AccountMechanism.gaussian,
+        Literal["gaussian"], typer.Option(case_sensitive=False, help="What protects the sum.")
+    ] = "gaussian",
     sampling: Annotated[
-        Sampled,
+        Literal["none", "poisson", "fixed"],
         typer.Option(
             case_sensitive=False,
             help="Who takes part in a round: all (none), a fixed number, each by chance (poisson).",
         ),
-    ] = Sampled.none,
+    ] = "none",
     population: Annotated[int | None, typer.Option(help="Number of users. fixed and poisson need it.")] = None,
     cohort: Annotated[
         int | None, typer.Option(help="Users in a round (poisson: on average). fixed and poisson need it.")
@@ -230,24 +207,18 @@ def account(
     from veilrec.privacy.accounting import Rounds
     from veilrec.privacy.budget import epsilon_of_training
 
-    if sampling is not Sampled.none and (population is None or cohort is None):
-        raise BadInput(f"sampling {sampling.value} needs --population and --cohort")
-    if sampling is Sampled.none and not (population is None and cohort is None):
+    if sampling != "none" and (population is None or cohort is None):
+        raise BadInput(f"sampling {sampling} needs --population and --cohort")
+    if sampling == "none" and not (population is None and cohort is None):
         raise BadInput(
             "--population and --cohort count only where a cohort is drawn: add --sampling fixed or poisson, or "
             "leave them out"
         )
-    plan = epsilon_of_training(
-        noise_multiplier,
-        delta,
-        Rounds(rounds=rounds, sampling=sampling.value, population=_or_one(population), cohort=_or_one(cohort)),
+    people: dict[str, Any] = (
+        {} if population is None or cohort is None else {"population": population, "cohort": cohort}
     )
-    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
-    _tell({"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds}, plan, json_output)
-
-
-def _or_one(count: int | None) -> int:
-    return 1 if count is None else count
+    plan = epsilon_of_training(noise_multiplier, delta, Rounds(rounds=rounds, sampling=sampling, **people))
+    _tell({"mechanism": mechanism, "sampling": sampling, **people, "rounds": rounds}, plan, json_output)
 
 
 def _tell(asked: dict[str, Any], plan: Setting, json_output: bool) -> None:
@@ -283,7 +254,7 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _noise(facts: object) -> tuple[str, ...]:
-    """The noise of a proven run, in words whose numbers `veilrec privacy account` takes."""
+    """Describe the noise of a proven run with the numbers that `veilrec privacy account` takes."""
     try:
         n = {name: float(value) for name, value in dict(facts).items()}  # type: ignore[call-overload]
         return (
@@ -296,7 +267,7 @@ def _noise(facts: object) -> tuple[str, ...]:
 
 
 def _earlier(start_from: object) -> dict[str, str]:
-    """The noise of every run that a run goes on from, the latest first, as far as result.json knows it."""
+    """Describe the noise of every run that a run was started from, the latest first."""
     told: dict[str, str] = {}
     while isinstance(start_from, dict):
         name = Path(str(start_from.get("run", "unknown"))).name
@@ -307,7 +278,7 @@ def _earlier(start_from: object) -> dict[str, str]:
 
 
 def _settings(config: dict[str, Any]) -> tuple[str, ...]:
-    """What the run was set to do about privacy, from its config.yaml; epsilon and delta stand in the guarantee."""
+    """Describe the privacy settings in config.yaml; epsilon and delta stand in the guarantee."""
     settings = config.get("config")
     if not isinstance(settings, dict) or not isinstance(settings.get("privacy"), dict):
         return ()

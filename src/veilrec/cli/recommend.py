@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.output import Json, OutsideMethod, Run, print_json, say
+from veilrec.cli.output import Json, OutsideMethod, Run, items_table, print_json, say
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.client.recommender import QueryBudget, Recommendations, RecommenderClient
+    from veilrec.client.recommender import Recommendations, RecommenderClient
 
 
 def recommend(
@@ -108,15 +108,9 @@ def recommend(
         )
         return
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(title=f"For {'user ' + escape(user) if user else 'a new user'}")
-    for column in ("", "item", "title", "score"):
-        table.add_column(column)
-    for place, best in enumerate(found, 1):
-        table.add_row(str(place), escape(best.item), escape(best.title), f"{best.score:.3f}")
-    Console().print(table)
+    whom = "a new user" if user is None else f"user {user}"
+    Console().print(items_table(f"For {whom}", [(best.item, best.title, best.score) for best in found]))
     if made_of is not None:
         typer.echo(made_of.said)
 
@@ -169,7 +163,7 @@ def query(
     """
     import tempfile
 
-    from veilrec.client.recommender import ServerLink
+    from veilrec.client.recommender import QueryBudget, ServerLink
     from veilrec.runs.release_model import open_device
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import read_public
@@ -178,12 +172,13 @@ def query(
     opened = open_release(release, trusted=None if trust is None else read_public(trust))
     if not opened.protected:
         say(f"This release is UNPROTECTED: {'; '.join(opened.manifest['why_unprotected'])}.")
+    allowance = None if budget is None else QueryBudget(history=budget, click=2.0 * budget)
     with tempfile.TemporaryDirectory(prefix="veilrec-device-") as scratch:
         place = Path(scratch) if state is None else state
-        with open_device(place, opened, server=link, allowance=_allowance(budget)) as device:
+        with open_device(place, opened, server=link, allowance=allowance) as device:
             if forget:
                 device.forget()
-            items = read_items(history)
+            items = _read_items(history)
             unknown = [item for item in items if device.texts.find(item) is None]
             if unknown:
                 say(f"Not in this release, and passed over: {', '.join(unknown[:5])}{' ...' if unknown[5:] else ''}.")
@@ -192,8 +187,8 @@ def query(
             _show(device, device.recommend(k, chosen), json_output)
 
 
-def read_items(history: str | None) -> list[str]:
-    """Ids with commas between, or those of a file."""
+def _read_items(history: str | None) -> list[str]:
+    """Read ids with commas between, or those of a file."""
     if not history:
         return []
     path = Path(history)
@@ -206,12 +201,6 @@ def read_items(history: str | None) -> list[str]:
 
         return read_history_file(path)
     return [item.strip() for item in history.split(",") if item.strip()]
-
-
-def _allowance(budget: float | None) -> QueryBudget | None:
-    from veilrec.client.recommender import QueryBudget
-
-    return None if budget is None else QueryBudget(history=budget, click=2.0 * budget)
 
 
 def _show(device: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
@@ -236,17 +225,11 @@ def _show(device: RecommenderClient, answer: Recommendations, json_output: bool)
         )
         return
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     for note in answer.notes:
         say(note)
-    table = Table(title=f"{escape(device.release.name)}, {answer.mode}, ranked by the {answer.ranked_by}")
-    for column in ("", "item", "title", "score"):
-        table.add_column(column)
-    for place, item in enumerate(answer.items, 1):
-        table.add_row(str(place), escape(item.id), escape(item.title), f"{item.score:.3f}")
-    Console().print(table)
+    title = f"{device.release.name}, {answer.mode}, ranked by the {answer.ranked_by}"
+    Console().print(items_table(title, [(item.id, item.title, item.score) for item in answer.items]))
     if answer.sent is None:
         typer.echo("Nothing of the history has left this device.")
         if answer.guarantee is None:  # no query was drawn either

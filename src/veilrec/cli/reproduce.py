@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec.cli.output import Json, print_json, say
+from veilrec.cli.output import Json, print_json, print_wide, public_spec, say, text_table
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.report.reproduce.experiment import ResultTable
     from veilrec.report.reproduce.results import StudySummary
     from veilrec.report.reproduce.study import Study, StudyOptions
-
-_WIDTH_OF_FILES = 180  # of tables that no terminal cuts
 
 
 def reproduce(
@@ -107,8 +103,10 @@ def reproduce(
 
 
 def _list(json_output: bool) -> None:
+    from rich.console import Console
+
     from veilrec import papers
-    from veilrec.report.reproduce.experiment import ResultTable, load_experiment
+    from veilrec.report.reproduce.experiment import load_experiment
 
     every = [load_experiment(name) for name in papers.NAMES]
     if json_output:
@@ -117,7 +115,8 @@ def _list(json_output: bool) -> None:
     rows = [
         (e.name, e.sources(), e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)") for e in every
     ]
-    _print(ResultTable("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
+    head = ("name", "in the paper", "what")
+    Console().print(text_table(head, rows, "Tables and figures", left=range(3), whole=(0,)))
 
 
 def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tuple[StudySummary, Path]:
@@ -175,25 +174,12 @@ def _finish(summary: StudySummary, command: str, folder: Path, json_output: bool
     if json_output:
         print_json(report | {"out": str(folder)})
         return
-    width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
     for grid in grids(summary):
-        _print(grid, width=width)
+        print_wide(text_table(grid.head, grid.rows, grid.title, left=grid.words))
     for line in (*summary.notes, *problems(summary)):
         typer.echo(line)
     runs = " and the runs" if summary.panels else ""
     typer.echo(f"Saved in {folder}: {name}.json, .csv, .md, {', '.join(f'{one}.svg, .png' for one in pictures)}{runs}.")
-
-
-def _print(grid: ResultTable, *, width: int | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=grid.title, title_justify="left")
-    for column, name in enumerate(grid.head):
-        table.add_column(name, justify="left" if column in grid.words else "right", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*row)
-    Console(width=width).print(table)
 
 
 def _command(table: str, options: StudyOptions) -> str:
@@ -201,18 +187,13 @@ def _command(table: str, options: StudyOptions) -> str:
     words = ["veilrec reproduce", table]
     words += ["--quick"] if options.quick else [f"--seeds {options.seeds}"]
     if options.data is not None:
-        name, _, rest = options.data.partition(":")
-        words.append(f"--data {options.data if '=' in rest or not rest else f'{name}:PATH'}")
+        words.append(f"--data {public_spec(options.data)}")
     words += [f"--protocol {options.protocol}"] if options.protocol else []
     words += [f"--preset {preset}" for preset in options.presets]
     words += [f"--calibration {calibration}" for calibration in options.calibrations]
     words += [f"--method {method}" for method in options.methods]
-    words += [f"--set {_without_folder(setting)}" for setting in options.settings]
+    settings = (setting.partition("=") for setting in options.settings)
+    words += [f"--set {name}={Path(value).name}" for name, _, value in settings]  # files without their folders
     words += ["--skip-missing"] if options.skip_missing else []
     words += ["--finished"] if options.finished else []
     return " ".join(words)
-
-
-def _without_folder(setting: str) -> str:
-    name, _, value = setting.partition("=")
-    return f"{name}={Path(value).name}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,21 +14,6 @@ from veilrec.report.labels import human_bytes
 if TYPE_CHECKING:
     from veilrec.runs.request import RunRequest
     from veilrec.runs.training import Engine
-
-
-class Noise(StrEnum):
-    """Where random numbers that protect people come from."""
-
-    seeded = "seeded"
-    secure = "secure"
-
-
-class EngineName(StrEnum):
-    """Where simulated clients train."""
-
-    local = "local"
-    processes = "processes"
-    ray = "ray"
 
 
 _PARAMETERS = {"patience": "early_stop"}  # named otherwise on the command line than in a request
@@ -64,11 +48,11 @@ def train(
         typer.Option(help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."),
     ] = None,
     noise: Annotated[
-        Noise,
+        Literal["seeded", "secure"],
         typer.Option(
             case_sensitive=False, help="seeded: the same again from --seed. secure: from a secret, as publishing needs."
         ),
-    ] = Noise.seeded,
+    ] = "seeded",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")
     ] = None,
@@ -98,12 +82,12 @@ def train(
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
     ] = None,
     engine: Annotated[
-        EngineName,
+        Literal["local", "processes", "ray"],
         typer.Option(
             case_sensitive=False,
             help="Where clients train: local (this process), processes (more of them), ray (a cluster). Same model.",
         ),
-    ] = EngineName.local,
+    ] = "local",
     workers: Annotated[
         int | None, typer.Option(help="Processes of --engine processes or ray. Default: the cores of this machine.")
     ] = None,
@@ -143,7 +127,7 @@ def train(
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
-    where = Engine(engine.value, workers, address, shared)
+    where = Engine(engine, workers, address, shared)
     chosen = [] if calibration is None else [f"calibration={calibration.strip().lower()}"]
     options = {
         "method": method,
@@ -155,7 +139,7 @@ def train(
         "evaluate_every": evaluate_every,
         "checkpoint_every": checkpoint_every,
         "patience": early_stop,
-        "noise": noise.value,
+        "noise": noise,
         "start_from": start_from,
     }
     for line in refused():
@@ -192,7 +176,7 @@ def train(
 
 
 def _typed(context: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were typed and are not merely usual."""
+    """Return the options that were typed."""
     usual = ("DEFAULT", "DEFAULT_MAP")
     sources = {name: context.get_parameter_source(_PARAMETERS.get(name, name)) for name in options}
     return {name: value for name, value in options.items() if (found := sources[name]) and found.name not in usual}
