@@ -1,56 +1,64 @@
+"""`veilrec attack`: what its commands print, draw, and refuse."""
+
 from __future__ import annotations
 
-import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli import running
+from veilrec.attacks.running import attack_messages, attack_rows
+from veilrec.attacks.subjects import Populations, subject_of_method
 from veilrec.cli.attack import ATTACKS
-from veilrec.cli.main import app
-from veilrec.core.errors import BadInput
+from veilrec.privacy.guarantee import Trust
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 SMALL = ["--set", "size.word_dim=8", "--set", "size.heads=2", "--set", "size.head_dim=4", "--set", "size.attention=4"]
 OPEN = ["--set", "cohort.size=20", "--calibration", "none"]
 FEW = ["--data", NEWS, *SMALL, "--uploads", "10"]
+RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
+VOTES = ["--method", "private-popularity", "--data", RATINGS, "--set", "cohort.size=0"]
 
 
-def run(*arguments: str) -> Any:
-    done = CliRunner().invoke(app, ["attack", *arguments])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
+def told(*arguments: str | Path) -> Any:
+    return running.told("attack", *arguments)
 
 
-def refusal(*arguments: str) -> str:
-    with pytest.raises(BadInput) as refused:
-        run(*arguments)
-    return str(refused.value)
+def shown(*arguments: str | Path) -> str:
+    return running.shown("attack", *arguments)
+
+
+def refused(*arguments: str | Path) -> str:
+    return running.refused("attack", *arguments)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with basis vectors."""
     out = tmp_path_factory.mktemp("runs") / "mine"
-    asked = ["train", "privaterec", "--data", NEWS, *SMALL, *OPEN, "--rounds", "2", "--out", str(out), "--json"]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    running.told("train", "privaterec", "--data", NEWS, *SMALL, *OPEN, "--rounds", "2", "--out", out)
     return out
 
 
-@pytest.mark.parametrize("asked", [(), ("--list",)])
-def test_without_a_name_it_says_which_attacks_there_are(asked: tuple[str, ...]) -> None:
-    shown = run(*asked)
-    assert shown.exit_code == 0
-    for name in ATTACKS:
-        assert f"veilrec attack {name}" in shown.stdout
-    assert [entry["attack"] for entry in json.loads(run(*asked, "--json").stdout)["attacks"]] == list(ATTACKS)
+@pytest.fixture(scope="module")
+def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "votes"
+    running.told("train", "private-popularity", "--data", RATINGS, "--out", out)
+    return out
+
+
+def test_without_a_name_it_says_which_attacks_there_are() -> None:
+    for asked in ((), ("--list",)):
+        text = shown(*asked)
+        assert all(f"veilrec attack {name}" in text for name in ATTACKS)
+        assert [entry["attack"] for entry in told(*asked)["attacks"]] == list(ATTACKS)
 
 
 def test_uploads_of_a_method_as_json() -> None:
-    report = json.loads(run("gradient-rows", "--method", "fednewsrec", *OPEN, *FEW, "--json").stdout)
+    report = told("gradient-rows", "--method", "fednewsrec", *OPEN, *FEW)
     assert (report["attack"], report["method"], report["calibration"]) == ("gradient-rows", "fednewsrec", "none")
     assert (report["by"], report["view"], report["uploads"], report["seed"]) == ("word-rows", "message", 10, 0)
     assert report["claimed"]["basis"] == "none"
@@ -66,20 +74,20 @@ def test_uploads_of_a_method_as_json() -> None:
 
 def test_runs_and_methods_side_by_side_with_a_picture(trained: Path, tmp_path: Path) -> None:
     picture = tmp_path / "leak.svg"
-    asked = ["gradient-rows", str(trained), "--method", "fednewsrec", "--calibration", "none"]
-    shown = run(*asked, "--calibration", "proven", "--set", "cohort.size=20", *FEW, "--plot", str(picture))
-    assert shown.exit_code == 0
-    for told in ("privaterec, none", "fednewsrec, none", "fednewsrec, proven", "trusting: server, proven", "padding 0"):
-        assert told in shown.stdout
+    asked = ["gradient-rows", trained, "--method", "fednewsrec", "--calibration", "none"]
+    text = shown(*asked, "--calibration", "proven", "--set", "cohort.size=20", *FEW, "--plot", picture)
+    for words in ("privaterec, none", "fednewsrec, none", "fednewsrec, proven", "trusting: server, proven"):
+        assert words in text
+    assert "padding 0" in text
     drawn = picture.read_text()
-    for told in ("privaterec, none", "fednewsrec, proven", "chance", "trusting: server, proven"):
-        assert told in drawn
+    for words in ("privaterec, none", "fednewsrec, proven", "chance", "trusting: server, proven"):
+        assert words in drawn
 
 
 def test_queries_of_a_run(trained: Path, tmp_path: Path) -> None:
     picture = tmp_path / "queries.png"
-    asked = ["repeated-queries", str(trained), "--queries", "1", "--queries", "50"]
-    report = json.loads(run(*asked, "--epsilon", "4", "--plot", str(picture), "--json").stdout)
+    asked = ["repeated-queries", trained, "--queries", "1", "--queries", "50"]
+    report = told(*asked, "--epsilon", "4", "--plot", picture)
     assert (report["attack"], report["method"], report["interests"]) == ("repeated-queries", "privaterec", 5)
     assert len(report["curves"]) == 4
     assert 1 / report["interests"] < report["chance"] <= 1.0  # most users share an interest
@@ -90,51 +98,131 @@ def test_queries_of_a_run(trained: Path, tmp_path: Path) -> None:
         assert curve["memoised"] == (first["epsilon_together"] == last["epsilon_together"])
         assert (last["error"] == pytest.approx(first["error"])) == curve["memoised"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    shown = run(*asked)
-    assert "found is how often the strongest interest is named" in " ".join(shown.stdout.split())
-    assert "per history (replace-one), per message, trusting: nobody, proven" in shown.stdout
+    text = shown(*asked)
+    assert "found is how often the strongest interest is named" in text
+    assert "per history (replace-one), per message, trusting: nobody, proven" in text
+
+
+def test_membership_of_a_run_and_a_method(votes: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "who.svg"
+    asked = ["membership", votes, *VOTES, "--quick", "--canaries", "20"]
+    report = told(*asked, "--plot", picture)
+    assert report["attack"] == "membership"
+    views = {(view, kind) for view in ("every round", "final model") for kind in ("crafted", "random")}
+    for one in report["results"]:
+        claimed = one["claimed"]
+        assert (one["method"], claimed["basis"], claimed["unit"]) == ("private-popularity", "proven", "user")
+        assert 0.5 < one["ceiling"]["auc"] < 1.0
+        assert {(f["view"], f["kind"]) for f in one["findings"]} == views
+        assert all(f["interval"][0] <= f["auc"] <= f["interval"][1] for f in one["findings"])
+    assert "trusting: server, proven" in picture.read_text()
+    text = shown(*asked)
+    assert "The best attack on all that is released can reach" in text
+    assert "per user (add-remove), whole run, trusting: server, proven" in text
+
+
+def test_rows_and_numbers_as_json_and_tables(tmp_path: Path) -> None:
+    for attack, views, words in (
+        ("row-support", {"sum", "update"}, "before any noise"),
+        ("inversion", {"message", "secure sum", "released"}, "secure aggregation"),
+    ):
+        asked = [attack, *VOTES, "--quick", "--uploads", "20"]
+        picture = tmp_path / f"{attack}.png"
+        by_view = {f["view"]: f for f in told(*asked, "--plot", picture)["findings"]}
+        assert by_view.keys() == views
+        assert by_view["update" if attack == "row-support" else "message"]["recall"] > 0.99
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        text = shown(*asked)
+        assert "private-popularity" in text
+        assert words in text
+
+
+def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
+    picture = tmp_path / "lies.svg"
+    asked = ["poisoning", *VOTES, "--quick", "--poison", "promote"]
+    findings = told(*asked, "--plot", picture)["findings"]
+    pairs = [(f["poison"], f["defence"]) for f in findings]
+    assert pairs == [(poison, defence) for defence in ("none", "bound") for poison in (None, "promote")]
+    _, unchecked, _, checked = findings
+    assert unchecked["exposure"] > 0.9  # a thousand votes of one device
+    assert checked["exposure"] < unchecked["exposure"]
+    assert (checked["metric"], checked["liars"]) == ("hr@10", 8)
+    assert "promote" in picture.read_text()
+    assert "longer messages are refused" in shown(*asked)
+
+
+def test_news_are_promoted() -> None:
+    asked = ["poisoning", "--method", "veil", "--data", "synthetic-news:users=150,seed=2", "--quick"]
+    asked += ["--set", "privacy.epsilon=20", "--poison", "promote", "--defence", "none"]
+    nobody, promoted = told(*asked)["findings"]
+    assert nobody["exposure"] < 0.2
+    assert promoted["exposure"] > 0.6
+    assert promoted["metric"] == "auc"
+
+
+def test_a_federation_is_attacked_by_its_run(votes: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "federation.yaml").write_text("format: 1\n")
+    for attack in ("row-support", "gradient-rows"):
+        assert "a federation without a run: finish it with `veilrec federate up" in refused(attack, made)
+    shutil.copytree(votes, made / "run")
+    report = told("row-support", made, "--quick", "--uploads", "10")
+    assert report["model"] == f"{made / 'run'} after 1 rounds"
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (["--method", "nrms"], "sends no messages"),
-        (["--method", "fcf", "--data", NEWS], "reads no titles"),
-        (["--method", "dp-fedmf", "--data", "synthetic-ratings:users=50,items=300"], "no titles"),
-        (["--method", "fednewsrec", "--uploads", "0"], "--uploads is 0"),
-        (["--method", "fednewsrec", "--rounds", "0"], "--rounds is 0"),
-        (["--method", "fednewsrec", "--calibration", "strong"], "strong"),
-        (["--method", "fednewsrec", "--plot", "leak.pdf"], ".svg or .png"),
-        (["--method", "nosuch"], "nosuch"),
-        (["nosuch"], "there is no run"),
-        ([], "nothing to attack"),
-    ],
+    ("trust", "sums"),
+    [("server sees only sums", ["secure sum", "released"]), ("server sees only noisy sums", ["released"])],
 )
-def test_what_cannot_be_attacked_is_refused_in_one_line(asked: list[str], told: str) -> None:
-    line = refusal("gradient-rows", *asked)
-    assert told in line
-    assert "\n" not in line
+def test_nobody_sees_messages_that_are_masked(trust: Trust, sums: list[str]) -> None:
+    subject = subject_of_method("private-popularity", RATINGS, Populations(), settings=["cohort.size=0"])
+    masked = replace(subject, claimed=replace(subject.claimed, trust=trust))
+    for attack, views in ((attack_rows, ["sum"]), (attack_messages, sums)):
+        found: Any = attack(masked, uploads=10).findings
+        assert [one.view for one in found] == views
 
 
-def test_a_run_is_attacked_as_it_was_trained(trained: Path) -> None:
-    assert "as it was trained" in refusal("gradient-rows", str(trained), "--calibration", "proven")
+BAD_LINES = [
+    ("gradient-rows --method nrms", "sends no messages"),
+    (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
+    ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
+    ("gradient-rows --method fednewsrec --uploads 0", "--uploads is 0"),
+    ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
+    ("gradient-rows --method fednewsrec --calibration strong", "strong"),
+    ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
+    ("gradient-rows --method nosuch", "nosuch"),
+    ("gradient-rows nosuch", "there is no run"),
+    ("gradient-rows", "nothing to attack"),
+    ("membership", "nothing to attack"),
+    ("membership --method nosuch", "nosuch"),
+    ("membership --method ease", "sends no messages"),
+    ("membership VOTES --kind odd", "odd"),
+    ("membership VOTES --canaries 1000", "1000 canaries"),
+    ("membership VOTES --trainings 0", "--trainings is 0"),
+    ("row-support VOTES --uploads 0", "uploads is 0"),
+    ("row-support VOTES --plot x.pdf", ".svg or .png"),
+    ("inversion nosuch", "there is no run"),
+    ("poisoning VOTES --share 0.7", "--share is 0.7"),
+    ("poisoning VOTES --poison arsenic", "arsenic"),
+    ("poisoning VOTES --defence prayer", "prayer"),
+    ("poisoning VOTES --rounds 0", "--rounds is 0"),
+]
 
 
-def test_a_run_whose_data_is_gone_is_refused(trained: Path) -> None:
-    config = trained / "config.yaml"
-    before = config.read_text()
-    config.write_text(before.replace(NEWS, "mind:/nosuch"))
-    try:
-        for attack in ATTACKS:
-            assert "/nosuch is not there" in refusal(attack, str(trained))
-    finally:
-        config.write_text(before)
+def test_bad_input_is_one_line() -> None:
+    for line, words in BAD_LINES:
+        assert words in refused(*line.replace("VOTES", " ".join(VOTES)).split()), line
 
 
-def test_a_run_without_basis_vectors_says_what_to_train(tmp_path: Path) -> None:
-    out = tmp_path / "plain"
-    asked = ["train", "popularity", "--data", NEWS, "--out", str(out), "--json"]
-    assert CliRunner().invoke(app, asked).exit_code == 0
-    assert "privaterec" in refusal("repeated-queries", str(out))
-    assert "privaterec" in refusal("repeated-queries")
-    assert "sends no messages" in refusal("gradient-rows", str(out))
+def test_a_run_is_attacked_as_it_was_trained_on_data_that_is_there(trained: Path, votes: Path, tmp_path: Path) -> None:
+    for attack, run in (("gradient-rows", trained), ("membership", votes)):
+        assert "as it was trained" in refused(attack, run, "--calibration", "proven")
+    config = shutil.copytree(trained, tmp_path / "run") / "config.yaml"
+    config.write_text(config.read_text().replace(NEWS, "mind:/nosuch"))
+    for attack in ATTACKS:
+        assert "/nosuch is not there" in refused(attack, tmp_path / "run")
+    running.told("train", "popularity", "--data", NEWS, "--out", tmp_path / "plain")
+    assert "privaterec" in refused("repeated-queries", tmp_path / "plain")
+    assert "privaterec" in refused("repeated-queries")
+    assert "sends no messages" in refused("gradient-rows", tmp_path / "plain")

@@ -1,14 +1,15 @@
-"""`veilrec compare` and `veilrec train --config`, as a user types them."""
+"""`veilrec compare`, `veilrec tune` and `veilrec train --config`, as a user types them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.cli.test_train import veilrec
+from tests.cli.running import Done, refused, told, veilrec
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
 
@@ -18,76 +19,92 @@ def out(tmp_path_factory) -> str:
     return str(tmp_path_factory.mktemp("compare") / "out")
 
 
-def compare(out: str, *more: str):
-    options = ("--data", DATA, "--seeds", "2", "--rounds", "2", "--out", out)
-    return veilrec("compare", "mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease", *options, *more)
+def compare(out: str, *more: str) -> Done:
+    methods = ("mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease")
+    done = veilrec("compare", *methods, "--data", DATA, "--seeds", "2", "--rounds", "2", "--out", out, *more)
+    assert done.code == 0, done.err
+    return done
 
 
-def test_the_table_has_methods_baselines_pairs_and_the_test(out):
+def test_tables_json_and_files_of_a_comparison(out):
     done = compare(out)
-    assert done.returncode == 0, done.stderr
     for words in ("mf:dim=8", "popularity", "random", "-DP per user (add-remove), whole run", "p (Holm)"):
-        assert words in done.stdout
-    assert "Paired sign-flip permutation test" in done.stdout
-    assert "n = 2 seeds" in done.stdout
-    assert f"Saved in {out}" in done.stderr
-
-
-def test_json_is_all_of_standard_output_and_runs_are_read_again(out):
-    for option in (["--json"], ["--format", "json"]):
-        done = compare(out, *option)
-        found = json.loads(done.stdout)
-        assert [entry["label"] for entry in found["methods"]][-2:] == ["popularity", "random"]
-        assert "6 runs of 6 finished before" in done.stderr
+        assert words in done.out
+    assert "Paired sign-flip permutation test" in done.out
+    assert "n = 2 seeds" in done.out
+    assert f"Saved in {out}" in done.err
+    done = compare(out, "--json")
+    assert "6 runs of 6 finished before" in done.err
+    assert compare(out, "--format", "json").out == done.out
+    found = json.loads(done.out)
+    assert [entry["label"] for entry in found["methods"]][-2:] == ["popularity", "random"]
     assert found["command"] == (
         f"veilrec compare mf:dim=8 dp-fedmf:privacy.epsilon=4 ease --data {DATA} --seeds 2 --protocol loo-99"
         " --metric ndcg@10 --rounds 2"
     )
+    rows = list(csv.DictReader(io.StringIO(compare(out, "--format", "csv").out)))
+    assert [row["method"] for row in rows] == ["mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease", "popularity", "random"]
+    assert r"\begin{tabular}" in compare(out, "--format", "latex").out
+    assert compare(out, "--format", "html").out.startswith("<!doctype html>")
 
 
 def test_where_a_run_failed_the_code_is_1(tmp_path):
-    options = ("--data", DATA, "--seeds", "1", "--rounds", "2", "--out", str(tmp_path / "out"))
+    options = ("--data", DATA, "--seeds", "1", "--rounds", "2", "--out", tmp_path / "out")
     done = veilrec("compare", "mf:rate=1e30", "ease", *options)
-    assert done.returncode == 1
-    assert "mf:rate=1e30 failed: " in done.stdout
+    assert done.code == 1
+    assert "mf:rate=1e30 failed: " in done.out
 
 
-def test_other_forms_are_printed(out):
-    rows = list(csv.DictReader(io.StringIO(compare(out, "--format", "csv").stdout)))
-    assert [row["method"] for row in rows] == ["mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease", "popularity", "random"]
-    assert r"\begin{tabular}" in compare(out, "--format", "latex").stdout
-    assert compare(out, "--format", "html").stdout.startswith("<!doctype html>")
+def test_a_search_ends_with_the_command_that_uses_it(tmp_path):
+    out = str(tmp_path / "search")
+    search = ("tune", "mf", "--data", DATA, "--rounds", "2", "--trials", "2", "--out", out)
+    done = veilrec(*search)
+    assert done.code == 0, done.err
+    assert "ndcg@10 on validation items" in done.out
+    command = done.out.splitlines()[-1].rpartition(": ")[2]
+    assert command == f"veilrec train --config {out}/best.yaml"
+    assert [line.partition(":")[0] for line in done.err.splitlines()] == ["trial 1/2", "trial 2/2"]
+    found, asked = told(*command.split()[1:], "--out", tmp_path / "run"), told(*search)
+    assert (found["method"], found["rounds"]) == ("mf", asked["rounds"])
+    assert asked["command"] == command and asked["measured_on"] == "validation items"
+
+
+def test_a_search_for_a_private_method_names_what_is_not_covered(tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("privacy.clip_norm: {low: 0.1, high: 1.0, log: true}\n")
+    options = ("--space", space, "--rounds", "2", "--trials", "1", "--out", tmp_path / "search")
+    done = veilrec("tune", "dp-fedmf", "--data", DATA, *options)
+    assert "Not covered by the guarantee: The settings were chosen by 1 trial" in done.out
+    assert "no guarantee covers it" in done.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "words"),
     [
-        (("compare", "fedmv"), "did you mean fedmf"),
-        (("compare", "mf", "--set", "dims=3", "--data", DATA), "fits none of mf"),
-        (("compare", "mf", "--seeds", "0"), "--seeds is 0"),
-        (("compare", "mf", "--data", "ml-2m"), "unknown data set"),
-        (("train",), "names no method"),
-        (("train", "--config", "no-such.yaml"), "cannot be read"),
+        ("compare fedmv", "did you mean fedmf"),
+        (f"compare mf --set dims=3 --data {DATA}", "fits none of mf"),
+        ("compare mf --seeds 0", "--seeds is 0"),
+        ("compare mf --data ml-2m", "unknown data set"),
+        ("train", "names no method"),
+        ("train --config no-such.yaml", "cannot be read"),
+        ("tune mf --trials 0", "--trials is 0"),
+        ("tune mv", "unknown method"),
+        ("tune popularity", "give --space FILE"),
+        ("tune mf --space none.yaml", "cannot be read"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(arguments, words, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_leaves_nothing(line, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = veilrec(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert words in done.stderr and len(done.stderr.splitlines()) == 1
+    assert words in refused(*line.split())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_is_trained_again_from_its_config(tmp_path):
-    first = veilrec(
-        "train", "mf", "--data", DATA, "--rounds", "2", "--seed", "3", "--out", str(tmp_path / "a"), "--json"
-    )
-    config = str(tmp_path / "a" / "config.yaml")
-    again = veilrec("train", "--config", config, "--out", str(tmp_path / "b"), "--json")
-    named = veilrec("train", "mf", "--config", config, "--seed", "4", "--out", str(tmp_path / "c"), "--json")
-    results = [json.loads(done.stdout) for done in (first, again, named)]
-    assert results[0]["weights_sha256"] == results[1]["weights_sha256"] != results[2]["weights_sha256"]
-    assert [result["seed"] for result in results] == [3, 3, 4]
-    other = veilrec("train", "ease", "--config", config, "--out", str(tmp_path / "d"))
-    assert other.returncode == 2 and "is for mf, and ease was asked for" in other.stderr
+def test_a_run_is_trained_again_from_its_config(tmp_path: Path):
+    first = told("train", "mf", "--data", DATA, "--rounds", "2", "--seed", "3", "--out", tmp_path / "a")
+    config = tmp_path / "a" / "config.yaml"
+    again = told("train", "--config", config, "--out", tmp_path / "b")
+    named = told("train", "mf", "--config", config, "--seed", "4", "--out", tmp_path / "c")
+    assert first["weights_sha256"] == again["weights_sha256"] != named["weights_sha256"]
+    assert [result["seed"] for result in (first, again, named)] == [3, 3, 4]
+    told_off = refused("train", "ease", "--config", config, "--out", tmp_path / "d")
+    assert "is for mf, and ease was asked for" in told_off

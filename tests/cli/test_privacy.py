@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from veilrec.cli.privacy import app
-from veilrec.core.errors import BadInput
+from tests.cli import running
 from veilrec.privacy.guarantee import Guarantee
 
 GUARANTEE = Guarantee(
@@ -23,26 +21,24 @@ GUARANTEE = Guarantee(
     trust="server",
     caveats=("The server sees every clipped update.",),
 )
+TRAINING = (
+    "account --mechanism gaussian --noise-multiplier 1 --sampling fixed --population 4800 --cohort 30 --rounds 1000"
+    " --delta 1e-6"
+)
 TERMS = ("unit", "adjacency", "scope", "trust", "basis", "epsilon", "delta")
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.stdout
+def run(*arguments: str | Path) -> str:
+    return running.shown("privacy", *arguments)
 
 
-def run_json(*arguments: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(run(*arguments, "--json"))
+def run_json(*arguments: str | Path) -> dict[str, Any]:
+    value: dict[str, Any] = running.told("privacy", *arguments)
     return value
 
 
-def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert isinstance(result.exception, BadInput), result.output
-    assert result.stdout == ""
-    assert "\n" not in str(result.exception)
-    return str(result.exception)
+def refused(*arguments: str | Path) -> str:
+    return running.refused("privacy", *arguments)
 
 
 @pytest.fixture
@@ -57,107 +53,62 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_show_prints_the_whole_statement(finished: Path) -> None:
-    text = run("show", str(finished))
-    for words in (
-        "dp-fedmf on ml-1m",
-        GUARANTEE.caveats[0],
-        "protects nobody",
-        "clip norm 0.5",
-        "What is not protected",
-    ):
-        assert words in " ".join(text.split())
-    assert GUARANTEE.line() in " ".join(text.split())
-
-
-def test_show_as_json(finished: Path) -> None:
-    shown = run_json("show", str(finished))
+def test_show_prints_the_statement_as_text_json_and_page(finished: Path) -> None:
+    text, written = run("show", finished), finished / "privacy.html"
+    for words in ("dp-fedmf on ml-1m", GUARANTEE.caveats[0], "protects nobody", "clip norm 0.5", GUARANTEE.line()):
+        assert words in text
+    assert "What is not protected" in text
+    shown = run_json("show", finished)
     assert shown["guarantee"] == GUARANTEE.to_json()
     assert shown["simulated"] is True
     (settings,) = shown["noise"]
     assert "20 rounds" in settings
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
+    assert str(written) in run("show", finished, "--html", written)
+    page = written.read_text()
+    for words in ('<ol class="flow"', "A person&#39;s device", GUARANTEE.line()):
+        assert words in page
+    assert run_json("show", finished, "--html", written)["html"] == str(written)
 
 
-def test_show_as_a_page(finished: Path, tmp_path: Path) -> None:
-    written = tmp_path / "privacy.html"
-    assert str(written) in run("show", str(finished), "--html", str(written))
-    text = written.read_text()
-    assert '<ol class="flow"' in text
-    assert "A person&#39;s device" in text
-    assert GUARANTEE.line() in text
-    assert run_json("show", str(finished), "--html", str(written))["html"] == str(written)
-
-
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [("popularity", "Nothing stays with the person"), ("random", "nobody&#39;s data"), ("of-tomorrow", "s device")],
-)
-def test_the_picture_shows_where_data_is_used(finished: Path, tmp_path: Path, method: str, words: str) -> None:
-    result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
-    (finished / "result.json").write_text(json.dumps(result))
-    run("show", str(finished), "--html", str(tmp_path / "page.html"))
-    assert words in (tmp_path / "page.html").read_text()
-
-
-def test_a_page_is_not_written_over_other_files(finished: Path) -> None:
-    assert "is no report of veilrec" in refused("show", str(finished), "--html", str(finished / "config.yaml"))
-
-
-def test_show_of_a_run_without_privacy_settings(finished: Path) -> None:
-    (finished / "config.yaml").write_text("method: popularity\n")
-    assert run_json("show", str(finished))["noise"] == []
+def test_the_picture_shows_where_data_is_used(finished: Path) -> None:
+    for method, words in (
+        ("popularity", "Nothing stays with the person"),
+        ("random", "nobody&#39;s data"),
+        ("of-tomorrow", "s device"),
+    ):
+        result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
+        (finished / "result.json").write_text(json.dumps(result))
+        run("show", finished, "--html", finished / "page.html")
+        assert words in (finished / "page.html").read_text()
 
 
 def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) -> None:
-    assert "is no run of veilrec" in refused("show", str(tmp_path / "nowhere"))
+    assert "is no report of veilrec" in refused("show", finished, "--html", finished / "config.yaml")
+    (finished / "config.yaml").write_text("method: popularity\n")
+    assert run_json("show", finished)["noise"] == []
+    assert "is no run of veilrec" in refused("show", tmp_path / "nowhere")
     (finished / "result.json").write_text("{}")
-    assert "has no guarantee" in refused("show", str(finished))
+    assert "has no guarantee" in refused("show", finished)
     (finished / "result.json").write_text('{"guarantee": {"basis": "proven", "epsilon": 1}}')
-    assert "not a privacy guarantee" in refused("show", str(finished))
+    assert "not a privacy guarantee" in refused("show", finished)
     (finished / "result.json").unlink()
-    assert "finish the run first" in refused("show", str(finished))
+    assert "finish the run first" in refused("show", finished)
 
 
-def test_calibrate_gives_the_noise_and_the_terms() -> None:
-    attention = run_json(
-        "calibrate", "--mechanism", "attention", "--epsilon", "1", "--delta", "1e-6", "--padding", "0.5", "--clip", "1"
-    )
-    assert attention["sigma"] == pytest.approx(3.998930, abs=1e-6)
-    assert all(attention[term] is not None for term in TERMS)
-    laplace = run_json("calibrate", "--mechanism", "attention", "--epsilon", "1", "--clip", "0.4", "--basis", "5")
-    assert laplace["scale"] == pytest.approx(1.258506, abs=1e-6)
-    scaled = run_json("calibrate", "--mechanism", "laplace", "--epsilon", "2", "--sensitivity", "4")
-    assert scaled["scale"] == pytest.approx(2.0)
-    label = run_json("calibrate", "--mechanism", "label", "--epsilon", "1", "--candidates", "37")
-    assert label["keep_probability"] == pytest.approx(0.070207, abs=1e-6)
-
-
-def test_account_gives_the_epsilon_and_the_terms() -> None:
-    arguments = (
-        "account",
-        "--mechanism",
-        "gaussian",
-        "--noise-multiplier",
-        "1",
-        "--sampling",
-        "fixed",
-        "--population",
-        "4800",
-        "--cohort",
-        "30",
-        "--rounds",
-        "1000",
-        "--delta",
-        "1e-6",
-    )
-    spent = run_json(*arguments)
-    assert spent["epsilon"] == pytest.approx(1.5244, abs=1e-4)
-    assert (spent["unit"], spent["adjacency"], spent["scope"]) == ("user", "replace-one", "whole run")
-    assert all(spent[term] is not None for term in TERMS)
-    assert "per user (replace-one), whole run, trusting: server, proven" in run(*arguments)
-    everybody = run_json("account", "--noise-multiplier", "4.224679", "--rounds", "1", "--delta", "1e-6")
-    assert everybody["epsilon"] == pytest.approx(1.0, abs=1e-6)
+def test_the_calculators_give_noise_epsilon_and_terms() -> None:
+    for line, name, value in (
+        ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --padding 0.5 --clip 1", "sigma", 3.998930),
+        ("calibrate --mechanism attention --epsilon 1 --clip 0.4 --basis 5", "scale", 1.258506),
+        ("calibrate --mechanism laplace --epsilon 2 --sensitivity 4", "scale", 2.0),
+        ("calibrate --mechanism label --epsilon 1 --candidates 37", "keep_probability", 0.070207),
+        (TRAINING, "epsilon", 1.524438),
+        ("account --noise-multiplier 4.224679 --rounds 1 --delta 1e-6", "epsilon", 1.0),
+    ):
+        told = run_json(*line.split())
+        assert told[name] == pytest.approx(value, abs=1e-6), line
+        assert all(told[term] is not None for term in TERMS), line
+    assert "per user (replace-one), whole run, trusting: server, proven" in run(*TRAINING.split())
 
 
 @pytest.mark.parametrize(
@@ -184,47 +135,47 @@ def test_how_many_a_test_finds(arguments: str, found: float, guess: float) -> No
 
 def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    text = run("account", "--noise-multiplier", "4", "--rounds", "20", "--delta", "1e-6")
+    text = running.veilrec("privacy", "account", "--noise-multiplier", "4", "--rounds", "20", "--delta", "1e-6").out
     meaning = text[text.index("- Epsilon") :].splitlines()
     assert max(map(len, meaning)) <= 60
     assert all(line.startswith(("- ", "  ")) for line in meaning)
 
 
 def test_a_tiny_delta_is_not_spelt_out() -> None:
-    text = " ".join(run("account", "--noise-multiplier", "9", "--rounds", "2", "--delta", "1e-300").split())
+    text = run("account", "--noise-multiplier", "9", "--rounds", "2", "--delta", "1e-300")
     assert "if it were otherwise, plus 1e-300." in text
     assert "1,000,000,000,000" not in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
-        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --basis 5", "gaussian takes no --basis"),
-        ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
-        ("calibrate --mechanism attention --epsilon 1 --candidates 3", "attention takes no --candidates"),
-        ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
-        ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
-        (
-            "calibrate --mechanism randomised-response --epsilon 1 --candidates 3",
-            "randomised-response takes no --candidates",
-        ),
-        ("calibrate --mechanism k-ary --epsilon 1 --candidates 3 --clip 1", "k-ary takes no --clip"),
-        ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
-        ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
-        ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
-        ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
-        ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
-        ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
-        ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
-        ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
-        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
-        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
-        (
-            "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
-            "a cohort of 4 from a population of 3",
-        ),
-    ],
-)
-def test_bad_input_is_one_clear_line(arguments: str, message: str) -> None:
-    assert message in refused(*arguments.split())
+BAD_LINES = [
+    ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
+    ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --basis 5", "gaussian takes no --basis"),
+    ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
+    ("calibrate --mechanism attention --epsilon 1 --candidates 3", "attention takes no --candidates"),
+    ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
+    ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
+    (
+        "calibrate --mechanism randomised-response --epsilon 1 --candidates 3",
+        "randomised-response takes no --candidates",
+    ),
+    ("calibrate --mechanism k-ary --epsilon 1 --candidates 3 --clip 1", "k-ary takes no --clip"),
+    ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
+    ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
+    ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
+    ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
+    ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
+    ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
+    ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
+    ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
+    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
+    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
+    (
+        "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
+        "a cohort of 4 from a population of 3",
+    ),
+]
+
+
+def test_bad_input_is_one_clear_line() -> None:
+    for arguments, message in BAD_LINES:
+        assert message in refused(*arguments.split())

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from veilrec.cli import main
+from tests.cli.running import refused, shown, told, veilrec
+from veilrec.runs.request import RunRequest, prepare
+from veilrec.runs.saved import open_model
+from veilrec.runs.training import train
 
-
-def veilrec(*arguments: str) -> tuple[int, str, str]:
-    """The program from its entry point on: its exit code, and what it says on either channel."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["veilrec", *arguments])
-        try:
-            main.run()
-        except SystemExit as leaving:
-            code = leaving.code if isinstance(leaving.code, int) else 1
-    return code, out.getvalue(), err.getvalue()
+FILMS = "synthetic-ratings:users=60,items=50,mean_history=8,seed=3"
+NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 
 
 @pytest.fixture(scope="module")
@@ -40,114 +30,135 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_recommends_without_any_data(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilrec.data.datasets.load", None)
-    known = json.loads(veilrec("recommend", str(run), "--user", "u1", "-k", "4", "--json")[1])
+    known = told("recommend", run, "--user", "u1", "-k", "4")
     assert known["user"] == "u1"
     items = [entry["item"] for entry in known["recommendations"]]
     assert len(set(items) - {f"i{(3 + k) % 30}" for k in range(5)}) == 4
-    new = json.loads(veilrec("recommend", str(run / "model"), "--history", "i3,i4", "-k", "4", "--json")[1])
+    assert told("recommend", run, "--user", " u1 ", "-k", "4") == known | {"user": " u1 "}
+    new = told("recommend", run / "model", "--history", "i3,i4", "-k", "4")
     assert new["user"] is None
     assert len(new["recommendations"]) == 4
 
 
-def test_one_user_at_a_time(run: Path) -> None:
-    code, _, words = veilrec("recommend", str(run), "--user", "u1", "--user", "u2")
-    assert (code, words.count("\n")) == (2, 1)
-    assert "--user is given 2 times" in words
-
-
-def test_a_grown_log_is_told_how_to_be_learnt_from(run: Path, tmp_path: Path) -> None:
+def test_evaluating_needs_the_data_and_a_grown_log_is_to_be_learnt_from(run: Path, tmp_path: Path) -> None:
+    assert "log.csv" in refused("evaluate", run)
     grown = tmp_path / "grown.csv"
     grown.write_text("\n".join(["user,item", *(f"u{u},i{(3 * u + k) % 40}" for u in range(60) for k in range(6))]))
-    code, _, words = veilrec("evaluate", str(run), "--data", f"csv:{grown}")
-    assert code == 2
+    words = refused("evaluate", run, "--data", f"csv:{grown}")
     assert f"veilrec train dp-fedmf --data csv:{grown} --protocol loo-full --from {run}" in words
 
 
-def test_evaluating_needs_the_data(run: Path) -> None:
-    code, _, words = veilrec("evaluate", str(run))
-    assert code == 2
-    assert "log.csv" in words
-
-
 def test_all_users_go_into_a_file(run: Path, tmp_path: Path) -> None:
-    code, said, _ = veilrec("recommend", str(run), "--all", "--out", str(tmp_path / "best.csv"), "-k", "3")
-    assert (code, said) == (0, f"180 rows in {tmp_path / 'best.csv'}\n")
+    done = veilrec("recommend", run, "--all", "--out", tmp_path / "best.csv", "-k", "3")
+    assert (done.code, done.out) == (0, f"180 rows in {tmp_path / 'best.csv'}\n")
     rows = (tmp_path / "best.csv").read_text().splitlines()
     assert rows[0] == "user,rank,item,score"
     assert len(rows) == 181
-    code, said, _ = veilrec("recommend", str(run), "--all", "--out", str(tmp_path / "best.jsonl"), "--json")
-    assert json.loads(said) == {"out": str(tmp_path / "best.jsonl"), "rows": 600}
+    found = told("recommend", run, "--all", "--out", tmp_path / "best.jsonl")
+    assert found == {"out": str(tmp_path / "best.jsonl"), "rows": 600}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "give either --user"),
-        (["--user", "u1", "--history", "i1"], "give either --user"),
-        (["--user", "u1", "--all", "--out", "best.csv"], "give either --user"),
-        (["--all"], "--all and --out FILE go together"),
-        (["--user", "u1", "--out", "best.csv"], "--all and --out FILE go together"),
-        (["--all", "--out", "best.xlsx"], "give a name with .csv, .parquet, .jsonl"),
-        (["--all", "--out", "/proc/nowhere/best.csv"], "cannot be"),
-        (["--user", "u99"], "no user 'u99'"),
-        (["--user", "U1"], "did you mean u1?"),
-        (["--history", '"i1'], "cannot be split"),
-        (["--history", "i1", "--history-file", "x"], "give either --user"),
-        (["--history-file", "/nowhere"], "cannot be read"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(run: Path, arguments: list[str], words: str) -> None:
-    code, said, wrong = veilrec("recommend", str(run), *arguments)
-    assert (code, said) == (2, "")
-    assert words in wrong
-    assert len(wrong.strip().splitlines()) == 1
+def test_what_cannot_be_done_is_one_line(run: Path) -> None:
+    for line, words in (
+        ("", "give either --user"),
+        ("--user u1 --history i1", "give either --user"),
+        ("--user u1 --all --out best.csv", "give either --user"),
+        ("--user u1 --user u2", "--user is given 2 times"),
+        ("--all", "--all and --out FILE go together"),
+        ("--user u1 --out best.csv", "--all and --out FILE go together"),
+        ("--all --out best.xlsx", "give a name with .csv, .parquet, .jsonl"),
+        ("--all --out /proc/nowhere/best.csv", "cannot be"),
+        ("--user u99", "no user 'u99'"),
+        ("--user U1", "did you mean u1?"),
+        ('--history "i1', "cannot be split"),
+        ("--history i1 --history-file x", "give either --user"),
+        ("--history-file /nowhere", "cannot be read"),
+    ):
+        assert words in refused("recommend", run, *line.split())
 
 
 def test_unknown_items_are_named_and_the_rest_is_used(run: Path, tmp_path: Path) -> None:
-    known = json.loads(veilrec("recommend", str(run), "--history", "i3,i4", "--json")[1])
-    code, said, words = veilrec("recommend", str(run), "--history", ' i3,"a, b"', "--history", "i4,x", "--json")
-    assert code == 0
-    assert words == "2 items that the model does not know: 'a, b', 'x'; the other 2 are used\n"
-    assert json.loads(said) == known | {"unknown_items": ["a, b", "x"]}
+    known = told("recommend", run, "--history", "i3,i4")
+    line = ("recommend", run, "--history", ' i3,"a, b"', "--history", "i4,x")
+    assert veilrec(*line).err == "2 items that the model does not know: 'a, b', 'x'; the other 2 are used\n"
+    assert told(*line) == known | {"unknown_items": ["a, b", "x"]}
     (tmp_path / "ids.txt").write_text("i3\na, b\n\ni4\n")
-    _, said, _ = veilrec("recommend", str(run), "--history-file", str(tmp_path / "ids.txt"), "--json")
-    assert json.loads(said) == known | {"unknown_items": ["a, b"]}
-
-
-def test_somebody_without_a_history_gets_a_list(run: Path) -> None:
-    code, said, words = veilrec("recommend", str(run), "--history", "", "-k", "3", "--json")
-    assert code == 0
-    assert len(json.loads(said)["recommendations"]) == 3
-    assert "without a history the list is what the method gives to somebody new" in words
-    code, again, words = veilrec("recommend", str(run), "--history", "x", "-k", "3", "--json")
-    assert json.loads(again)["recommendations"] == json.loads(said)["recommendations"]
-    assert "1 item that the model does not know: 'x'; none is left, as in an empty history" in words
-
-
-def test_blanks_around_ids_are_nothing(run: Path) -> None:
-    plain = json.loads(veilrec("recommend", str(run), "--user", "u1", "--json")[1])
-    assert json.loads(veilrec("recommend", str(run), "--user", " u1 ", "--json")[1]) == plain | {"user": " u1 "}
+    found = told("recommend", run, "--history-file", tmp_path / "ids.txt")
+    assert found == known | {"unknown_items": ["a, b"]}
+    nobody, strange = (("recommend", run, "--history", history, "-k", "3") for history in ("", "x"))
+    assert "without a history the list is what the method gives to somebody new" in veilrec(*nobody).err
+    words = "1 item that the model does not know: 'x'; none is left, as in an empty history"
+    assert words in veilrec(*strange).err
+    first, second = told(*nobody)["recommendations"], told(*strange)["recommendations"]
+    assert first == second and len(first) == 3
 
 
 def test_a_run_says_whether_it_may_be_published(run: Path, tmp_path: Path) -> None:
-    shown = veilrec("privacy", "show", str(run))[1]
-    assert "The folder model/ of the run, and nothing else of it" in shown
-    assert json.loads(veilrec("privacy", "show", str(run), "--json")[1])["publishable"] is True
-    options = ("--data", "synthetic-ratings:users=60,items=150,seed=3", "--rounds", "1", "--out", str(tmp_path / "run"))
-    said = " ".join(veilrec("train", "dp-fedmf", *options, "--set", "cohort.size=30")[1].split())
+    assert "The folder model/ of the run, and nothing else of it" in shown("privacy", "show", run)
+    assert told("privacy", "show", run)["publishable"] is True
+    data = ("--data", "synthetic-ratings:users=60,items=150,seed=3", "--set", "cohort.size=30")
+    options = ("train", "dp-fedmf", *data, "--rounds", "1", "--out", tmp_path / "run")
+    said = shown(*options)
     assert "Not to be published: whoever knows the seed can draw the noise again" in said
     assert "May be published" not in said
-    shown = " ".join(veilrec("privacy", "show", str(tmp_path / "run"))[1].split())
-    assert "Nothing of this run: whoever knows the seed can draw the noise again" in shown
-    again = veilrec("train", "dp-fedmf", *options, "--set", "cohort.size=30", "--noise", "secure", "--resume")
-    assert (again[0], "its noise is 'seeded'" in again[2]) == (2, True)
+    shown_again = shown("privacy", "show", tmp_path / "run")
+    assert "Nothing of this run: whoever knows the seed can draw the noise again" in shown_again
+    assert "its noise is 'seeded'" in refused(*options, "--noise", "secure", "--resume")
 
 
 def test_a_secure_run_goes_on_from_the_command_line(tmp_path: Path) -> None:
-    options = ("--data", "synthetic-ratings:users=60,items=150,seed=3", "--rounds", "3", "--set", "cohort.size=30")
-    out = ("--noise", "secure", "--out", str(tmp_path / "run"), "--json")
-    first = json.loads(veilrec("train", "dp-fedmf", *options, *out)[1])
+    data = ("--data", "synthetic-ratings:users=60,items=150,seed=3", "--rounds", "3", "--set", "cohort.size=30")
+    options = ("train", "dp-fedmf", *data, "--noise", "secure", "--out", tmp_path / "run")
+    first = told(*options)
     (tmp_path / "run" / "result.json").unlink()
-    again = json.loads(veilrec("train", "dp-fedmf", *options, *out, "--resume")[1])
+    again = told(*options, "--resume")
     assert again["weights_sha256"] == first["weights_sha256"]
     assert again["publishable"] is True
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs of veil, which says what its lists were made of, and one that does not."""
+    folder = tmp_path_factory.mktemp("runs")
+    train(prepare(RunRequest("veil", FILMS, seed=1, protocol="loo-full", rounds=6)), folder / "films")
+    train(prepare(RunRequest("veil", NEWS, seed=1, rounds=2, settings=("history=3",))), folder / "news")
+    train(prepare(RunRequest("popularity", FILMS, seed=1, protocol="loo-full")), folder / "popularity")
+    return {kind: folder / kind for kind in ("films", "news", "popularity")}
+
+
+def test_a_list_says_what_it_was_made_of(runs: dict[str, Path]) -> None:
+    own = ["history", "order", "own weights", "content", "popularity"]
+    for kind, count, uses, items, words in (
+        ("films", 0, ["popularity", "content"], 0, "by how popular items are and by their content"),
+        ("films", 1, ["history", "content", "popularity"], 1, "Ranked here by 1 item, with the weights of everybody."),
+        ("films", 9, own, 9, "fitted to the latest 5 of them"),
+        ("news", 0, ["appeal"], 0, "by what everybody likes of news (appeal), the same for everybody"),
+        ("news", 2, ["history", "content", "appeal"], 2, "to 2 clicks, and by what everybody likes"),
+        ("news", 5, ["history", "order", "content", "appeal"], 3, "to the latest 3 of 5 clicks"),
+    ):
+        line = ("recommend", runs[kind], "--history", ",".join(list(open_model(runs[kind]).items)[:count]))
+        found = told(*line)["rests_on"]
+        assert (found["uses"], found["items"]) == (uses, items)
+        assert words in found["said"]
+        assert found["said"] in shown(*line)
+    nobody, strange = (told("recommend", runs["films"], "--history", history) for history in ("", "strange"))
+    assert strange["rests_on"] == nobody["rests_on"]
+    assert strange["unknown_items"] == ["strange"]
+    assert "rests_on" not in told("recommend", runs["popularity"], "--history", "")
+
+
+@pytest.mark.parametrize("kind", ["films", "news"])
+def test_only_what_is_named_changes_the_list(runs: dict[str, Path], kind: str) -> None:
+    model = open_model(runs[kind])
+    lengths = model.devices.trained_on.lengths()
+    user = int(lengths.argmax())
+    line = ("recommend", runs[kind], "--user", model.devices.users[user])
+    found = told(*line)["rests_on"]
+    assert found["items"] == (min(3, lengths[user]) if kind == "news" else lengths[user])
+    assert found["said"] in shown(*line)
+    first = list(model.items)[:6]
+    for history, other in ((first, first[::-1]), (first[:3], first[2::-1]), ([], ["nothing that it knows"])):
+        before, after = ({best.item: best.score for best in model.recommend(own, 40)} for own in (history, other))
+        made_of = model.rests_on(history)
+        assert made_of is not None
+        assert (before != pytest.approx(after, abs=1e-5)) == ("order" in made_of.uses)

@@ -1,0 +1,59 @@
+"""The program as it is typed, run in this process from its entry point on."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from veilrec.cli import main
+
+
+class Done(NamedTuple):
+    """Exit code and what was said on either channel."""
+
+    code: int
+    out: str
+    err: str
+
+
+def veilrec(*arguments: str | Path) -> Done:
+    """Run a command; an error that the entry point does not catch fails the test."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["veilrec", *map(str, arguments)])
+        try:
+            main.run()
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def shown(*arguments: str | Path) -> str:
+    """What a command that succeeds prints, with single blanks."""
+    done = veilrec(*arguments)
+    assert done.code == 0, done.err
+    return " ".join(done.out.split())
+
+
+def told(*arguments: str | Path) -> Any:
+    """The JSON object of a command that succeeds; nothing else may stand on standard output."""
+    done = veilrec(*arguments, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def refused(*arguments: str | Path, code: int = 2) -> str:
+    """The one line that a command ends with that cannot be done; nothing may stand on standard output."""
+    done = veilrec(*arguments)
+    assert (done.code, done.out) == (code, ""), done
+    assert "Traceback" not in done.err
+    lines = done.err.strip().splitlines()
+    assert lines[-1].startswith("veilrec: ")
+    assert sum(line.startswith("veilrec: ") for line in lines) == 1
+    return lines[-1]
