@@ -24,22 +24,9 @@ EXTRAS = (
 )
 PACKAGES = ("wire", "privacy", "server")  # every module of these, but for
 NOT_CORE = "veilrec.serving"  # which the extra `serve` is for
-MODULES = (
-    "client.recommender",
-    "client.federated",
-    "client.reptile",
-    "client.mf",
-    "client.rankers",
-    "models.scores",
-    "core.plan",
-    "methods.privrec.dp_privrec",
-    "methods.privrec.baselines",
-    "methods.priv_fedmf_sub.fedmf",
-    "runs.release_model",
-    "runs.saved",
-    "cli.main",
-    "cli.recommend",
-)
+MODULES = """client.recommender client.federated client.reptile client.mf client.rankers models.scores core.plan
+methods.privrec.dp_privrec methods.privrec.baselines methods.priv_fedmf_sub.fedmf runs.release_model runs.saved
+cli.main cli.recommend"""
 N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
 Results = dict[str, NDArray[np.generic]]
 
@@ -60,7 +47,7 @@ def hide(*extras: str) -> None:
 
 def imports() -> Results:
     """Everything that a device, a server or a reader of messages imports."""
-    names = [f"veilrec.{name}" for name in MODULES]
+    names = [f"veilrec.{name}" for name in MODULES.split()]
     for name_ in PACKAGES:
         package = importlib.import_module(f"veilrec.{name_}")
         found = (module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))

@@ -1,4 +1,4 @@
-"""docs/engineer.md: an engineer's commands, one after the other in one folder, as they stand on the page."""
+"""docs/engineer.md and docs/data.md: their commands, one after the other in one folder, as they stand on the page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.main import app
+from veilrec.data.datasets import load
 
-PAGE = (Path(__file__).parent.parent / "docs" / "engineer.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "engineer.md").read_text(encoding="utf-8")
+DATA_PAGE = (DOCS / "data.md").read_text(encoding="utf-8")
 SECTIONS = ("Bring your own log", "Choose a method by simulation", "Train again when the log has grown")
 QUICK = ("--rounds", "2", "--set", "cohort.size=30")  # the page's own numbers take minutes
+
+
+@pytest.fixture(autouse=True)
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder and an empty cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
+    return tmp_path
 
 
 def commands() -> list[str]:
@@ -43,7 +54,7 @@ def write_files(folder: Path) -> None:
 
 
 def quick(words: list[str]) -> list[str]:
-    """The same command with fewer rounds."""
+    """Give a command fewer rounds."""
     if words[1] != "train" or words[2] in ("popularity", "ease"):
         return words
     at = words.index("--rounds") if "--rounds" in words else None
@@ -51,28 +62,53 @@ def quick(words: list[str]) -> list[str]:
     return [*kept, *(QUICK if "--from" not in words else (*QUICK, "--set", "cohort.sampling=poisson"))]
 
 
-def test_the_commands_about_own_logs_work_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
-    write_files(tmp_path)
+def test_the_commands_about_own_logs_work_one_after_the_other(empty: Path) -> None:
+    write_files(empty)
     lines = commands()
     assert len(lines) >= 20
     for line in lines:
         done = CliRunner().invoke(app, quick(shlex.split(line))[1:])
         assert done.exit_code == 0, (line, done.output, done.exception)
-    runs = {path.name: json.loads((path / "result.json").read_text()) for path in (tmp_path / "runs").iterdir()}
+    runs = {path.name: json.loads((path / "result.json").read_text()) for path in (empty / "runs").iterdir()}
     assert runs["fedmf"]["rounds"] == runs["fedmf-search"]["best_round"]
     assert runs["fedmf"]["rounds_from"] == str(Path("runs") / "fedmf-search")
     assert runs["dp-2"]["guarantee"]["epsilon"] == 2 * runs["dp-1"]["guarantee"]["epsilon"] == 8.0
     assert runs["fedmf-2"]["start_from"]["carried_over"]["new_items"] == 1
 
 
-def test_the_faults_on_the_page_are_those_that_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_files(tmp_path)
+def test_the_faults_on_the_page_are_those_that_are_told(empty: Path) -> None:
+    write_files(empty)
     line = next(line for line in commands() if "orders.csv" in line)
     words = [word for word in shlex.split(line)[1:] if word != "--skip-bad"]
     told = f"veilrec: {CliRunner().invoke(app, words).exception}"
     assert [row.strip() for row in told.splitlines()] == [
         row.strip() for row in PAGE[PAGE.index("veilrec: orders.csv") :].partition("```")[0].strip().splitlines()
     ]
+
+
+def blocks(kind: str) -> list[str]:
+    """The blocks of the section on features."""
+    section = DATA_PAGE.partition("## Features\n")[2].partition("\n## ")[0]
+    return re.findall(rf"^```{kind}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_of_features_works(empty: Path) -> None:
+    for name, text in zip(("clicks", "people", "films"), blocks("csv"), strict=True):
+        Path(f"{name}.csv").write_text(text)
+    Path("clicks.features.yaml").write_text(blocks("yaml")[0])
+    told = ""
+    for line in blocks("sh")[0].splitlines():
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0, done.output
+        told = done.stdout
+    shares = {feature["name"]: feature["unknown"] for feature in json.loads(told)["features"]}
+    assert shares == pytest.approx({"age": 2 / 3, "country": 1 / 3, "likes": 1 / 3, "genres": 0.0})
+    titles = load("csv:described").catalogue
+    assert titles is not None and list(titles.titles) == ["Night Train (1999)", "A Day in June (1996)"]
+
+
+def test_the_table_of_features_names_those_of_made_up_ratings() -> None:
+    features = load("synthetic-ratings:users=50,items=60").features
+    assert features is not None
+    row = next(line for line in DATA_PAGE.splitlines() if line.startswith("| `synthetic-ratings` | `group`"))
+    assert all(f"`{feature.name}`" in row for side in (features.users, features.items) for feature in side.features)

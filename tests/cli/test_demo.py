@@ -51,48 +51,30 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(_app, list(arguments), catch_exceptions=False)
 
 
-def test_it_leaves_a_report_runs_and_a_picture(room: Path) -> None:
+def test_it_leaves_a_report_runs_a_picture_and_says_what_is_promised(room: Path) -> None:
     result = _run()
     assert result.exit_code == 0
     said = " ".join(result.stdout.split())
     for word in ("fedmf", "ease", "popularity", "random", "no privacy guarantee", "A simulated run protects nobody"):
         assert word in said
     assert "Generate little." in result.stderr
-    assert "<svg" in (room / "report.html").read_text()
+    promise = "(8, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
+    assert f"; {promise}." in said
+    assert "veilrec privacy show veilrec-demo/dp-fedmf" in said
+    assert "fedmf: 3 rounds of 20 clients, to clients" in said
     assert sorted(path.name for path in room.iterdir()) == ["report.html", "veilrec-demo"]
     made = {path.name for path in (room / "veilrec-demo").iterdir()}
     assert made == {"demo.json", "ratings.svg", "fedmf", "dp-fedmf", "ease"}
     assert (room / "veilrec-demo" / "ratings.svg").read_text().startswith("<?xml")
-    assert (room / "veilrec-demo" / "fedmf" / "result.json").exists()
-
-
-def test_the_private_method_comes_with_its_whole_guarantee_and_its_price(room: Path) -> None:
-    promise = "(8, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
-    said = " ".join(_run().stdout.split())
-    assert f"; {promise}." in said
-    assert "veilrec privacy show veilrec-demo/dp-fedmf" in said
     page = (room / "report.html").read_text()
+    assert "<svg" in page
     assert f"The price of privacy: dp-fedmf, {promise}, reached" in page
     differs = "not the price of noise alone: fedmf had 3 rounds of 20 clients, dp-fedmf 2 rounds of all 150 clients"
     assert f"{differs}, and settings differ (local.dim 32 and 8, " in page
-    assert "fedmf: 3 rounds of 20 clients, to clients" in said
-
-
-def test_a_person_is_shown_with_categories_and_what_fits(room: Path) -> None:
-    result = _run("--json")
-    (part,) = json.loads(result.stdout)["parts"]
-    person = part["person"]
-    assert list(person["lists"]) == ["fedmf", "dp-fedmf", "ease", "popularity"]
-    for own in person["lists"].values():
-        assert own["fit"]["favourites"] == sum(item["category"] in person["favourites"] for item in own["items"])
-        assert len(own["items"]) == 10
-    page = (room / "report.html").read_text()
-    assert person["lists"]["dp-fedmf"]["items"][0]["title"] in page
 
 
 def test_json_is_one_object_and_says_the_same_as_the_files(room: Path) -> None:
-    result = _run("--json", "--seed", "5", "--out", "here", "--report", "page.html")
-    said = json.loads(result.stdout)
+    said = json.loads(_run("--json", "--seed", "5", "--out", "here", "--report", "page.html").stdout)
     saved = json.loads((room / "here" / "fedmf" / "result.json").read_text())
     (part,) = said["parts"]
     assert part["metrics"]["fedmf"] == saved["metrics"]
@@ -102,7 +84,13 @@ def test_json_is_one_object_and_says_the_same_as_the_files(room: Path) -> None:
     assert said["seed"] == 5
     assert part["best_possible"]["hr@10"] > part["baselines"]["random"]["hr@10"]
     assert (said["report"], said["out"]) == ("page.html", "here")
-    assert "veilrec demo --seed 5 --out here --report page.html" in (room / "page.html").read_text()
+    page, person = (room / "page.html").read_text(), part["person"]
+    assert "veilrec demo --seed 5 --out here --report page.html" in page
+    assert list(person["lists"]) == ["fedmf", "dp-fedmf", "ease", "popularity"]
+    for own in person["lists"].values():
+        assert own["fit"]["favourites"] == sum(item["category"] in person["favourites"] for item in own["items"])
+        assert len(own["items"]) == 10
+    assert person["lists"]["dp-fedmf"]["items"][0]["title"] in page
 
 
 def test_a_catalogue_is_released_and_ranked_on_a_device_that_asks_nobody(
@@ -121,16 +109,22 @@ def test_a_catalogue_is_released_and_ranked_on_a_device_that_asks_nobody(
     assert "From the model to on-device ranking" in page
     assert "Ranked here by" in page
     assert "serve veilrec-demo/release-films" in page
-    said = " ".join(_run().stdout.split())
+    monkeypatch.setattr("sys.argv", [".venv/bin/veilrec", "demo"])
+    said = _run().stdout
     assert "One client, veil" in said and "veilrec serve veilrec-demo/release-films" in said
+    *steps, last = said.split("Next:")[1].splitlines()[1:]
+    assert last.startswith("The last one keeps the service running")
+    assert len(steps) == 4 and all(step.startswith("  .venv/bin/veilrec ") for step in steps)
 
 
-def test_it_can_be_run_again_and_keeps_what_is_not_its_own(room: Path) -> None:
+def test_only_a_former_demo_is_replaced(room: Path) -> None:
     first = json.loads(_run("--json").stdout)
     (room / "veilrec-demo" / "notes.txt").write_text("mine")
+    (room / "veilrec-demo" / "fedmf" / "old").write_text("")
     again = json.loads(_run("--json").stdout)
     assert first["parts"] == again["parts"]
     assert (room / "veilrec-demo" / "notes.txt").read_text() == "mine"
+    assert not (room / "veilrec-demo" / "fedmf" / "old").exists()
 
 
 @pytest.mark.parametrize("full", ["checkpoint", "demo.json", "report.html", "moving"])
@@ -161,20 +155,12 @@ def test_a_full_disk_leaves_everything_as_it_was(room: Path, monkeypatch: pytest
 
 
 def _failing(write: Callable[..., Any], name: str, fail: Callable[..., None]) -> Callable[..., Any]:
-    """The same, but for files of this name (or of its temporary one)."""
+    """Write as usual, but for files of this name (or of its temporary one)."""
 
     def writing(path: Path, *given: Any, **named: Any) -> Any:
         return (fail if name in path.name else write)(path, *given, **named)
 
     return writing
-
-
-def test_a_former_demo_is_replaced_as_a_whole(room: Path) -> None:
-    (room / "veilrec-demo" / "fedmf").mkdir(parents=True)
-    (room / "veilrec-demo" / "fedmf" / "old").write_text("")
-    (room / "veilrec-demo" / "demo.json").write_text("{}")
-    assert _run().exit_code == 0
-    assert not (room / "veilrec-demo" / "fedmf" / "old").exists()
 
 
 @pytest.mark.parametrize(
@@ -199,44 +185,24 @@ def test_what_is_printed_can_be_pasted(
     assert typed_name() == expected
 
 
-def test_next_steps_begin_as_the_command_was_called(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", [".venv/bin/veilrec", "demo"])
-    steps = _run().stdout.split("Next:")[1].splitlines()[1:]
-    assert steps
-    assert all(step.startswith("  .venv/bin/veilrec ") for step in steps)
-
-
-def test_it_refuses_a_folder_of_somebody_else_and_touches_nothing(room: Path) -> None:
-    (room / "veilrec-demo" / "fedmf").mkdir(parents=True)
-    (room / "veilrec-demo" / "fedmf" / "thesis.tex").write_text("years")
-    with pytest.raises(BadInput, match="no former demo"):
-        _run()
-    assert (room / "veilrec-demo" / "fedmf" / "thesis.tex").exists()
-    assert not (room / "report.html").exists()
-
-
-def test_it_refuses_a_report_of_somebody_else_before_any_work(room: Path) -> None:
-    (room / "report.html").write_text("<h1>Sales</h1>")
-    with pytest.raises(BadInput, match="no report of veilrec"):
-        _run()
-    assert not (room / "veilrec-demo").exists()
-
-
-def test_it_refuses_a_place_where_no_report_can_be_written_before_any_work(room: Path) -> None:
+def test_it_refuses_places_of_somebody_else_before_any_work(room: Path) -> None:
+    for folder in ("theirs/fedmf", "elsewhere"):
+        (room / folder).mkdir(parents=True)
+    (room / "theirs" / "fedmf" / "thesis.tex").write_text("years")
     (room / "file").write_text("not a folder")
-    with pytest.raises(BadInput, match=r"file/report\.html cannot be written .*choose another --report"):
-        _run("--report", "file/report.html")
-    assert [path.name for path in room.iterdir()] == ["file"]
-
-
-def test_it_refuses_a_file_or_a_link_as_its_folder(room: Path) -> None:
-    (room / "veilrec-demo").write_text("a file")
-    with pytest.raises(BadInput, match="not a folder"):
-        _run()
-    (room / "elsewhere").mkdir()
+    (room / "sales.html").write_text("<h1>Sales</h1>")
     (room / "link").symlink_to(room / "elsewhere")
-    with pytest.raises(BadInput, match="not a folder"):
-        _run("--out", "link")
+    before = sorted(room.rglob("*"))
+    for words, fault in (
+        ("--out theirs", "no former demo"),
+        ("--out file", "not a folder"),
+        ("--out link", "not a folder"),
+        ("--report sales.html", "no report of veilrec"),
+        ("--report file/report.html", r"file/report\.html cannot be written .*choose another --report"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            _run(*words.split())
+    assert sorted(room.rglob("*")) == before
 
 
 @pytest.mark.slow
@@ -264,14 +230,8 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     service = told["services"]["privaterec"]
     assert service["audit"] == {"method": "privaterec", "holds": True}
     asked = {one["mode"]: one for one in service["asked"]}
-    assert {mode: one["sent_bytes"] for mode, one in asked.items()} == {
-        "none-sent": 0,
-        "interest": 9,
-        "attention": 27,
-        "pooled": 71,
-        "plain": 735,
-        "nobody": 0,
-    }
+    sizes = {"none-sent": 0, "interest": 9, "attention": 27, "pooled": 71, "plain": 735, "nobody": 0}
+    assert {mode: one["sent_bytes"] for mode, one in asked.items()} == sizes
     assert all(one["used"] == mode for mode, one in asked.items())
     assert asked["plain"]["same_as_on_the_device"] == 10
     release = open_release(tmp_path / "veilrec-demo" / "release")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.cli.test_everyday_errors import veilrec
+from tests.cli.running import Done, refused, told
+from tests.cli.running import veilrec as typed
 from veilrec import train as veilrec_train
 
 TINY = "--data synthetic-ratings:users=60,items=50 --protocol loo-full --rounds 2 --set cohort.size=20"
@@ -46,52 +47,37 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(line: str, code: int = 2) -> str:
-    """What is said of a line that cannot be done."""
-    got, _, words = veilrec(line)
-    assert got == code, words
-    assert "Traceback" not in words
-    (told,) = [text for text in words.splitlines() if text.startswith("veilrec: ")]
-    return told
+def veilrec(line: str) -> Done:
+    return typed(*shlex.split(line))
 
 
-@pytest.mark.parametrize("method", READERS)
-def test_features_that_there_are_not(method: str, place: Path) -> None:
-    of = TINY.replace(" --set cohort.size=20", "")
-    told = refused(f"train {method} {of} --set features.items=[nope] --out {place}/run")
-    assert told == "veilrec: unknown feature 'nope': known are critics, genres"
-    assert "unknown feature 'nope'" in refused(
-        f"train {method} {of} --set 'features.items=[genres, nope]' --out {place}/run"
-    )
-    assert "name at least one of genres, critics" in refused(
-        f"train {method} {of} --set features.items=[] --out {place}/run"
-    )
+def test_features_or_ratings_that_there_are_not(place: Path) -> None:
+    synthetic = TINY.replace(" --set cohort.size=20", "")
+    own = "--protocol loo-full --set cohort.size=20"
+    for method in READERS:
+        for options, words in (
+            (f"{synthetic} --set features.items=[nope]", "veilrec: unknown feature 'nope': known are critics, genres"),
+            (f"{synthetic} --set 'features.items=[genres, nope]'", "unknown feature 'nope'"),
+            (f"{synthetic} --set features.items=[]", "name at least one of genres, critics"),
+            (f"--data csv:{place}/plain.csv --protocol loo-full", "says nothing of its items but their ids"),
+        ):
+            assert words in refused(*shlex.split(f"train {method} {options} --out {place}/run"))
+    for method in (*READERS, "fofl-self"):
+        line = f"train {method} --data csv:{place}/log.csv {own} --set local.loss=rating --out {place}/run"
+        words = refused(*line.split())
+        assert "rating" in words and "logistic" in words
     assert not (place / "run").exists()
 
 
-@pytest.mark.parametrize("method", READERS)
-def test_data_without_features(method: str, place: Path) -> None:
-    told = refused(f"train {method} --data csv:{place}/plain.csv --protocol loo-full --out {place}/run")
-    assert "says nothing of its items but their ids" in told
-    assert not (place / "run").exists()
-
-
-@pytest.mark.parametrize("method", [*READERS, "fofl-self"])
-def test_ratings_that_there_are_not(method: str, place: Path) -> None:
-    data = f"--data csv:{place}/log.csv --protocol loo-full --set cohort.size=20"
-    told = refused(f"train {method} {data} --set local.loss=rating --out {place}/run")
-    assert "rating" in told
-    assert "logistic" in told
-    assert not (place / "run").exists()
-
-
-@pytest.mark.parametrize("method", ["privrec", "dp-privrec", "nn-self", "privrec-cen", "fofl-self"])
-def test_training_that_diverges_saves_no_model(method: str, tmp_path: Path) -> None:
-    told = refused(f"train {method} {TINY} --set local.rate=1e30 --out {tmp_path}/run", code=1)
-    assert "diverged" in told
-    assert "item_rate" not in told
-    assert not (tmp_path / "run" / "model").exists()
-    assert not list((tmp_path / "run").rglob("*.safetensors"))
+def test_training_that_diverges_saves_no_model_and_names_the_rates_of_the_method(tmp_path: Path) -> None:
+    for method in ("privrec", "dp-privrec", "nn-self", "privrec-cen", "fofl-self"):
+        run = tmp_path / method
+        words = refused(*f"train {method} {TINY} --set local.rate=1e30 --out {run}".split(), code=1)
+        assert "diverged" in words
+        assert "item_rate" not in words
+        assert method != "privrec" or "(--set local.rate=..., server.rate=...)" in words
+        assert not (run / "model").exists()
+        assert not list(run.rglob("*.safetensors"))
 
 
 def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
@@ -104,13 +90,6 @@ def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: P
     history = [trained.model.items[3], trained.model.items[9]]
     popular = [one.item for one in trained.recommend([], k=20) if one.item not in history]
     assert [one.item for one in trained.recommend(history, k=10)] == popular[:10]
-
-
-def test_the_hint_names_the_rates_that_a_method_has(tmp_path: Path) -> None:
-    told = refused(f"train privrec {TINY} --set local.rate=1e30 --out {tmp_path}/run", code=1)
-    assert "(--set local.rate=..., server.rate=...)" in told
-    told = refused(f"train fedmf {TINY} --set local.item_rate=1e30 --out {tmp_path}/other", code=1)
-    assert "diverged" in told
 
 
 @pytest.fixture
@@ -141,36 +120,23 @@ def test_odd_numbers_without_a_range(price: str, place: Path) -> None:
         assert all(np.isfinite(values).all() for values in weights.values() if values.dtype.kind == "f")
 
 
-def test_somebody_with_one_item_and_somebody_who_is_not_described_get_lists(run: Path) -> None:
-    for user in ("u0", "u9"):
-        code, listed, words = veilrec(f"recommend {run} --user {user}")
-        assert code == 0, words
-        assert "nan" not in listed
+def test_what_is_known_of_somebody_makes_the_list(run: Path) -> None:
+    for user in ("u0", "u9"):  # one with a single item, one who is not described
+        assert "nan" not in str(told("recommend", run, "--user", user))
 
+    def listed(*about: str) -> object:
+        return told(*asked(*about))["recommendations"]
 
-def listed(run: Path, *about: str) -> tuple[object, str]:
-    """A list for somebody with two items, and what is said about it."""
-    code, out, words = veilrec(f"recommend {run} --history i1,i2 --json " + " ".join(f"--about {a}" for a in about))
-    assert code == 0, words
-    return json.loads(out)["recommendations"], words
+    def asked(*about: str) -> list[str]:
+        return ["recommend", str(run), "--history", "i1,i2", *(word for one in about for word in ("--about", one))]
 
-
-def test_values_that_nobody_had_are_taken_as_unknown_and_said_so(run: Path) -> None:
-    stranger, _ = listed(run)
-    found, words = listed(run, "town=Z")
-    assert found == stranger
+    stranger = listed()
+    assert listed("town=Z") == listed("age=inf", "town=Z") == stranger
+    words = typed(*asked("age=inf", "town=Z")).err
     assert "town 'Z' is not among what the model knows (A, B): taken as unknown" in words
-    found, words = listed(run, "age=inf", "town=Z")
-    assert found == stranger
     assert "age 'inf' is no finite number: taken as unknown" in words
-
-
-def test_what_is_said_of_somebody_changes_the_list_and_what_lies_outside_is_moved_to_the_end(run: Path) -> None:
-    assert listed(run, "age=999")[0] == listed(run, "age=100")[0] == listed(run, "age=1e300")[0]
-    different = [listed(run, *about)[0] for about in ((), ("age=999",), ("town=A",), ("town=B",))]
+    assert listed("age=999") == listed("age=100") == listed("age=1e300")
+    different = [stranger, *(listed(about) for about in ("age=999", "town=A", "town=B"))]
     assert all(one != other for place, one in enumerate(different) for other in different[:place])
-
-
-def test_features_that_the_model_does_not_have_are_named(run: Path) -> None:
-    assert "unknown feature 'group': known are age, town" in refused(f"recommend {run} --history i1 --about group=a")
-    assert "says nothing" in refused(f"recommend {run} --history i1 --about age")
+    assert "unknown feature 'group': known are age, town" in refused(*asked("group=a"))
+    assert "says nothing" in refused(*asked("age"))

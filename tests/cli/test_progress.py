@@ -18,52 +18,31 @@ def after(rounds: int, seconds: float) -> Progress:
     return progress
 
 
-def test_a_long_run_says_once_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines("nrms on mind: epoch", 8)
-    lines.on_round(after(1, 150.0), StepReport())
-    assert capsys.readouterr().err == ""
-    lines.on_round(after(2, 290.0), StepReport())
-    lines.on_round(after(3, 430.0), StepReport())
-    lines.on_metrics(after(3, 430.0), {"auc": 0.61})
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "nrms on mind: epoch 2/8  2 min each, about 14 min of learning left",
-        "nrms on mind: epoch 3/8  auc 0.6100",
-    ]
-
-
-def test_a_first_round_that_compiled_is_no_part_of_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines("fednewsrec: round", 100)
-    for done in range(1, 101):
-        lines.on_round(after(done, 83.0 + 0.2 * (done - 1)), StepReport())
-    assert capsys.readouterr().err == ""  # 20 seconds are no long wait
-
-
-def test_short_rounds_are_averaged_before_anything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines("fedmf: round", 1001)
-    seconds = 40.0
-    for done in range(1, 30):
-        lines.on_round(after(done, seconds), StepReport())
-        seconds += 0.75 if done % 2 else 0.25  # half a second each
-    assert capsys.readouterr().err == "fedmf: round 7/1001  0.5 s each, about 8 min of learning left\n"
-
-
-def test_a_first_round_that_may_have_compiled_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = PlainLines("fednewsrec on mind: round", 100)
-    lines.on_round(after(50, 500.0), StepReport())  # a resumed run
-    assert capsys.readouterr().err == ""
-    lines.on_round(after(51, 503.0), StepReport())
-    lines.on_round(after(52, 506.0), StepReport())
-    expected = "fednewsrec on mind: round 51/100  3.0 s each, about 2 min of learning left\n"
-    assert capsys.readouterr().err == expected
-
-
-def test_a_short_or_finished_run_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    small = PlainLines("mf on small: epoch", 8)
-    small.on_round(after(1, 2.0), StepReport())
-    small.on_round(after(2, 6.0), StepReport())
-    PlainLines("nrms on mind: epoch", 1).on_round(after(1, 2000.0), StepReport())
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize(
+    ("rounds", "seconds", "said"),
+    [
+        # The first round may have compiled: it is left out of the estimate. A resumed run starts anywhere.
+        (8, {1: 150.0, 2: 290.0, 3: 430.0}, ["run 2/8  2 min each, about 14 min of learning left"]),
+        (100, {50: 500.0, 51: 503.0, 52: 506.0}, ["run 51/100  3.0 s each, about 2 min of learning left"]),
+        (100, {done: 83.0 + 0.2 * (done - 1) for done in range(1, 101)}, []),  # 20 seconds are no long wait
+        # Short rounds are averaged before anything is said: half a second each.
+        (
+            1001,
+            {done: 39.5 + done / 2 + (0.25 if done % 2 == 0 else 0.0) for done in range(1, 30)},
+            ["run 7/1001  0.5 s each, about 8 min of learning left"],
+        ),
+        (8, {1: 2.0, 2: 6.0}, []),
+        (1, {1: 2000.0}, []),
+    ],
+)
+def test_a_long_run_says_once_how_long_it_will_take(
+    rounds: int, seconds: dict[int, float], said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = PlainLines("run", rounds)
+    for done, learning in seconds.items():
+        lines.on_round(after(done, learning), StepReport())
+    lines.on_metrics(after(rounds, learning), {"auc": 0.61})
+    assert capsys.readouterr().err.splitlines() == [*said, f"run {rounds}/{rounds}  auc 0.6100"]
 
 
 def test_the_bar_leaves_out_the_first_round_and_knows_rounds_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,21 +33,12 @@ def run(*arguments: str):
     return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
 
 
-def test_without_a_name_it_lists_all():
-    assert "fednewsrec-fig5" in run().stdout
+def test_without_a_name_it_lists_all_in_80_columns(monkeypatch: pytest.MonkeyPatch):
     assert set(json.loads(run("--json").stdout)) >= {"fedmf-table2", "fedncf-ablation", "toy"}
-
-
-def test_the_list_fits_80_columns_where_no_terminal_says_otherwise(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = run().stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("fednewsrec-table2 " in line for line in lines)  # a name is never cut
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(BadInput, match="did you mean fedmf-table2"):
-        run("fedmf-tabel2")
 
 
 def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -67,45 +58,39 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path, monke
     assert saved == {key: value for key, value in report.items() if key != "out"}
 
 
-def test_data_protocol_preset_and_seeds_are_passed_on(tmp_path: Path):
-    done = run(
-        "toy",
-        "--data",
-        DATA,
-        "--protocol",
-        "loo-full",
-        "--preset",
-        "tuned",
-        "--seeds",
-        "2",
-        "--out",
-        str(tmp_path),
-        "--json",
-    )
-    report = json.loads(done.stdout)
+def test_options_are_passed_on_and_said_in_the_command(tmp_path: Path):
+    options = f"--data {DATA} --protocol loo-full --preset tuned --seeds 2"
+    report = json.loads(run("toy", *options.split(), "--out", str(tmp_path), "--json").stdout)
     assert report["protocol"] == "loo-full"
     assert report["seeds"] == [0, 1]
     assert report["command"] == f"veilrec reproduce toy --seeds 2 --data {DATA} --protocol loo-full --preset tuned"
     ours = report["panels"][0]["rows"][0]["ours"]["hr@10"]
     assert len(ours["values"]) == 2
     assert ours["sd"] is not None
-
-
-def test_calibration_and_method_are_passed_on(tmp_path: Path):
-    done = run("toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven", "--out", str(tmp_path), "--json")
-    (only,) = json.loads(done.stdout)["panels"][0]["rows"]
+    one = ("toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven")
+    (only,) = json.loads(run(*one, "--out", str(tmp_path), "--json").stdout)["panels"][0]["rows"]
     assert (only["label"], only["calibration"]) == ("DP-FedMF", "proven")
 
 
-def test_a_setting_is_passed_on_to_the_rows_that_have_it_and_said_in_the_command(tmp_path: Path):
+def test_a_setting_is_passed_on_to_the_rows_that_have_it(tmp_path: Path):
     done = run("toy", "--quick", "--method", "fedmf", "--set", "local.dim=4", "--out", str(tmp_path), "--json")
-    report = json.loads(done.stdout)
     assert done.exit_code == 0
-    assert report["command"] == "veilrec reproduce toy --quick --method fedmf --set local.dim=4"
+    assert json.loads(done.stdout)["command"] == "veilrec reproduce toy --quick --method fedmf --set local.dim=4"
     (config,) = tmp_path.glob("runs/*/config.yaml")
     assert "- local.dim=4\n" in config.read_text()
-    with pytest.raises(BadInput, match=r"unknown setting of any method of toy 'local\.dimm': did you mean local\.dim"):
-        run("toy", "--quick", "--set", "local.dimm=4", "--out", str(tmp_path))
+
+
+def test_what_cannot_be_asked_is_refused(tmp_path: Path):
+    for line, fault in (
+        ("fedmf-tabel2", "did you mean fedmf-table2"),
+        (
+            "toy --quick --set local.dimm=4",
+            r"unknown setting of any method of toy 'local\.dimm': did you mean local\.dim",
+        ),
+        ("toy --quick --jobs 0", "--jobs is 0"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            run(*line.split(), "--out", str(tmp_path))
 
 
 def test_a_missing_package_is_noticed_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -130,31 +115,16 @@ def test_what_draws_the_picture_is_looked_for_first(tmp_path: Path, monkeypatch:
 
 
 def test_adressa_is_asked_as_its_log_allows(tmp_path: Path):
-    log = write_log(tmp_path / "one_week")
     only = [part for name in ("fm", "fcf", "fednewsrec") for part in ("--method", name)]
     small = [part for size in ("word_dim=8", "heads=2", "head_dim=4") for part in ("--set", f"size.{size}")]
-    done = run(
-        "fednewsrec-table2",
-        "--quick",
-        "--data",
-        f"adressa:{log}",
-        *only,
-        *small,
-        "--out",
-        str(tmp_path / "o"),
-        "--json",
-    )
+    data = f"adressa:{write_log(tmp_path / 'one_week')}"
+    done = run("fednewsrec-table2", "--quick", "--data", data, *only, *small, "--out", str(tmp_path / "o"), "--json")
     assert done.exit_code == 0, done.stderr
     (panel,) = json.loads(done.stdout)["panels"]
     assert (panel["source"], panel["published_on"], panel["protocol"]) == ("Table 2, right", "Adressa", "last-day-20")
     assert [row["method"] for row in panel["rows"]] == ["fm", "fcf", *3 * ["fednewsrec"]]
     assert all(0.0 < row["ours"]["auc"]["mean"] < 1.0 for row in panel["rows"])
     assert panel["rows"][0]["theirs"]["auc"]["value"] == 0.6194
-
-
-def test_jobs_are_passed_on(tmp_path: Path):
-    with pytest.raises(BadInput, match="--jobs is 0"):
-        run("toy", "--quick", "--jobs", "0", "--out", str(tmp_path))
 
 
 def test_the_command_names_nobodys_folder():

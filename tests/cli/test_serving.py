@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import veilrec as product
-from tests.cli.test_recommend import veilrec
+from tests.cli import running
+from tests.cli.running import shown, told
 from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee
 
@@ -26,23 +26,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("privaterec", NEWS, [*SMALL, "--set", "calibration=none", "--set", "cohort.size=10"]),
         ("popularity", NEWS, []),
     ):
-        done = veilrec("train", method, "--data", data, "--rounds", "1", "--out", str(place / method), *options)
-        assert done[0] == 0, done[2]
+        shown("train", method, "--data", data, "--rounds", "1", "--out", place / method, *options)
     return place
 
 
 def served(run: Path, *options: str) -> dict[str, Any]:
-    code, said, wrong = veilrec("evaluate", str(run), "--json", *options)
-    assert code == 0, wrong
-    result: dict[str, Any] = json.loads(said)
+    result: dict[str, Any] = told("evaluate", run, *options)
     return result
 
 
 def refused(run: Path, *options: str) -> str:
-    code, said, wrong = veilrec("evaluate", str(run), *options)
-    assert (code, said) == (2, "")
-    assert len(wrong.strip().splitlines()) == 1
-    return wrong
+    return running.refused("evaluate", run, *options)
 
 
 def test_nothing_sent_is_the_model_to_the_last_digit(runs: Path) -> None:
@@ -57,17 +51,18 @@ def test_nothing_sent_is_the_model_to_the_last_digit(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "options"),
+    "line",
     [
-        ("nrms", ("pooled", "--epsilon", "5", "--delta", "1e-6")),
-        ("nrms", ("interest", "--epsilon", "2", "--pool", "50")),
-        ("nrms", ("vector", "--epsilon", "5", "--calibration", "as-published")),
-        ("privaterec", ("attention", "--epsilon", "5", "--delta", "1e-6")),
-        ("privaterec", ("attention", "--epsilon", "5", "--calibration", "as-published", "--padding", "0.2")),
-        ("privaterec", ("interest", "--epsilon", "2")),
+        "nrms pooled --epsilon 5 --delta 1e-6",
+        "nrms interest --epsilon 2 --pool 50",
+        "nrms vector --epsilon 5 --calibration as-published",
+        "privaterec attention --epsilon 5 --delta 1e-6",
+        "privaterec attention --epsilon 5 --calibration as-published --padding 0.2",
+        "privaterec interest --epsilon 2",
     ],
 )
-def test_every_mode_states_everything(runs: Path, run: str, options: tuple[str, ...]) -> None:
+def test_every_mode_states_everything(runs: Path, line: str) -> None:
+    run, *options = line.split()
     result = served(runs / run, "--serving", *options, "--queries", "30")
     one, together = (Guarantee.from_json(result[name]) for name in ("guarantee", "composed"))
     assert one.epsilon == float(options[2])
@@ -83,11 +78,8 @@ def test_every_mode_states_everything(runs: Path, run: str, options: tuple[str, 
 
 
 def test_the_table_names_mode_model_promise_and_bytes(runs: Path) -> None:
-    code, said, _ = veilrec(
-        "evaluate", str(runs / "nrms"), "--serving", "pooled", "--epsilon", "5", "--delta", "1e-6", "--queries", "4"
-    )
-    said = " ".join(said.split())
-    assert code == 0
+    options = ("--serving", "pooled", "--epsilon", "5", "--delta", "1e-6", "--queries", "4")
+    said = shown("evaluate", runs / "nrms", *options)
     for words in ("served by pooled", "the model itself", "popularity", "(5, 1e-06)-DP per click (replace-one), per"):
         assert words in said
     assert "4 queries, each with noise of its own" in said
@@ -103,15 +95,11 @@ def test_seeds_decide_the_noise_and_python_serves_alike(runs: Path) -> None:
     assert product.open(runs / "nrms").serve(Serving(mode="vector", epsilon=5.0)) == first
 
 
-def test_a_way_that_is_worth_nothing_says_so(runs: Path) -> None:
+def test_a_mode_that_is_worth_nothing_says_so(runs: Path) -> None:
     result = served(runs / "nrms", "--serving", "vector", "--epsilon", "0.001")
     worse = result["metrics"]["auc"] <= max(row["auc"] for row in result["baselines"].values())
     assert worse == bool(result["warnings"])
-    if worse:
-        assert "Served by vector, this run ranks no better than" in result["warnings"][0]
-
-
-def test_an_interest_that_is_told_for_nothing_is_named(runs: Path) -> None:
+    assert not worse or "Served by vector, this run ranks no better than" in result["warnings"][0]
     everything = served(runs / "nrms", "--serving", "interest", "--epsilon", "1")
     assert everything["metrics"] == everything["plain"]
     assert "told for nothing" in everything["warnings"][0]
@@ -120,11 +108,9 @@ def test_an_interest_that_is_told_for_nothing_is_named(runs: Path) -> None:
 
 
 def test_sensitive_categories(runs: Path) -> None:
-    message = refused(
-        runs / "nrms", "--serving", "pooled", "--epsilon", "1", "--delta", "1e-6", "--sensitive", "nonsense"
-    )
-    known = message.split("known are ")[1].split(",")[0].strip()
-    result = served(runs / "nrms", "--serving", "pooled", "--epsilon", "1", "--delta", "1e-6", "--sensitive", known)
+    pooled = ("--serving", "pooled", "--epsilon", "1", "--delta", "1e-6", "--sensitive")
+    known = refused(runs / "nrms", *pooled, "nonsense").split("known are ")[1].split(",")[0].strip()
+    result = served(runs / "nrms", *pooled, known)
     assert f"Only clicks on {known} are covered" in result["guarantee"]["caveats"][0]
 
 
@@ -135,31 +121,29 @@ def test_a_model_without_user_vectors_can_only_rank_on_the_device(runs: Path) ->
     assert "none-sent" in refused(runs / "npa", "--serving", "plain")
 
 
-@pytest.mark.parametrize(
-    ("run", "options", "words"),
-    [
-        ("popularity", ("--serving", "none-sent"), "news models"),
-        ("nrms", ("--serving", "attention", "--epsilon", "1"), "no basis vectors"),
-        ("nrms", ("--serving", "pooled"), "needs an epsilon"),
-        ("nrms", ("--serving", "pooled", "--epsilon", "1"), "needs a delta"),
-        ("nrms", ("--serving", "pooled", "--epsilon", "nan", "--delta", "1e-6"), "epsilon is nan"),
-        ("nrms", ("--serving", "interest", "--epsilon", "1", "--pool", "100000"), "there are 240 news"),
-        ("nrms", ("--serving", "none-sent", "--epsilon", "1"), "means nothing"),
-        ("nrms", ("--epsilon", "1"), "belongs to --serving"),
-        ("nrms", ("--serving", "none-sent", "--metrics", "all"), "not for --serving"),
-        ("privaterec", ("--serving", "attention", "--epsilon", "1", "--padding", "1"), "padding is 1"),
-    ],
-)
-def test_bad_input_gets_one_clear_line(runs: Path, run: str, options: tuple[str, ...], words: str) -> None:
-    assert words in refused(runs / run, *options)
-
-
-def test_the_audit_knows_ways_of_serving() -> None:
-    code, said, wrong = veilrec("audit", "serving-interest", "--quick", "--json")
-    assert code == 0, wrong
-    found = json.loads(said)
-    assert {row["name"] for row in found["mechanisms"]} == {"serving-interest"}
-    assert found["passed"]
+def test_bad_input_gets_one_clear_line(runs: Path) -> None:
+    for line, words in (
+        ("popularity --serving none-sent", "news models"),
+        ("nrms --serving attention --epsilon 1", "no basis vectors"),
+        ("nrms --serving pooled", "needs an epsilon"),
+        ("nrms --serving pooled --epsilon 1", "needs a delta"),
+        ("nrms --serving pooled --epsilon nan --delta 1e-6", "epsilon is nan"),
+        ("nrms --serving interest --epsilon 1 --pool 100000", "there are 240 news"),
+        ("nrms --serving none-sent --epsilon 1", "means nothing"),
+        ("nrms --epsilon 1", "belongs to --serving"),
+        ("nrms --serving none-sent --metrics all", "not for --serving"),
+        ("privaterec --serving attention --epsilon 1 --padding 1", "padding is 1"),
+        ("nrms --serving all", "needs an epsilon"),
+        ("nrms --serving all --epsilon 1,two", "'1,two'"),
+        ("nrms --serving all --epsilon 1,,5", "'1,,5'"),
+        ("nrms --serving all --epsilon 1,-5", "epsilon"),
+        ("nrms --serving all --epsilon 1 --plot ways.gif", ".svg or .png"),
+        ("nrms --serving pooled --epsilon 1,5", "delta"),
+        ("nrms --serving plain --epsilon 1,5", "means nothing for plain"),
+        ("nrms --serving attention --epsilon nan", "epsilon"),
+    ):
+        run, *options = line.split()
+        assert words in refused(runs / run, *options), line
 
 
 def test_all_ways_at_several_epsilons_are_what_each_is_alone(runs: Path, tmp_path: Path) -> None:
@@ -182,24 +166,6 @@ def test_a_table_says_which_ways_a_model_cannot_be_served_by(runs: Path) -> None
     assert [left["serving"] for left in table["left_out"]] == ["pooled", "attention"]
     assert "--delta" in table["left_out"][0]["why"]
     assert "no basis vectors" in table["left_out"][1]["why"]
-    code, said, _ = veilrec("evaluate", str(runs / "npa"), "--serving", "all", "--epsilon", "2,3")
-    assert code == 0
+    said = shown("evaluate", runs / "npa", "--serving", "all", "--epsilon", "2,3")
     assert "Left out: vector" in said
     assert "(0, 0)-DP per history" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("all",), "needs an epsilon"),
-        (("all", "--epsilon", "1,two"), "'1,two'"),
-        (("all", "--epsilon", "1,,5"), "'1,,5'"),
-        (("all", "--epsilon", "1,-5"), "epsilon"),
-        (("all", "--epsilon", "1", "--plot", "ways.gif"), ".svg or .png"),
-        (("pooled", "--epsilon", "1,5"), "delta"),
-        (("plain", "--epsilon", "1,5"), "means nothing for plain"),
-        (("attention", "--epsilon", "nan"), "epsilon"),
-    ],
-)
-def test_bad_tables_are_refused_in_one_line(runs: Path, options: tuple[str, ...], words: str) -> None:
-    assert words in refused(runs / "nrms", "--serving", *options)
