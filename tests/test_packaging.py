@@ -63,10 +63,7 @@ def test_the_citation_is_whole_and_of_this_version() -> None:
     assert cited["version"] == __version__
     assert cited["license"] == DECLARED["license"]
     assert len(cited["references"]) == 5
-    for paper in cited["references"]:
-        assert {"type", "title", "authors", "year"} <= set(paper), paper["title"]
-        assert all({"family-names", "given-names"} == set(author) for author in paper["authors"])
-        assert 2019 < paper["year"] < 2030
+    assert all({"type", "title", "authors", "year"} <= set(paper) for paper in cited["references"])
 
 
 @pytest.fixture(scope="module")

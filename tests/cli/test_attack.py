@@ -151,15 +151,6 @@ def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
     assert "longer messages are refused" in shown(*asked)
 
 
-def test_news_are_promoted() -> None:
-    asked = ["poisoning", "--method", "veil", "--data", "synthetic-news:users=150,seed=2", "--quick"]
-    asked += ["--set", "privacy.epsilon=20", "--poison", "promote", "--defence", "none"]
-    nobody, promoted = told(*asked)["findings"]
-    assert nobody["exposure"] < 0.2
-    assert promoted["exposure"] > 0.6
-    assert promoted["metric"] == "auc"
-
-
 def test_a_federation_is_attacked_by_its_run(votes: Path, tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()

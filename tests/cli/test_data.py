@@ -74,6 +74,9 @@ def test_check_counts_and_names_what_is_odd(elsewhere):
 
 
 def test_import_writes_a_packed_population(elsewhere):
+    (elsewhere / "two.csv").write_text("user,item,a,b\nu,x,1,4\nu,y,2,5\n")
+    ratings = [told("check", "csv:two.csv", "--rating-column", name)["ratings"] for name in ("a", "b", "a")]
+    assert ratings[0] == ratings[2] != ratings[1]  # other options are another entry of the cache
     (elsewhere / "more.csv").write_text("user,item,rating\nw,c,1\n")
     summary = told("import", "log.csv", "more.csv", "--out", "shop", "--name", "my shop")
     counts = {"users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
@@ -155,13 +158,6 @@ def test_a_messy_file_is_imported_and_then_needs_no_options(elsewhere):
     done = run("import", "log.csv", "--out", "other", *HOW, "--skip-bad")
     assert "1 bad row left out: Note is not a number (1); Datum is not a time" in done.err
     assert "use it as --data csv:other" in done.out
-
-
-def test_other_options_are_another_entry_of_the_cache(elsewhere):
-    (elsewhere / "log.csv").write_text("user,item,a,b\nu,x,1,4\nu,y,2,5\n")
-    ratings = [told("check", "csv:log.csv", "--rating-column", name)["ratings"] for name in ("a", "b", "a")]
-    assert ratings[0] == ratings[2] != ratings[1]
-    assert told("check", "csv:log.csv")["ratings"] == []
 
 
 FULL = (OSError(errno.ENOSPC, "No space left on device"), OSError("80 requested and 8 written"))  # numpy's own words

@@ -127,7 +127,7 @@ def test_only_a_former_demo_is_replaced(room: Path) -> None:
     assert not (room / "veilrec-demo" / "fedmf" / "old").exists()
 
 
-@pytest.mark.parametrize("full", ["checkpoint", "demo.json", "report.html", "moving"])
+@pytest.mark.parametrize("full", ["result.json", "demo.json", "report.html", "moving"])
 def test_a_full_disk_leaves_everything_as_it_was(room: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
     """Wherever space runs out: in a run, in the demo's own file, in the page, when all is put in its place."""
     (room / "veilrec-demo").mkdir()
@@ -137,52 +137,37 @@ def test_a_full_disk_leaves_everything_as_it_was(room: Path, monkeypatch: pytest
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    wanted = {"checkpoint": "result.json", "demo.json": "demo.json", "report.html": "report.html"}.get(full)
-    if wanted is None:
+    def failing(write: Callable[..., Any]) -> Callable[..., Any]:
+        """Fail for files of the name, or of its temporary one."""
+        return lambda path, *given, **named: (fail if full in path.name else write)(path, *given, **named)
+
+    if full == "moving":
         monkeypatch.setattr(demo_room, "_move", fail)
-    else:
-        monkeypatch.setattr(Path, "write_bytes", _failing(Path.write_bytes, wanted, fail))
-        monkeypatch.setattr(Path, "write_text", _failing(Path.write_text, wanted, fail))
+    for name in ("write_bytes", "write_text"):
+        monkeypatch.setattr(Path, name, failing(getattr(Path, name)))
     with pytest.raises(BadInput, match=r"left nothing behind \(No space left on device\): free some space") as stopped:
         _run()
     assert "\n" not in str(stopped.value)
     monkeypatch.undo()
     assert sorted(path.name for path in room.iterdir()) == ["veilrec-demo"]
-    assert {path.name: path.read_text() for path in (room / "veilrec-demo").iterdir()} == {
-        "demo.json": "{}",
-        "notes.txt": "mine",
-    }
+    left = {path.name: path.read_text() for path in (room / "veilrec-demo").iterdir()}
+    assert left == {"demo.json": "{}", "notes.txt": "mine"}
 
 
-def _failing(write: Callable[..., Any], name: str, fail: Callable[..., None]) -> Callable[..., Any]:
-    """Write as usual, but for files of this name (or of its temporary one)."""
-
-    def writing(path: Path, *given: Any, **named: Any) -> Any:
-        return (fail if name in path.name else write)(path, *given, **named)
-
-    return writing
-
-
-@pytest.mark.parametrize(
-    ("called", "on_path", "expected"),
-    [
-        (".venv/bin/veilrec", False, ".venv/bin/veilrec"),
-        ("/opt/with space/veilrec", False, "'/opt/with space/veilrec'"),
-        ("bin/veilrec", True, "veilrec"),
-        ("/usr/lib/python3/pytest", False, "veilrec"),
-        ("-c", False, "veilrec"),
-    ],
-)
-def test_what_is_printed_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str, on_path: bool, expected: str
-) -> None:
+def test_what_is_printed_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "veilrec").write_text("")
-    (tmp_path / "bin" / "veilrec").chmod(0o755)
+    (tmp_path / "bin" / "veilrec").touch(0o755)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin") if on_path else "")
-    monkeypatch.setattr("sys.argv", [called, "demo"])
-    assert typed_name() == expected
+    for called, path, expected in (
+        (".venv/bin/veilrec", "", ".venv/bin/veilrec"),
+        ("/opt/with space/veilrec", "", "'/opt/with space/veilrec'"),
+        ("bin/veilrec", str(tmp_path / "bin"), "veilrec"),
+        ("/usr/lib/python3/pytest", "", "veilrec"),
+        ("-c", "", "veilrec"),
+    ):
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.setattr("sys.argv", [called, "demo"])
+        assert typed_name() == expected
 
 
 def test_it_refuses_places_of_somebody_else_before_any_work(room: Path) -> None:

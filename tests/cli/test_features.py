@@ -100,27 +100,24 @@ def run(place: Path) -> Path:
     return place / "run"
 
 
-def test_odd_numbers_in_own_data_are_moved_inside_or_to_the_middle(run: Path) -> None:
-    for path in (*run.rglob("*.safetensors"),):
-        for name, values in load_file(path).items():
-            assert not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all(), (path, name)
-    assert veilrec(f"evaluate {run}")[0] == 0
+def finite(run: Path) -> bool:
+    tables = [values for path in run.rglob("*.safetensors") for values in load_file(path).values()]
+    return all(np.isfinite(values).all() for values in tables if values.dtype.kind == "f")
 
 
 @pytest.mark.parametrize("price", ["", ", low: 0", ", high: 1"])
 def test_odd_numbers_without_a_range(price: str, place: Path) -> None:
-    schema = SCHEMA.replace(" RANGE_OF_AGE", "").replace(" RANGE_OF_PRICE", price)
-    (place / "log.features.yaml").write_text(schema)
+    (place / "log.features.yaml").write_text(SCHEMA.replace(" RANGE_OF_AGE", "").replace(" RANGE_OF_PRICE", price))
     line = f"train privrec --data csv:{place}/log.csv --protocol loo-full --rounds 1 --set cohort.size=20"
     code, _, words = veilrec(f"{line} --out {place}/run")
     assert code in (0, 2)
     assert "Traceback" not in words
-    if code == 0:
-        weights = load_file(place / "run" / "model" / "model.safetensors")
-        assert all(np.isfinite(values).all() for values in weights.values() if values.dtype.kind == "f")
+    assert code == 2 or finite(place / "run")
 
 
 def test_what_is_known_of_somebody_makes_the_list(run: Path) -> None:
+    assert finite(run)  # odd numbers are moved inside the range or to the middle
+    assert veilrec(f"evaluate {run}").code == 0
     for user in ("u0", "u9"):  # one with a single item, one who is not described
         assert "nan" not in str(told("recommend", run, "--user", user))
 

@@ -57,9 +57,6 @@ def test_recommends_titles_to_known_and_new_users(folder: Path) -> None:
         assert entry["title"][:20] in text
     words = refused("recommend", folder / "run", "--user", "stranger")
     assert "for somebody who was not in the training give --history" in words
-
-
-def test_data_check_has_the_text_in_json(folder: Path) -> None:
     report = told("data", "check", f"mind:{folder / 'week'}")
     assert report["text"]["without_title"] == 0
     assert report["splits"]["train"]["empty_histories"] == 0

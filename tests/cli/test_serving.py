@@ -107,13 +107,6 @@ def test_a_mode_that_is_worth_nothing_says_so(runs: Path) -> None:
     assert not any("told for nothing" in warning for warning in some["warnings"])
 
 
-def test_sensitive_categories(runs: Path) -> None:
-    pooled = ("--serving", "pooled", "--epsilon", "1", "--delta", "1e-6", "--sensitive")
-    known = refused(runs / "nrms", *pooled, "nonsense").split("known are ")[1].split(",")[0].strip()
-    result = served(runs / "nrms", *pooled, known)
-    assert f"Only clicks on {known} are covered" in result["guarantee"]["caveats"][0]
-
-
 def test_a_model_without_user_vectors_can_only_rank_on_the_device(runs: Path) -> None:
     nothing = served(runs / "npa", "--serving", "none-sent")
     assert nothing["metrics"] == served(runs / "npa")["metrics"]
@@ -131,6 +124,7 @@ def test_bad_input_gets_one_clear_line(runs: Path) -> None:
         ("nrms --serving interest --epsilon 1 --pool 100000", "there are 240 news"),
         ("nrms --serving none-sent --epsilon 1", "means nothing"),
         ("nrms --epsilon 1", "belongs to --serving"),
+        ("nrms --serving pooled --epsilon 1 --delta 1e-6 --sensitive nonsense", "known are "),
         ("nrms --serving none-sent --metrics all", "not for --serving"),
         ("privaterec --serving attention --epsilon 1 --padding 1", "padding is 1"),
         ("nrms --serving all", "needs an epsilon"),
