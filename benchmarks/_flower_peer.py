@@ -1,4 +1,4 @@
-"""The same round in Flower's simulation: a ClientApp that keeps the user's vector, and federated averaging.
+"""A round in Flower's simulation: a ClientApp that keeps the user's vector, and federated averaging.
 
 It has a process of its own, whose actor imports this module by name, so that no data travels with the code.
 """

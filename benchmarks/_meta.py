@@ -162,7 +162,7 @@ class Devices:
 
     @property
     def steps(self) -> int:
-        """Of a device."""
+        """Local steps of a device."""
         return int(self.adapter.local.steps_of(self.own.lengths())[0])
 
     def prepare(self, number: int) -> None:
@@ -274,7 +274,7 @@ class LoopNet(nn.Module):
 
 
 class _BatchedNet:
-    """The same for n devices with weights of their own; embeddings are multiplied into the first layer first."""
+    """A network for n devices with weights of their own; embeddings are multiplied into the first layer first."""
 
     def __init__(self, net: FeatureNet, codes: Indices) -> None:
         self._net = net

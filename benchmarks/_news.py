@@ -101,7 +101,7 @@ def news_simulation(
 
 
 class NewsLoop:
-    """The same rounds with one torch module, autograd, and a Python loop over devices."""
+    """Run the rounds with one torch module, autograd, and a Python loop over devices."""
 
     def __init__(self, simulation: Simulation, news: NewsInput, *, frugal: bool) -> None:
         self._simulation = simulation
@@ -142,13 +142,13 @@ class NewsLoop:
 
 
 def each_news_once(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
-    """The mean loss of a device that encodes each of its news once."""
+    """Compute the mean loss of a device that encodes each of its news once."""
     batch = make_batch(examples.histories, examples.history_of, examples.candidates)
     return losses(model, trimmed(take_news(news, batch.news)), batch).mean()
 
 
 def titles_of_every_example(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
-    """The same where it encodes those of every example, as a batch of examples comes."""
+    """Compute the mean loss of a device that encodes the news of every example, as a batch of examples comes."""
     past = examples.histories[examples.history_of]
     width = max(1, int((past != NONE).any(0).sum()))
     items = np.concatenate([past[:, :width], examples.candidates], 1)  # [b, h + c]

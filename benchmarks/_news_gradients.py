@@ -134,18 +134,18 @@ class Cohorts:
         )
 
     def each(self, number: int) -> Gradients:
-        """All devices at once."""
+        """Compute the gradients of all devices at once."""
         return self._way.each(self.weights, self.examples(number), self.size)
 
     def each_user(self, number: int) -> tuple[dict[str, Floats], Floats]:
-        """The same of the user model alone, and in the vectors of each device's news, which are known."""
+        """Compute gradients of the user model alone, and in the known vectors of each device's news."""
         own = own_news(self.examples(number), self.size)
         distinct, pairs = pairs_of(own)
         found, in_vectors, _ = self._way.of_users(self.weights, self._vectors[distinct], own, pairs)
         return found, in_vectors
 
     def loop(self, loss: Loss, number: int) -> Found:
-        """One device after the other, by autograd."""
+        """Compute gradients one device after the other, by autograd."""
         found = []
         for own in _apart(self.examples(number), self.size):
             self.model.zero_grad()
@@ -154,7 +154,7 @@ class Cohorts:
         return found
 
     def loop_of_users(self, number: int) -> tuple[Found, list[Tensor]]:
-        """The same of the user model alone."""
+        """Compute gradients of the user model alone, one device after the other, by autograd."""
         in_vectors = []
 
         def loss(model: NewsModel, _: NewsInput, own: ClickExamples) -> Tensor:

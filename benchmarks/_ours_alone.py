@@ -107,7 +107,7 @@ def among_10k(name: str, options: Options) -> Result:
 
 
 def among_1m(name: str, options: Options) -> Result:
-    """The same round among many, which must cost as much; the few take turns with it, and add a few MB of memory."""
+    """Run the round among many clients, which must cost as much; both sizes alternate, with a few MB more memory."""
     users = _MANY_QUICK if options.quick else _MANY
     large = _among(users)
     measured = _fresh({"many": large.step, "10k": _among(_FEW).step}, options)

@@ -102,7 +102,7 @@ def settings_of(local: LocalWork, cohort: int) -> Sequence[str]:
 
 
 def workload_of(simulation: Simulation, local: LocalWork, cohort: int) -> Workload:
-    """The same work for the others, from the same starting values."""
+    """Build the workload of the peers, from the same starting values."""
     public = {name: values.copy() for name, values in simulation.server.weights.items()}
     private = {name: values.copy() for name, values in simulation.private.items()}
     return Workload(local, simulation.data.rows, cohort, public, private)

@@ -1,4 +1,4 @@
-"""The same round in Apple's pfl: simulated backend, federated averaging, storage of users' own state."""
+"""A round in Apple's pfl: simulated backend, federated averaging, storage of users' own state."""
 
 from __future__ import annotations
 

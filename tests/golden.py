@@ -81,11 +81,9 @@ class Case(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name in the file."""
         return "/".join([self.method, ",".join([self.calibration or "usual", *self.settings]), self.data])
 
     def request(self) -> RunRequest:
-        """What to train."""
         known = setting_names(get(self.method).config)
         chosen = [setting for setting in TINY.split() if setting.partition("=")[0] in known]
         calibration = [] if self.calibration is None else [f"calibration={self.calibration}"]
@@ -95,7 +93,6 @@ class Case(NamedTuple):
 
 
 def all_cases(only: list[str]) -> Iterator[Case]:
-    """Every case, in the order of the registry."""
     for name in METHODS:
         calibrations = dict.fromkeys(subject.calibration for subject in subjects(name))
         ways = [(calibration, ()) for calibration in calibrations]
@@ -107,7 +104,6 @@ def all_cases(only: list[str]) -> Iterator[Case]:
 
 
 def digest(content: bytes) -> str:
-    """The hash of some bytes."""
     return DIGEST + hashlib.sha256(content).hexdigest()
 
 
@@ -137,7 +133,6 @@ def manifest(run: veilrec.Run, folder: Path) -> dict[str, Any]:
 
 
 def statement(run: veilrec.Run) -> dict[str, Any]:
-    """The privacy statement of a run."""
     told = CliRunner().invoke(app, ["privacy", "show", str(run.folder), "--json"], catch_exceptions=False)
     parts: dict[str, Any] = json.loads(told.stdout)
     return {name: value for name, value in parts.items() if value != str(run.folder)}
@@ -198,12 +193,11 @@ class TappedRun(RealRun):
     calls: list[tuple[bytes, bytes]]
 
     def device(self, name: str) -> Any:
-        """The device of that name, tapped."""
         return Tap(super().device(name), self.calls)
 
 
 def of_devices(simulation: Simulation, rounds: int, folder: Path) -> dict[str, Any]:
-    """The same rounds by real devices: the first broadcast, message and report, and all of them together."""
+    """Run the rounds by real devices: the first broadcast, message and report, and all of them together."""
     real = TappedRun(folder / "devices", simulation.plan, simulation.data, simulation.seeds)
     real.calls = []
     try:
@@ -226,7 +220,6 @@ def of_devices(simulation: Simulation, rounds: int, folder: Path) -> dict[str, A
 
 
 def golden(case: Case) -> dict[str, Any]:
-    """All values of a case, by fields."""
     request = case.request()
     found: dict[str, Any] = {"settings": list(request.settings)}
     with tempfile.TemporaryDirectory() as name:
@@ -321,7 +314,6 @@ class Differences:
         return found
 
     def show(self) -> None:
-        """Print everything, the values last."""
         for title, counted in (("renamed", self.renamed), ("words", self.words)):
             for line, times in counted.items():
                 print(f"{title} ({times} times): {line}")
@@ -331,7 +323,6 @@ class Differences:
 
 
 def main() -> int:
-    """Record or compare."""
     parser = argparse.ArgumentParser(description="Golden values of every method.")
     parser.add_argument("action", choices=("record", "compare"))
     parser.add_argument("file", type=Path)

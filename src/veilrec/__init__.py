@@ -1,7 +1,6 @@
-"""veilrec: recommenders that learn from people without watching them.
+"""veilrec: federated recommendation with differential privacy.
 
-`load`, `train`, `compare`, `open`, `open_device` and `audit` are the Python surface (docs/python.md); everything behind
-them is imported when it is asked for.
+The Python API is described in docs/python.md; everything behind it is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python surface: a data set, a run, what a run is good for, a device with its release, and an audit."""
+"""Python API: load a dataset, train, open, evaluate and release a run, open a client, audit."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run; it needs its folder and nothing else, but for `evaluate`, which measures on the data."""
+    """A finished run; it needs nothing but its folder, except `evaluate`, which needs the data."""
 
     folder: Path
     method: str | None = None
-    """The file of the method that trained it, where that is not installed and ranks in a way of its own."""
+    """File of the method that trained the run, if the method is not installed and ranks in its own way."""
 
     @cached_property
     def result(self) -> Mapping[str, Any]:
-        """What result.json says: metrics, baselines, bytes, seconds."""
+        """Contents of result.json: metrics, baselines, bytes, seconds."""
         return read_result(self.folder)
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """On the test part of the run's protocol."""
+        """Metrics on the test part of the run's protocol."""
         metrics: Mapping[str, float] = self.result["metrics"]
         return metrics
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the run promises, with everything that an epsilon means nothing without."""
+        """Privacy guarantee, with unit, adjacency, scope, trust and basis."""
         return Guarantee.from_json(self.result["guarantee"])
 
     @cached_property
@@ -60,10 +60,10 @@ class Run:
         about: Mapping[str, str | float] | None = None,
         k: int = 10,
     ) -> list[Recommendation]:
-        """The best items for somebody with this history of item ids, the latest last, or for a user of the run.
+        """Recommend items for a history of item ids, the latest last, or for a user of the run.
 
-        Items that the model does not know are passed over: `Run.model.split_history` says which. `about` is what else
-        is known of somebody new, by the names of features, for a method that reads them.
+        Unknown items are skipped; `Run.model.split_history` lists them. `about` holds features of a new user by name,
+        for methods that read them.
         """
         if (history is None) == (user is None):
             raise BadInput("give either a history of item ids or a user of the run")
@@ -86,10 +86,10 @@ class Run:
         per_user: str | Path | None = None,
         personalisation: bool = False,
     ) -> dict[str, Any]:
-        """Measured again, by another protocol or on other data if asked; as `veilrec evaluate --json` prints it.
+        """Evaluate again, by another protocol or data if given; returns what `veilrec evaluate --json` prints.
 
-        `metrics="all"` adds those of whole lists; `per_user` is a .csv or .parquet file for the metrics of every case;
-        `personalisation` adds what new users get by how many items they gave.
+        `metrics="all"` adds metrics of whole lists; `per_user` is a .csv or .parquet file for the metrics of every
+        case; `personalisation` adds metrics of new users by the number of items given.
         """
         from veilrec.runs.evaluation import evaluate_run
 
@@ -105,9 +105,9 @@ class Run:
         )
 
     def serve(self, serving: Serving, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
-        """What users get when the run is served so; as `veilrec evaluate --serving ... --json` prints it.
+        """Evaluate a serving mode, such as `Serving(mode="pooled", epsilon=5.0, delta=1e-6)`.
 
-        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.client.queries` says how.
+        Returns what `veilrec evaluate --serving ... --json` prints; `Serving` is in `veilrec.client.queries`.
         """
         from veilrec.runs.serving import evaluate_serving
 
@@ -123,7 +123,7 @@ class Run:
         offers: Sequence[str] | None = None,
         unprotected: bool = False,
     ) -> Release:
-        """A signed folder for servers and devices, as `veilrec release`; a key file that is not there is made."""
+        """Write a signed release, as `veilrec release`; a missing key file is made."""
         from veilrec.runs.release import ReleaseOptions, make_release, refuse_unpublishable
         from veilrec.wire.signing import new_key, read_key
 
@@ -137,7 +137,7 @@ class Run:
 def open_device(
     release: str | Path | Release, state: str | Path, *, server: str | None = None, trust: str | None = None
 ) -> RecommenderClient:
-    """The device whose state lies in a folder, with a release; `read`, `recommend`, `forget`, `spent`, `close`.
+    """Open the client whose state is kept in a folder, with a release.
 
     `server` is the address of `veilrec serve`, `trust` a public key that the release has to be signed by.
     """
@@ -152,7 +152,7 @@ def open_device(
 
 
 def load(data: str) -> Population:
-    """A data set by name, or NAME:PATH: as `--data` of the commands."""
+    """Load a dataset by name or NAME:PATH, as `--data` of the commands."""
     from veilrec.data.datasets import load as read
 
     return read(data)
@@ -174,8 +174,8 @@ def train(
 ) -> Run:
     """Train a method and save the run; `settings` are those of `--set`, as a mapping or as "name=value".
 
-    With `config`, a config.yaml or best.yaml, what is not given here is as the file says. `start_from` is an earlier
-    run, whose model is where this one starts.
+    `config` is a config.yaml or best.yaml; what is given here overrides it. `start_from` is an earlier run, for a warm
+    start from its model.
     """
     from veilrec.runs.config_file import as_settings, make_request, read_config_file
     from veilrec.runs.request import default_out, prepare
@@ -214,7 +214,7 @@ def compare(
     out: str | Path | None = None,
     jobs: int = 1,
 ) -> MethodComparison:
-    """Train what is missing and compare: `table` and `pairs` of what comes back; as `veilrec compare`, without files.
+    """Train missing runs and compare, as `veilrec compare` without its files; see `table` and `pairs` of the result.
 
     A method may have settings of its own: "dp-fedmf:privacy.epsilon=4".
     """
@@ -238,14 +238,14 @@ def compare(
 
 
 def open(folder: str | Path, *, method: str | None = None) -> Run:
-    """A run that was trained before; `method`: the file of an outside method that ranks in a way of its own."""
+    """Open a finished run; `method` is the file of a custom method that ranks in its own way."""
     run = Run(Path(folder), method)
     read_result(run.folder)  # refuses a folder that is no finished run
     return run
 
 
 def run_audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
-    """Attack the plan of a method, a mechanism, or a way of serving; as `veilrec audit NAME --json` prints it."""
+    """Audit a method, a mechanism or a serving mode; returns what `veilrec audit NAME --json` prints."""
     from veilrec.methods.registry import exists
 
     if exists(name):

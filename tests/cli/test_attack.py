@@ -57,22 +57,15 @@ def test_without_a_name_it_says_which_attacks_there_are() -> None:
         assert [entry["attack"] for entry in told(*asked)["attacks"]] == list(ATTACKS)
 
 
-def test_uploads_of_a_method_as_json() -> None:
+def test_uploads_as_json_and_side_by_side_with_a_picture(trained: Path, tmp_path: Path) -> None:
     report = told("gradient-rows", "--method", "fednewsrec", *OPEN, *FEW)
     assert (report["attack"], report["method"], report["calibration"]) == ("gradient-rows", "fednewsrec", "none")
     assert (report["by"], report["view"], report["uploads"], report["seed"]) == ("word-rows", "message", 10, 0)
-    assert report["claimed"]["basis"] == "none"
-    assert report["data"] == NEWS
-    assert report["padding"] is None
-    assert report["recall"] > 0.95
+    assert (report["claimed"]["basis"], report["data"], report["padding"]) == ("none", NEWS, None)
     low, high = report["interval"]
-    assert low <= report["recall"] <= high
-    assert 0.0 < report["chance"] < 1.0
-    assert 0.0 < report["false_positive_rate"] < 1.0
+    assert max(0.95, low) <= report["recall"] <= high
+    assert 0.0 < report["chance"] < 1.0 and 0.0 < report["false_positive_rate"] < 1.0
     assert len(report["findings"]) == 3
-
-
-def test_runs_and_methods_side_by_side_with_a_picture(trained: Path, tmp_path: Path) -> None:
     picture = tmp_path / "leak.svg"
     asked = ["gradient-rows", trained, "--method", "fednewsrec", "--calibration", "none"]
     text = shown(*asked, "--calibration", "proven", "--set", "cohort.size=20", *FEW, "--plot", picture)

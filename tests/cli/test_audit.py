@@ -54,6 +54,10 @@ def test_json_is_one_object_with_every_field_that_a_claim_needs():
     assert (row["scope"], row["trust"], row["basis"]) == ("per round", "server", "proven")
     row = told("half-the-noise")["mechanisms"][0]
     assert (row["trust"], row["basis"]) == ("nobody", "none")  # the claim of a planted bug
+    report = told("serving-interest")
+    assert {row["name"] for row in report["mechanisms"]} == {"serving-interest"} and report["passed"]
+    bounds = [told("laplace", "--seed", seed)["mechanisms"][0]["lower_bound"] for seed in ("0", "0", "7")]
+    assert bounds[0] == bounds[1] != bounds[2] < math.inf
 
 
 def test_the_table_says_what_is_protected_and_how_to_read_it_in_80_columns(monkeypatch):
@@ -109,12 +113,6 @@ def test_a_plot_is_written_or_refused_before_any_work(tmp_path, monkeypatch):
         done = veilrec("audit", "all", "--plot", path)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert words in done.err
-
-
-def test_the_seed_decides():
-    bounds = [told("laplace", "--seed", seed)["mechanisms"][0]["lower_bound"] for seed in ("0", "0", "7")]
-    assert bounds[0] == bounds[1] != bounds[2]
-    assert all(math.isfinite(bound) for bound in bounds)
 
 
 def test_a_method_is_one_object_with_its_claim_every_check_and_the_canary(little):

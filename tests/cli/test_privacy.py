@@ -88,12 +88,13 @@ def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) ->
     (finished / "config.yaml").write_text("method: popularity\n")
     assert run_json("show", finished)["noise"] == []
     assert "is no run of veilrec" in refused("show", tmp_path / "nowhere")
-    (finished / "result.json").write_text("{}")
-    assert "has no guarantee" in refused("show", finished)
-    (finished / "result.json").write_text('{"guarantee": {"basis": "proven", "epsilon": 1}}')
-    assert "not a privacy guarantee" in refused("show", finished)
-    (finished / "result.json").unlink()
-    assert "finish the run first" in refused("show", finished)
+    for result, words in (
+        ("{}", "has no guarantee"),
+        ('{"guarantee": {"basis": "proven", "epsilon": 1}}', "not a privacy guarantee"),
+        ("", "finish the run first"),
+    ):
+        (finished / "result.json").write_text(result)
+        assert words in refused("show", finished)
 
 
 def test_the_calculators_give_noise_epsilon_and_terms() -> None:
@@ -146,16 +147,13 @@ def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) 
 
 BAD_LINES = [
     ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
-    ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --basis 5", "gaussian takes no --basis"),
     ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
-    ("calibrate --mechanism attention --epsilon 1 --candidates 3", "attention takes no --candidates"),
     ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
     ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
     (
         "calibrate --mechanism randomised-response --epsilon 1 --candidates 3",
         "randomised-response takes no --candidates",
     ),
-    ("calibrate --mechanism k-ary --epsilon 1 --candidates 3 --clip 1", "k-ary takes no --clip"),
     ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
     ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
     ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
