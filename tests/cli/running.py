@@ -13,6 +13,9 @@ import pytest
 
 from veilrec.cli import main
 
+SIZES = ("word_dim=8", "heads=2", "head_dim=4", "attention=4")
+SMALL = [part for size in SIZES for part in ("--set", f"size.{size}")]  # a news model that trains at once
+
 
 class Done(NamedTuple):
     """Exit code and what was said on either channel."""

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.cli import running
+from tests.cli.running import SMALL
 from veilrec.attacks.running import attack_messages, attack_rows
 from veilrec.attacks.subjects import Populations, subject_of_method
 from veilrec.cli.attack import ATTACKS
 from veilrec.privacy.guarantee import Trust
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
-SMALL = ["--set", "size.word_dim=8", "--set", "size.heads=2", "--set", "size.head_dim=4", "--set", "size.attention=4"]
 OPEN = ["--set", "cohort.size=20", "--calibration", "none"]
 FEW = ["--data", NEWS, *SMALL, "--uploads", "10"]
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
