@@ -10,9 +10,9 @@ import importlib
 import pkgutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -137,18 +137,6 @@ def protect() -> Results:
     }
 
 
-@dataclass(frozen=True)
-class DeviceOnly:
-    """What a plan says to a device, of FedMF."""
-
-    schema: Any
-    learner: Any
-    mechanism: Any
-    reports: None = None
-    comparison: None = None
-    tells_examples: bool = False
-
-
 def take_part() -> Results:
     """A device answers a broadcast, and a server reads the answer and steps."""
     from veilrec.client.federated import FederatedClient
@@ -163,7 +151,8 @@ def take_part() -> Results:
     from veilrec.wire import messages, rounds
 
     shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
-    plan = DeviceOnly(shape, MfLocalTrainer(MfSettings(dim=DIM)), NoNoise(shape))
+    plan: Any = SimpleNamespace(schema=shape, learner=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
+    plan.reports, plan.comparison, plan.tells_examples = None, None, False
     own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
     budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
     broadcast = rounds.encode(RoundSpec(0), whole_model(shape, weights, 0), shape)
