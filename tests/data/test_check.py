@@ -136,7 +136,7 @@ def text_report(folder: Path, news: list[list[str]] = ODD_NEWS) -> Any:
     return check(mind.read(write_split(folder, BEHAVIOURS, news)))
 
 
-def test_every_oddity_is_counted(tmp_path: Path) -> None:
+def test_every_oddity_is_counted(tmp_path):
     text = text_report(tmp_path / "mind").as_json()["text"]
     assert text == {
         "without_title": 4,  # N2, N3, and the two that only occur in behaviors.tsv
@@ -154,7 +154,7 @@ def test_every_oddity_is_counted(tmp_path: Path) -> None:
     }
 
 
-def test_people_read_what_comes_of_it(tmp_path: Path) -> None:
+def test_people_read_what_comes_of_it(tmp_path):
     odd = text_report(tmp_path / "mind").odd
     for line in (
         "1 shown candidate that the catalogue does not know",
@@ -170,22 +170,20 @@ def test_people_read_what_comes_of_it(tmp_path: Path) -> None:
     assert text_report(tmp_path / "mind2").splits["train"].empty_histories == 1
 
 
-def test_vectors_of_entities_are_looked_up(tmp_path: Path) -> None:
+def test_vectors_of_entities_are_looked_up(tmp_path):
     write_split(tmp_path / "mind", BEHAVIOURS, ODD_NEWS)
     (tmp_path / "mind" / "entity_embedding.vec").write_text("Q65\t0.5\t-0.5\n")
     text = check_text(mind.read(tmp_path / "mind"))
-    assert text is not None
     assert text["entities_without_vector"] == 0
 
 
-def test_news_in_order_have_nothing_odd(tmp_path: Path) -> None:
+def test_news_in_order_have_nothing_odd(tmp_path):
     news = [[f"N{k}", "news", "us", "A title of words", "", "", "[]", "[]"] for k in (1, 2, 3, 98, 99)]
     text = check_text(mind.read(write_split(tmp_path / "mind", BEHAVIOURS, news)))
-    assert text is not None
     assert not any(text[name] for name in _ODD_TEXTS)
 
 
-def test_titles_of_films_are_not_judged(tmp_path: Path) -> None:
+def test_titles_of_films_are_not_judged(tmp_path):
     (tmp_path / "u.data").write_text("1\t1\t5\t881250949\n1\t2\t3\t881250950\n")
     genres = "|".join(["0"] * 19)
     (tmp_path / "u.item").write_text("".join(f"{k}|Alien|01-Jan-1979||x|{genres}\n" for k in (1, 2)))
@@ -195,12 +193,10 @@ def test_titles_of_films_are_not_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("column", "textless"), [("entities", 3), ("abstracts", 4)])
-def test_columns_may_be_missing(tmp_path: Path, column: str, textless: int) -> None:
+def test_columns_may_be_missing(tmp_path, column, textless):
     population = mind.read(write_split(tmp_path / "mind", BEHAVIOURS, ODD_NEWS))
-    assert population.catalogue is not None
     catalogue = replace(population.catalogue, **{column: None})
     text = check_text(replace(population, catalogue=catalogue))
-    assert text is not None
     assert text["without_title"] == 4
     assert text["without_any_text"] == textless
 

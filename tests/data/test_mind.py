@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +43,7 @@ def write_split(folder: Path, behaviours: list[list[str]], news: list[list[str]]
     return folder
 
 
-def test_reads_train_and_dev(tmp_path: Path) -> None:
+def test_reads_train_and_dev(tmp_path):
     write_split(tmp_path / "MINDsmall_train", TRAIN)
     write_split(tmp_path / "MINDsmall_dev", DEV)
     population = mind.read(tmp_path)
@@ -60,9 +59,6 @@ def test_reads_train_and_dev(tmp_path: Path) -> None:
     assert len(train.histories) == 2
     assert dev.histories.row(int(dev.history_of[0])).tolist() == [2, 5]
     catalogue = population.catalogue
-    assert catalogue is not None
-    assert catalogue.abstracts is not None
-    assert catalogue.entities is not None
     assert list(catalogue.titles) == ["First title", 'A "quoted" title', "Third titlé", "", "", ""]
     assert catalogue.categories[0] == "sport"
     assert catalogue.abstracts[0] == "An abstract"
@@ -80,7 +76,7 @@ def test_reads_train_and_dev(tmp_path: Path) -> None:
     }
 
 
-def test_interactions_are_history_then_training_clicks_in_time_without_dev_clicks(tmp_path: Path) -> None:
+def test_interactions_are_history_then_training_clicks_in_time_without_dev_clicks(tmp_path):
     write_split(tmp_path / "train", TRAIN)
     write_split(tmp_path / "dev", DEV)
     population = mind.read(tmp_path)
@@ -90,20 +86,20 @@ def test_interactions_are_history_then_training_clicks_in_time_without_dev_click
     assert used == [["N1", "N2", "N9", "N3"], ["N1"], ["N3", "N7"]]
 
 
-def test_one_folder_of_gzip_files_is_train_alone(tmp_path: Path) -> None:
+def test_one_folder_of_gzip_files_is_train_alone(tmp_path):
     for name, rows in (("behaviors.tsv.gz", TRAIN), ("news.tsv.gz", NEWS)):
         (tmp_path / name).write_bytes(gzip.compress(lines(rows).encode()))
     assert list(mind.read(tmp_path).impressions) == ["train"]
 
 
-def test_repeated_rows_are_merged_and_counted(tmp_path: Path) -> None:
+def test_repeated_rows_are_merged_and_counted(tmp_path):
     write_split(tmp_path / "train", [*TRAIN, ["4", *TRAIN[0][1:]]])
     population = mind.read(tmp_path)
     assert len(population.impressions["train"]) == 3
     assert population.facts["duplicates_merged"] == 1
 
 
-def test_one_data_set_below_the_folder_is_found_and_two_are_named(tmp_path: Path) -> None:
+def test_one_data_set_below_the_folder_is_found_and_two_are_named(tmp_path):
     write_split(tmp_path / "one" / "train", TRAIN)
     assert mind.read(tmp_path).n_users == 2
     write_split(tmp_path / "two" / "x_train", TRAIN)
@@ -111,7 +107,7 @@ def test_one_data_set_below_the_folder_is_found_and_two_are_named(tmp_path: Path
         mind.read(tmp_path)
 
 
-def test_two_sizes_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
+def test_two_sizes_in_one_folder_are_not_mixed(tmp_path):
     for name in ("MINDsmall_train", "MINDlarge_train", "MINDlarge_dev"):
         write_split(tmp_path / name, TRAIN)
     with pytest.raises(BadInput, match=r"MINDlarge, .*MINDsmall"):
@@ -119,13 +115,13 @@ def test_two_sizes_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x_dev", "dev"])
-def test_dev_without_train_is_refused(tmp_path: Path, name: str) -> None:
+def test_dev_without_train_is_refused(tmp_path, name):
     write_split(tmp_path / name, DEV)
     with pytest.raises(BadInput, match="no train"):
         mind.read(tmp_path)
 
 
-def test_missing_files_say_what_is_expected(tmp_path: Path) -> None:
+def test_missing_files_say_what_is_expected(tmp_path):
     with pytest.raises(BadInput, match=r"behaviors\.tsv"):
         mind.read(tmp_path)
     with pytest.raises(BadInput, match="no folder"):
@@ -149,13 +145,13 @@ def test_missing_files_say_what_is_expected(tmp_path: Path) -> None:
         (["4", "", "11/13/2019 8:36:57 AM", "N1", "N1-0"], "user is empty"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, row: list[str], problem: str) -> None:
+def test_a_malformed_line_is_named(tmp_path, row, problem):
     write_split(tmp_path / "train", [*TRAIN, row])
     with pytest.raises(BadInput, match=rf"behaviors\.tsv, line 4: .*{problem}"):
         mind.read(tmp_path)
 
 
-def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path: Path) -> None:
+def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path):
     write_split(tmp_path / "a", [["1", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2-0"]])
     with pytest.raises(BadInput, match="no impression has a click"):
         mind.read(tmp_path / "a")
@@ -164,33 +160,31 @@ def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path: Path) -> Non
         mind.read(tmp_path / "b")
 
 
-def test_the_line_is_right_after_merged_rows(tmp_path: Path) -> None:
+def test_the_line_is_right_after_merged_rows(tmp_path):
     write_split(tmp_path / "train", [TRAIN[0], TRAIN[0], ["3", *TRAIN[0][1:4], "N1"]])
     with pytest.raises(BadInput, match="line 3: candidate 'N1'"):
         mind.read(tmp_path)
 
 
-def test_entity_vectors_of_both_splits_are_joined(tmp_path: Path) -> None:
+def test_entity_vectors_of_both_splits_are_joined(tmp_path):
     train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
     (train / "entity_embedding.vec").write_text("Q1\t0.5\t-1\t\nQ2\t1\t2\t\n")
     (dev / "entity_embedding.vec").write_text("Q1\t9\t9\t\nQ3\t3\t1e-3\t\n")
     catalogue = mind.read(tmp_path).catalogue
-    assert catalogue is not None
-    assert catalogue.entity_vectors is not None
     ids, vectors = catalogue.entity_vectors
     assert list(ids) == ["Q1", "Q2", "Q3"]
     np.testing.assert_allclose(vectors, [[0.5, -1], [1, 2], [3, 1e-3]])
 
 
 @pytest.mark.parametrize("line", ["Q2\t1", "Q2\t1\tx", "Q2"])
-def test_a_faulty_entity_vector_is_named(tmp_path: Path, line: str) -> None:
+def test_a_faulty_entity_vector_is_named(tmp_path, line):
     folder = write_split(tmp_path / "train", TRAIN)
     (folder / "entity_embedding.vec").write_text(f"Q1\t0.5\t-1\n{line}\n")
     with pytest.raises(BadInput, match=r"entity_embedding\.vec, line 2: expected an entity id and 2 numbers"):
         mind.read(tmp_path)
 
 
-def test_entity_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
+def test_entity_vectors_of_different_lengths_are_refused(tmp_path):
     train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
     (train / "entity_embedding.vec").write_text("Q1\t1\t2\n")
     (dev / "entity_embedding.vec").write_text("Q1\t1\n")
@@ -198,9 +192,9 @@ def test_entity_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None
         mind.read(tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(alphabet="NU123/: APM-01\t\n", max_size=60))
-def test_any_text_is_read_or_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_any_text_is_read_or_refused_in_one_line(tmp_path, text):
     (tmp_path / "news.tsv").write_text(lines(NEWS), encoding="utf-8")
     (tmp_path / "behaviors.tsv").write_text(lines(TRAIN) + text, encoding="utf-8")
     try:
@@ -226,21 +220,19 @@ def plain_rows(population: Population, part: Impressions) -> list[tuple[object, 
     ]
 
 
-def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_is_read_back(tmp_path, monkeypatch):
     monkeypatch.setattr(mind, "_ROWS_AT_ONCE", 100)  # several pieces
     made = synthetic_news.generate(users=120, seed=5)
     mind.write(made, tmp_path / "out")
     read = mind.read(tmp_path / "out")
     for split in ("train", "dev"):
         assert plain_rows(made, made.impressions[split]) == plain_rows(read, read.impressions[split])
-    assert made.catalogue is not None
-    assert read.catalogue is not None
     for name in ("titles", "categories", "subcategories", "abstracts"):
         assert list(getattr(made.catalogue, name)) == list(getattr(read.catalogue, name))
     assert list(made.items) == list(read.items)
 
 
-def test_the_format_is_that_of_mind(tmp_path: Path) -> None:
+def test_the_format_is_that_of_mind(tmp_path):
     mind.write(synthetic_news.generate(users=10, seed=1), tmp_path / "out")
     behaviours = (tmp_path / "out" / "train" / "behaviors.tsv").read_text().splitlines()
     number, user, moment, history, candidates = behaviours[0].split("\t")
@@ -253,25 +245,22 @@ def test_the_format_is_that_of_mind(tmp_path: Path) -> None:
     assert {line.count("\t") for line in news} == {7}
 
 
-def test_tabs_and_line_breaks_in_titles_become_blanks(tmp_path: Path) -> None:
+def test_tabs_and_line_breaks_in_titles_become_blanks(tmp_path):
     made = synthetic_news.generate(users=10, seed=1)
-    assert made.catalogue is not None
     titles = ['a\tb\nc "d"', *list(made.catalogue.titles)[1:]]
     mind.write(replace(made, catalogue=replace(made.catalogue, titles=Strings.of(titles))), tmp_path / "out")
     catalogue = mind.read(tmp_path / "out").catalogue
-    assert catalogue is not None
     assert catalogue.titles[0] == 'a b c "d"'
 
 
-def test_items_without_a_catalogue_get_empty_titles(tmp_path: Path) -> None:
+def test_items_without_a_catalogue_get_empty_titles(tmp_path):
     made = replace(synthetic_news.generate(users=10, seed=1), catalogue=None)
     mind.write(made, tmp_path / "out")
     catalogue = mind.read(tmp_path / "out").catalogue
-    assert catalogue is not None
     assert set(catalogue.titles) == {""}
 
 
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     with pytest.raises(BadInput, match="no impressions"):
         mind.write(synthetic_ratings.generate(users=100), tmp_path / "out")
     made = synthetic_news.generate(users=10, seed=1)
@@ -284,7 +273,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_real_samples(real: Callable[[str], Path]) -> None:
+def test_the_real_samples(real):
     folder = real("mind")
     sample = mind.read(folder / "MINDsmall_train_sample5000")
     assert sample.n_users == 4637

@@ -26,29 +26,29 @@ def words(*texts: str) -> list[list[str]]:
     return tokenise(pl.Series(texts, dtype=pl.String)).to_list()
 
 
-def test_words_numbers_and_signs_are_apart_and_in_lower_case() -> None:
+def test_words_numbers_and_signs_are_apart_and_in_lower_case():
     assert words("Don't pay $3.50!") == [["don", "'", "t", "pay", "$", "3", ".", "50", "!"]]
     assert words("", " \t ") == [[], []]
 
 
-def test_other_languages_and_emoji_go_through() -> None:
+def test_other_languages_and_emoji_go_through():
     assert words("Größe", "日本語 ニュース", "x😀y") == [["größe"], ["日本語", "ニュース"], ["x", "😀", "y"]]
 
 
 @given(st.lists(st.text(max_size=30), max_size=5))
-def test_any_text_gives_words_without_blanks(texts: list[str]) -> None:
+def test_any_text_gives_words_without_blanks(texts):
     for row in words(*texts):
         assert all(word and not any(sign.isspace() for sign in word) for word in row)
 
 
-def test_a_vocabulary_has_frequent_words_first_then_known_ones() -> None:
+def test_a_vocabulary_has_frequent_words_first_then_known_ones():
     texts = pl.Series([["b", "a", "b"], ["c"], []], dtype=pl.List(pl.String))
     assert make_vocabulary(texts).words == ("b", "a", "c")
     assert make_vocabulary(texts, fewest=2).words == ("b",)
     assert make_vocabulary(texts, fewest=2, also=pl.Series(["z", "b", "y"])).words == ("b", "y", "z")
 
 
-def test_rows_are_clipped_and_padded() -> None:
+def test_rows_are_clipped_and_padded():
     texts = pl.Series([["a", "x", "b"], [], ["b"]], dtype=pl.List(pl.String))
     assert Vocabulary(("a", "b")).rows(texts, 2).tolist() == [[2, UNKNOWN], [PADDING, PADDING], [3, PADDING]]
 
@@ -58,7 +58,7 @@ def catalogue(titles: list[str], entities: list[str] | None = None) -> ItemTable
     return ItemTable(Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities))
 
 
-def test_only_news_that_are_learnt_from_make_words_known() -> None:
+def test_only_news_that_are_learnt_from_make_words_known():
     text = news_text(catalogue(["new tax", "tax cut", "new war"]), np.array([True, False, False]))
     assert set(text.names.words.words) == {"new", "tax"}
     assert text.titles[1, 1] == UNKNOWN
@@ -71,7 +71,7 @@ def test_only_news_that_are_learnt_from_make_words_known() -> None:
     assert set(known.names.words.words) == {"new", "tax", "war"}
 
 
-def test_odd_news_are_kept() -> None:
+def test_odd_news_are_kept():
     titles = ["", "One", "w " * (TITLE_WORDS + 5), "one two"]
     entities = ["[]", "{broken", json.dumps([{"SurfaceForms": ["w"]}]), "[" * 100_000]
     text = news_text(catalogue(titles, entities), np.ones(4, np.bool_))
@@ -81,7 +81,7 @@ def test_odd_news_are_kept() -> None:
     assert not text.entities.any()
 
 
-def test_other_news_get_the_codes_that_are_known() -> None:
+def test_other_news_get_the_codes_that_are_known():
     first = news_text(catalogue(["new tax", "tax cut", "new war"]), np.ones(3, np.bool_))
     codes = dict(zip(first.names.words.words, range(2, 9), strict=False))
     other = other_news_text(catalogue(["war cut", "peace", ""]), first.names)
@@ -90,7 +90,7 @@ def test_other_news_get_the_codes_that_are_known() -> None:
     assert other.names is first.names
 
 
-def test_entities_lie_at_their_words_and_bring_their_vectors() -> None:
+def test_entities_lie_at_their_words_and_bring_their_vectors():
     mention = [{"WikidataId": "Q1", "SurfaceForms": ["Los Angeles"]}]
     whole = ItemTable(
         Strings.of(["Fire near Los Angeles", "Rain"]),
@@ -101,5 +101,4 @@ def test_entities_lie_at_their_words_and_bring_their_vectors() -> None:
     text = news_text(whole, np.ones(2, np.bool_))
     assert text.entities[0, :5].tolist() == [0, 0, 2, 2, 0]
     assert not text.entities[1].any()
-    assert text.entity_vectors is not None
     assert text.entity_vectors[2].tolist() == [1.0, 2.0]

@@ -102,7 +102,7 @@ def populations(draw) -> Population:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(population=populations())
 def test_every_field_survives(tmp_path_factory, population):
     folder = tmp_path_factory.mktemp("packed") / "population"
@@ -155,7 +155,7 @@ class CountedReader:
 
 
 @pytest.fixture
-def log(tmp_path) -> Path:
+def log(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("user,item\nu,a\nu,b\nv,a\n")
     return path

@@ -1,7 +1,5 @@
 """Ratings of given pairs, and the pairs of a log."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,25 +11,24 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(1, 5
 
 
 @given(ROWS)
-def test_the_rating_of_a_pair_is_its_last_one(rows: list[tuple[int, int, int]]) -> None:
+def test_the_rating_of_a_pair_is_its_last_one(rows):
     users, items, ratings = (np.array([row[part] for row in rows], np.int32) for part in range(3))
     log = pack_interactions(users, items, 5, ratings=ratings.astype(np.float32))
     last = {(user, item): rating for user, item, rating in rows}
     asked = [(user, item) for user in range(6) for item in range(9)]  # some beyond what the log has
     found = log.ratings_of(*np.array(asked, np.int64).T)
-    assert found is not None
     assert found.dtype == np.float32
     for pair, rating in zip(asked, found.tolist(), strict=True):
         assert rating == last[pair] if pair in last else np.isnan(rating)
     assert sorted((u, i) for u in range(5) for i in log.pairs().row(u)) == sorted(last)
 
 
-def test_a_log_without_ratings_has_none() -> None:
+def test_a_log_without_ratings_has_none():
     log = Interactions(np.array([0, 1]), np.array([3], np.int32))
     assert log.ratings_of(np.array([0]), np.array([3])) is None
 
 
-def test_ratings_features_and_times_go_with_their_users() -> None:
+def test_ratings_features_and_times_go_with_their_users():
     everybody = synthetic_ratings.generate(users=30, items=50, seed=1)
     chosen = np.array([3, 4, 20], np.int64)
     some = some_users(everybody, chosen)
@@ -44,12 +41,10 @@ def test_ratings_features_and_times_go_with_their_users() -> None:
         assert np.array_equal(some.interactions.items[mine], everybody.interactions.items[rows])
         if everybody.interactions.times is not None and some.interactions.times is not None:
             assert np.array_equal(some.interactions.times[mine], everybody.interactions.times[rows])
-    assert some.features is not None
-    assert everybody.features is not None
     assert np.array_equal(some.features.users.codes, everybody.features.users.codes[chosen])
 
 
-def test_impressions_and_histories_go_with_their_users() -> None:
+def test_impressions_and_histories_go_with_their_users():
     everybody = synthetic_news.generate(users=20, news=200, seed=1)
     chosen = np.array([1, 7, 8], np.int64)
     some = some_users(everybody, chosen)

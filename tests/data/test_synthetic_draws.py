@@ -21,7 +21,7 @@ def sample(seed: int, stream: int, index: int, size: int = 20_000) -> tuple[np.n
     return uniforms, normals
 
 
-def test_distributions() -> None:
+def test_distributions():
     # Fixed seeds; with fresh ones each bound is five standard errors: one false alarm in two million runs.
     uniforms, normals = sample(1, 2, 3)
     size = len(uniforms)
@@ -33,7 +33,7 @@ def test_distributions() -> None:
     assert abs(np.corrcoef(uniforms[1:], uniforms[:-1])[0, 1]) < 5 / np.sqrt(size)
 
 
-def test_streams_depend_on_every_part_of_their_key() -> None:
+def test_streams_depend_on_every_part_of_their_key():
     base = sample(1, 2, 3)[0]
     np.testing.assert_array_equal(base, sample(1, 2, 3)[0])
     for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4), (2, 1, 3), (0, 0, 0)):
@@ -41,7 +41,7 @@ def test_streams_depend_on_every_part_of_their_key() -> None:
         assert abs(np.corrcoef(base, sample(*other)[0])[0, 1]) < 5 / np.sqrt(len(base))
 
 
-def test_rising_numbers_rise_and_fill_the_interval() -> None:
+def test_rising_numbers_rise_and_fill_the_interval():
     state = np.array([7], np.uint64)
     out = np.empty(1000)
     draws.rising(state, 1000, out)
@@ -52,7 +52,7 @@ def test_rising_numbers_rise_and_fill_the_interval() -> None:
     assert np.abs(out - (np.arange(1000) + 0.5) / 1000).max() < 1.95 / np.sqrt(1000)
 
 
-def test_lengths_keep_their_bounds_and_their_mean() -> None:
+def test_lengths_keep_their_bounds_and_their_mean():
     state = np.array([7], np.uint64)
     lengths = np.array([draws.lognormal_length(state, 30.0, 0.8, 5, 600) for _ in range(5000)])
     assert lengths.min() >= 5

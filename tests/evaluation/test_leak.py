@@ -33,13 +33,12 @@ def counter(outside: Csr, sign: float) -> TableModel:
 
 
 def hit_rate(cases: Cases | None, split: Split, model: TableModel) -> float:
-    assert cases is not None
     return evaluate(cases, split.train, model)["hr@10"]
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 @pytest.mark.parametrize("validation", [False, True])
-def test_a_counter_of_drawn_negatives_stays_at_chance(sign: float, validation: bool) -> None:
+def test_a_counter_of_drawn_negatives_stays_at_chance(sign, validation):
     # The held-out item and the 99 are drawn alike, so hr@10 is binomial with 1 in 10; 5 standard deviations
     # are passed once in 1.7 million seeds.
     split = make_split(PEOPLE, "loo-99", seed=1, validation=validation)
@@ -50,7 +49,7 @@ def test_a_counter_of_drawn_negatives_stays_at_chance(sign: float, validation: b
         assert abs(hit_rate(split.valid, split, model) - 0.1) < bound
 
 
-def test_the_counter_finds_the_item_when_negatives_leave_it_out() -> None:
+def test_the_counter_finds_the_item_when_negatives_leave_it_out():
     split = make_split(PEOPLE, "loo-99", seed=1)
     leaky = counter(PEOPLE.interactions.pairs(), -1.0)
     leaky.table[split.test.users, split.test.positives.items] = 0.0  # never drawn

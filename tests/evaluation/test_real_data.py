@@ -47,7 +47,7 @@ def popularity(name: str, protocol: str, *, validation: bool = False) -> dict[st
     return evaluate(split.test, split.train, Popularity(split.train, split.n_items))
 
 
-def test_popularity_with_the_published_negatives_of_ml_1m() -> None:
+def test_popularity_with_the_published_negatives_of_ml_1m():
     # With every tie won it is .454/.254, with every tie lost .452/.253.
     if data("ml-1m").fixed_test is None:
         pytest.skip("needs the folder ncf in ml-1m")
@@ -58,38 +58,36 @@ def test_popularity_with_the_published_negatives_of_ml_1m() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["loo-full", "ratio-8-2"])
-def test_a_validation_part_hardly_changes_what_popularity_scores(protocol: str) -> None:
+def test_a_validation_part_hardly_changes_what_popularity_scores(protocol):
     without, with_one = (popularity("ml-1m", protocol, validation=asked) for asked in (False, True))
     assert with_one["ndcg@10"] == pytest.approx(without["ndcg@10"], rel=0.02)
 
 
-def test_full_ranking_of_ml_1m_takes_seconds() -> None:
+def test_full_ranking_of_ml_1m_takes_seconds():
     popularity("ml-1m", "loo-full")  # compiles
     start = time.perf_counter()
     popularity("ml-1m", "loo-full")
     assert time.perf_counter() - start < 5.0
 
 
-def test_held_out_users_of_frappe() -> None:
+def test_held_out_users_of_frappe():
     metrics = popularity("frappe", "holdout-users")
     assert 0 < metrics["hr@5"] < metrics["hr@30"] < 1
 
 
-def test_mind_sample() -> None:
+def test_mind_sample():
     folder = Path(os.environ.get("VEILREC_DATA", "")) / "mind" / "MINDsmall_textsample"
     if not folder.is_dir():
         pytest.skip("needs mind/MINDsmall_textsample in the folder that VEILREC_DATA names")
     people = load(f"mind:{folder}")
     split = make_split(people, "mind", seed=1, validation=True)
-    assert split.train_impressions is not None
-    assert split.valid is not None
     assert len(split.train_impressions) + len(split.valid) == len(people.impressions["train"])
     metrics = evaluate(split.test, split.train, Popularity(split.train, split.n_items))
     assert metrics["cases"] + metrics["skipped"] == 908
     assert abs(metrics["auc"] - 0.5) < 0.1
 
 
-def test_popularity_of_what_new_people_like_and_of_what_they_use() -> None:
+def test_popularity_of_what_new_people_like_and_of_what_they_use():
     # The same people but for one, who likes fewer than two; what was rated lower is out of the way.
     liked, used = (popularity("ml-1m", protocol) for protocol in ("holdout-users-liked", "holdout-users"))
     assert (liked["cases"], used["cases"]) == (1_207, 1_208)
@@ -97,12 +95,12 @@ def test_popularity_of_what_new_people_like_and_of_what_they_use() -> None:
     assert liked["hr@10"] == pytest.approx(0.1050, abs=5e-4)
 
 
-def test_how_often_an_app_was_used_is_no_rating() -> None:
+def test_how_often_an_app_was_used_is_no_rating():
     with pytest.raises(BadInput, match=r"those of frappe go from 1 to 28752 \(counts of uses are none\)"):
         make_split(data("frappe"), "holdout-users-liked", seed=1)
 
 
-def test_popularity_does_not_change_with_what_is_given() -> None:
+def test_popularity_does_not_change_with_what_is_given():
     split = make_split(data("frappe"), "holdout-users", seed=1)
     found = personalisation(split, Popularity(split.train, split.n_items), 1)
     assert found[0].judgement.known.max() == 0

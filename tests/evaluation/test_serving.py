@@ -39,7 +39,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "match"), WRONG)
-def test_what_cannot_be_served_is_refused_in_words(wrong: dict[str, Any], match: str) -> None:
+def test_what_cannot_be_served_is_refused_in_words(wrong, match):
     with pytest.raises(BadInput, match=match):
         Serving(**wrong)
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_served_is_refused_in_words(wrong: dict[str, Any], match:
         (4, {"mode": "attention", "epsilon": 1.0, "calibration": "hoped"}, "unknown calibration"),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused(basis: int | None, how: dict[str, Any], match: str) -> None:
+def test_what_does_not_fit_the_model_is_refused(basis, how, match):
     model = MeanModel(basis)
     if basis is not None and basis > DIM:
         model.basis = np.ones((basis, DIM))
@@ -67,13 +67,13 @@ def test_what_does_not_fit_the_model_is_refused(basis: int | None, how: dict[str
         make_plan(Serving(**how), model, categories())
 
 
-def test_categories_that_the_news_do_not_have_protect_nothing() -> None:
+def test_categories_that_the_news_do_not_have_protect_nothing():
     with pytest.raises(BadInput, match="no categories"):
         in_categories(("health",), None)
     np.testing.assert_array_equal(in_categories(("HEALTH",), ["health", "", "sport"]), [True, False, False])
 
 
-def test_usual_noise_and_normalisation() -> None:
+def test_usual_noise_and_normalisation():
     assert Serving(mode="attention", epsilon=1.0).law == "laplace"
     assert Serving(mode="attention", epsilon=1.0, delta=1e-6).law == "gaussian"
     laplace = make_mechanism(Serving(mode="attention", epsilon=1.0, delta=1e-6, noise="laplace"), Sizes())
@@ -82,7 +82,7 @@ def test_usual_noise_and_normalisation() -> None:
     assert Serving(mode="attention", epsilon=1.0, calibration="as-published").normalisation == "softplus"
 
 
-def test_noise_is_what_the_mathematics_says() -> None:
+def test_noise_is_what_the_mathematics_says():
     """Vectors of the notes, section 1: theta 1, (1, 1e-6) for a history, and 50 slots for a click."""
     attention = make_mechanism(Serving(mode="attention", epsilon=1.0, delta=1e-6), Sizes())
     assert isinstance(attention, PrivateAttention)
@@ -102,7 +102,7 @@ def _promise(**how: Any) -> Any:
     return guarantee_of(serving, make_mechanism(serving, Sizes()))
 
 
-def test_a_paper_s_claim_has_the_honest_epsilon_beside_it() -> None:
+def test_a_paper_s_claim_has_the_honest_epsilon_beside_it():
     laplace = _promise(mode="attention", epsilon=1.0, calibration="as-published")
     assert (laplace.basis, laplace.epsilon, laplace.delta) == ("as published", 1.0, 0.0)
     assert laplace.honest_epsilon == pytest.approx(2.0, rel=1e-6)  # theta 1: section 1
@@ -115,20 +115,20 @@ def test_a_paper_s_claim_has_the_honest_epsilon_beside_it() -> None:
 
 
 @pytest.mark.parametrize(("mode", "unit"), [("pooled", "click"), ("interest", "history"), ("vector", "history")])
-def test_what_is_proven_says_so_and_that_a_measurement_protects_nobody(mode: str, unit: str) -> None:
+def test_what_is_proven_says_so_and_that_a_measurement_protects_nobody(mode, unit):
     promise = _promise(mode=mode, epsilon=2.0, delta=1e-6)
     assert (promise.basis, promise.unit, promise.scope, promise.trust) == ("proven", unit, "per message", "nobody")
     assert promise.epsilon == 2.0
     assert SIMULATED in promise.caveats
 
 
-def test_nothing_sent_costs_nothing_and_a_plain_vector_promises_nothing() -> None:
+def test_nothing_sent_costs_nothing_and_a_plain_vector_promises_nothing():
     nothing = guarantee_of(Serving(mode="none-sent"), None)
     assert (nothing.epsilon, nothing.delta, nothing.basis) == (0.0, 0.0, "proven")
     assert guarantee_of(Serving(mode="plain"), None).basis == "none"
 
 
-def test_sensitive_categories_are_named_with_what_is_left_out() -> None:
+def test_sensitive_categories_are_named_with_what_is_left_out():
     serving = Serving(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("health", "politics"))
     first = guarantee_of(serving, make_mechanism(serving, Sizes())).caveats[0]
     assert "Only clicks on health, politics are covered" in first
@@ -136,27 +136,22 @@ def test_sensitive_categories_are_named_with_what_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("queries", "epsilon"), [(10, 3.5247), (30, 6.5848), (100, 13.507), (365, 31.040)])
-def test_queries_add_up_as_in_section_9(queries: int, epsilon: float) -> None:
+def test_queries_add_up_as_in_section_9(queries, epsilon):
     serving = Serving(mode="attention", epsilon=1.0, delta=1e-6, queries=queries)
     together = composed(serving, make_mechanism(serving, Sizes()))
-    assert together is not None
     assert together.epsilon == pytest.approx(epsilon, rel=1e-3)
     assert (together.scope, together.delta) == ("lifetime", 1e-6)
 
 
-def test_pure_queries_add_up_and_what_is_repeated_costs_once() -> None:
+def test_pure_queries_add_up_and_what_is_repeated_costs_once():
     pure = Serving(mode="interest", epsilon=1.0, queries=30)
     together = composed(pure, make_mechanism(pure, Sizes()))
-    assert together is not None
     assert (together.epsilon, together.delta) == (pytest.approx(30.0), 0.0)
     with_delta = Serving(mode="interest", epsilon=1.0, delta=1e-6, queries=30)
     less = composed(with_delta, make_mechanism(with_delta, Sizes()))
-    assert less is not None
-    assert less.epsilon is not None
     assert less.epsilon < 29.0
     once = Serving(mode="interest", epsilon=1.0, queries=30, memoised=True)
     repeated = composed(once, make_mechanism(once, Sizes()))
-    assert repeated is not None
     assert (repeated.epsilon, repeated.scope) == (pytest.approx(1.0), "per message")  # of one period, not of a lifetime
     assert "every new version costs as much again" in repeated.caveats[0]
     assert composed(Serving(mode="interest", epsilon=1.0), make_mechanism(pure, Sizes())) is None

@@ -9,7 +9,7 @@ import pytest
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.runs.checkpoint import read_result
-from veilrec.runs.comparison import MethodComparison, Spread, compare
+from veilrec.runs.comparison import Spread, compare
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
@@ -19,18 +19,18 @@ METHODS = ["fedmf:cohort.size=20", "dp-fedmf:privacy.epsilon=4", "ease"]
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path, monkeypatch) -> Path:
+def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("VEILREC_RUNS", str(tmp_path / "runs"))
     return tmp_path / "runs"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("compare")
 
 
 @pytest.fixture(scope="module")
-def compared(folder) -> MethodComparison:
+def compared(folder):
     return compare(METHODS, DATA, seeds=2, rounds=2, out=folder)
 
 

@@ -21,7 +21,7 @@ def asked_for(path: Path, *settings: str, **given) -> RunRequest:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
+def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     settings = ("local.dim=8", "cohort.size=20")
     train(

@@ -1,7 +1,5 @@
 """Methods as a comparison names them."""
 
-from __future__ import annotations
-
 import pytest
 
 from veilrec.core.errors import BadInput

@@ -128,7 +128,7 @@ def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
 
 def test_a_diverged_loss_stops_the_run_and_says_what_to_do(tmp_path):
     class Diverging(Counter):
-        def step(self, number: int) -> StepReport:
+        def step(self, number):
             return StepReport(loss=float("nan"))
 
     with pytest.raises(VeilrecError, match="diverged.*round 1.*lower the learning rates"):
@@ -140,7 +140,7 @@ def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module.time, "perf_counter", lambda: clock[0])
 
     class Slow(Counter):
-        def step(self, number: int) -> StepReport:
+        def step(self, number):
             clock[0] += 10.0 if number in (0, 3) else 0.5  # the first round of a process compiles
             return super().step(number)
 

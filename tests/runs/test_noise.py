@@ -6,12 +6,11 @@ import json
 import os
 import stat
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee, Trust, no_guarantee
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.noise import kept_secret, obstacle, stated
 from veilrec.runs.request import RunRequest, prepare
@@ -33,20 +32,19 @@ class Stop:
         pass
 
 
-def test_a_secret_is_kept_for_its_owner_alone_and_decides_the_run(tmp_path: Path) -> None:
+def test_a_secret_is_kept_for_its_owner_alone_and_decides_the_run(tmp_path):
     first, second = train(prepare(SECURE), tmp_path / "first"), train(prepare(SECURE), tmp_path / "second")
     assert first["weights_sha256"] != second["weights_sha256"]
     path = tmp_path / "first" / "private" / "secret.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     secret = kept_secret(tmp_path / "first")
-    assert secret is not None
     assert len(secret) == 32
     again = train(prepare(SECURE, secret=secret), tmp_path / "again")
     assert again["weights_sha256"] == first["weights_sha256"]
 
 
-def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(prepare(SECURE), out, listeners=(Stop(),))
@@ -59,7 +57,7 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path: Path) -> No
     assert train(prepare(SECURE, secret=secret), out, resume=True)["weights_sha256"] == straight["weights_sha256"]
 
 
-def test_a_lost_or_damaged_secret_is_refused(tmp_path: Path) -> None:
+def test_a_lost_or_damaged_secret_is_refused(tmp_path):
     train(prepare(SECURE), tmp_path / "run")
     path = tmp_path / "run" / "private" / "secret.key"
     path.write_bytes(b"short")
@@ -70,7 +68,7 @@ def test_a_lost_or_damaged_secret_is_refused(tmp_path: Path) -> None:
         kept_secret(tmp_path / "run")
 
 
-def test_only_proven_runs_with_secure_noise_may_be_published(tmp_path: Path) -> None:
+def test_only_proven_runs_with_secure_noise_may_be_published(tmp_path):
     secure = train(prepare(SECURE), tmp_path / "secure")
     seeded = train(prepare(replace(SECURE, noise="seeded")), tmp_path / "seeded")
     assert (secure["publishable"], seeded["publishable"]) == (True, False)
@@ -91,15 +89,14 @@ def test_only_proven_runs_with_secure_noise_may_be_published(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("method", ["mf", "popularity", "ease"])
-def test_methods_that_add_no_noise_have_no_secret(method: str) -> None:
+def test_methods_that_add_no_noise_have_no_secret(method):
     with pytest.raises(BadInput, match=f"--noise secure is for methods that add noise, and {method} "):
         prepare(RunRequest(method, DATA, noise="secure"))
 
 
-def test_the_secret_is_in_no_file_but_its_own(tmp_path: Path) -> None:
+def test_the_secret_is_in_no_file_but_its_own(tmp_path):
     prepared = prepare(SECURE)
     train(prepared, tmp_path / "run")
-    assert prepared.secret is not None
     assert repr(prepared.secret) not in repr(prepared)
     holding = [
         path.name for path in (tmp_path / "run").rglob("*") if path.is_file() and prepared.secret in path.read_bytes()
@@ -112,7 +109,7 @@ def test_the_secret_is_in_no_file_but_its_own(tmp_path: Path) -> None:
     ("trust", "by_coordinator"),
     [("server", True), ("server sees only sums", True), ("server sees only noisy sums", False)],
 )
-def test_who_draws_the_noise_of_a_sum_is_said_of_real_devices(trust: Trust, by_coordinator: bool) -> None:
+def test_who_draws_the_noise_of_a_sum_is_said_of_real_devices(trust, by_coordinator):
     promise = Guarantee("proven", "user", "add-remove", 1.0, 1e-6, "whole run", trust)
     words = stated(promise, "secure", None, "devices").caveats[-1]
     assert ("is drawn by the coordinator" in words) == by_coordinator

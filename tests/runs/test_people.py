@@ -71,7 +71,7 @@ def names(model: SavedModel, *history: str, about: dict[str, str | float] | None
     return "".join(best.item for best in model.recommend(history, 3, about))
 
 
-def test_what_is_known_of_somebody_changes_the_list() -> None:
+def test_what_is_known_of_somebody_changes_the_list():
     model = saved(PeopleModel())
     assert names(model) == names(model, about={}) == "afe"
     assert names(model, about={"gender": "F", "age": 100}) == "bfe"
@@ -79,14 +79,14 @@ def test_what_is_known_of_somebody_changes_the_list() -> None:
     assert names(model, about={"gender": "other"}) == "afe"
 
 
-def test_a_name_that_the_model_does_not_know_is_refused() -> None:
+def test_a_name_that_the_model_does_not_know_is_refused():
     with pytest.raises(BadInput, match="unknown feature 'sex'.*known are age, gender"):
         saved(PeopleModel()).recommend([], 3, {"sex": "F"})
     with pytest.raises(BadInput, match="trial reads nothing of people but their items: leave out"):
         saved(PopularityModel(np.arange(6, dtype=np.float32))).recommend([], 3, {"gender": "F"})
 
 
-def test_items_that_no_device_saw_stay_behind_for_people_too() -> None:
+def test_items_that_no_device_saw_stay_behind_for_people_too():
     sent = np.array([True, True, True, False, False, False])
     model = sent_first(PeopleModel(), sent)
     assert isinstance(model, KnowsPeople)
@@ -94,14 +94,14 @@ def test_items_that_no_device_saw_stay_behind_for_people_too() -> None:
     assert not isinstance(sent_first(PopularityModel(np.zeros(6, np.float32)), sent), KnowsPeople)
 
 
-def test_what_is_given_by_hand_is_read() -> None:
+def test_what_is_given_by_hand_is_read():
     assert read_about(["age= 25 ", "likes=a=b"]) == {"age": "25", "likes": "a=b"}
     for wrong in (["age"], ["=3"], ["age="], ["age=1", "age=2"]):
         with pytest.raises(BadInput, match="--about"):
             read_about(wrong)
 
 
-def test_values_that_say_nothing_are_told() -> None:
+def test_values_that_say_nothing_are_told():
     assert list(about_people(PEOPLE, {"gender": "F", "age": "25"})) == []
     assert list(about_people(PEOPLE, {"gender": "f", "age": "old"})) == [
         "gender 'f' is not among what the model knows (F, M): taken as unknown",
@@ -109,7 +109,7 @@ def test_values_that_say_nothing_are_told() -> None:
     ]
 
 
-def test_the_command_takes_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_command_takes_what_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr("veilrec.runs.saved.open_model", lambda run, method: saved(PeopleModel()))
     (tmp_path / "run").mkdir()
     run = str(tmp_path / "run")
@@ -125,7 +125,7 @@ def test_the_command_takes_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert (code, words.count("\n")) == (2, 1), words
 
 
-def test_python_takes_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_python_takes_what_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr("veilrec.runs.saved.open_model", lambda folder, method: saved(PeopleModel()))
     run = Run(tmp_path)
     assert run.recommend([], about={"gender": "M"}, k=1)[0].item == "c"

@@ -22,7 +22,7 @@ def run(request: RunRequest, out: Path, resume: bool) -> dict[str, Any]:
     return train(prepare(request), out, resume=resume)
 
 
-def test_it_learns_from_as_much_as_a_run_that_never_stopped_early(tmp_path: Path) -> None:
+def test_it_learns_from_as_much_as_a_run_that_never_stopped_early(tmp_path):
     out = tmp_path / "run"
     found = with_found_rounds(ASKED, out, run, resume=False)
     result = run(found, out, False)
@@ -36,22 +36,22 @@ def test_it_learns_from_as_much_as_a_run_that_never_stopped_early(tmp_path: Path
     assert (read_config(out)["patience"], read_config(search)["patience"]) == (None, 1)
 
 
-def test_a_search_that_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_a_search_that_is_done_is_not_done_again(tmp_path):
     out = tmp_path / "run"
     found = with_found_rounds(ASKED, out, run, resume=False)
 
-    def never(*asked: object) -> dict[str, Any]:
+    def never(*asked):
         raise AssertionError(asked)
 
     assert with_found_rounds(ASKED, out, never, resume=True) == found
 
 
-def test_there_has_to_be_something_to_find(tmp_path: Path) -> None:
+def test_there_has_to_be_something_to_find(tmp_path):
     with pytest.raises(BadInput, match="give --early-stop N with it"):
         with_found_rounds(RunRequest("mf", DATA), tmp_path / "run", run, resume=False)
 
 
-def test_what_learns_in_one_go_has_nothing_to_search(tmp_path: Path) -> None:
+def test_what_learns_in_one_go_has_nothing_to_search(tmp_path):
     with pytest.raises(BadInput, match="popularity learns in one go"):
         with_found_rounds(
             RunRequest("popularity", "synthetic-ratings", patience=2), tmp_path / "run", _never, resume=False

@@ -21,7 +21,7 @@ from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 from veilrec.wire.releases import Release, open_release
-from veilrec.wire.signing import Rotation, SigningKey, new_key
+from veilrec.wire.signing import Rotation, new_key
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 PRIVATE = RunRequest("privaterec", NEWS, seed=1, noise="secure", rounds=2)
@@ -35,14 +35,12 @@ FAMILY = {
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+def key(tmp_path_factory):
     return new_key(tmp_path_factory.mktemp("keys") / "a.key")
 
 
 @pytest.fixture(scope="module", params=[*REQUESTS, "privaterec"])
-def released(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, key: SigningKey
-) -> tuple[str, Path, Release]:
+def released(request, tmp_path_factory, key):
     folder = tmp_path_factory.mktemp("runs")
     train(prepare(REQUESTS.get(request.param, PRIVATE)), folder / "run")
     wishes = ReleaseOptions(unprotected=request.param != "privaterec")
@@ -55,7 +53,7 @@ def device(release: Release, state: Path, *items: str) -> RecommenderClient:
     return opened
 
 
-def test_a_device_ranks_as_the_run_does(released: tuple[str, Path, Release], tmp_path: Path) -> None:
+def test_a_device_ranks_as_the_run_does(released, tmp_path):
     kind, run, release = released
     assert release.family == FAMILY.get(kind, "news" if kind == "privaterec" else "ranker")
     ids = texts_of(release).ids
@@ -72,7 +70,7 @@ def test_a_device_ranks_as_the_run_does(released: tuple[str, Path, Release], tmp
         ]
 
 
-def test_says_what_it_promises(released: tuple[str, Path, Release]) -> None:
+def test_says_what_it_promises(released):
     kind, _, release = released
     card = release.content("model-card.md").decode()
     assert release.protected == (kind == "privaterec")
@@ -82,7 +80,7 @@ def test_says_what_it_promises(released: tuple[str, Path, Release]) -> None:
         assert f"`{offer['mode']}`" in card
 
 
-def test_a_run_that_is_not_publishable_is_refused(tmp_path: Path, key: SigningKey) -> None:
+def test_a_run_that_is_not_publishable_is_refused(tmp_path, key):
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
     with pytest.raises(BadInput, match="--unprotected"):
         make_release(tmp_path / "run", tmp_path / "release", key, ReleaseOptions())
@@ -93,7 +91,7 @@ def test_a_run_that_is_not_publishable_is_refused(tmp_path: Path, key: SigningKe
         make_release(tmp_path / "seeded", tmp_path / "release", key, ReleaseOptions())
 
 
-def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Release]) -> None:
+def test_nothing_of_anybody_but_the_model_goes_in(released):
     """Neither users nor their histories, states or the seed; and metrics only of made-up data."""
     _, run, release = released
     users = len(open_model(run).devices.users)
@@ -108,7 +106,7 @@ def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Rel
     assert not any(people & set(re.findall(r"[\w-]+", text)) for text in texts)
 
 
-def test_metrics_of_people_are_left_out(tmp_path: Path, key: SigningKey) -> None:
+def test_metrics_of_people_are_left_out(tmp_path, key):
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     (tmp_path / "run" / "result.json").write_text(json.dumps(result | {"dataset": "ml-100k"}))
@@ -118,7 +116,7 @@ def test_metrics_of_people_are_left_out(tmp_path: Path, key: SigningKey) -> None
     assert "not cover" in told.manifest["figures"]["about"]
 
 
-def test_versions_follow_each_other_and_keys_hand_over(tmp_path: Path, key: SigningKey) -> None:
+def test_versions_follow_each_other_and_keys_hand_over(tmp_path, key):
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
     run, out, wishes = tmp_path / "run", tmp_path / "release", ReleaseOptions(unprotected=True)
     assert make_release(run, out, key, wishes).version == 1
@@ -134,7 +132,7 @@ def test_versions_follow_each_other_and_keys_hand_over(tmp_path: Path, key: Sign
     assert open_release(out, trusted=key.public).key == other.public
 
 
-def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path: Path, key: SigningKey) -> None:
+def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path, key):
     train(prepare(REQUESTS["news"]), tmp_path / "run")
     run, out = tmp_path / "run", tmp_path / "release"
     for offers, line in (
@@ -156,13 +154,12 @@ def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path: Path, 
     assert (out / "mine").read_text() == "mine"
 
 
-def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released: tuple[str, Path, Release]) -> None:
+def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released):
     kind, _, release = released
     embed = embedder(release)
     if release.family != "news":
         assert embed is None
         return
-    assert embed is not None
     from veilrec.data.datasets import load
 
     catalogue = load(NEWS).catalogue
@@ -174,7 +171,7 @@ def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released: tupl
         assert np.abs(found - vectors[item]).max() < 1e-5, kind
 
 
-def test_a_device_needs_neither_torch_nor_numba(released: tuple[str, Path, Release], tmp_path: Path) -> None:
+def test_a_device_needs_neither_torch_nor_numba(released, tmp_path):
     kind, _, release = released
     script = (
         "import sys; from tests.core_only import hide; hide(); sys.argv[1:] = "

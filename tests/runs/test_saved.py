@@ -13,12 +13,11 @@ import pytest
 from safetensors import safe_open
 
 from tests.methods.tiny_news import SMALL
-from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.runs import saved
 from veilrec.runs.evaluation import evaluate_run
 from veilrec.runs.model_files import RANKERS, load_devices, load_model
-from veilrec.runs.request import PreparedRun, RunRequest, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
@@ -45,20 +44,20 @@ REQUESTS = {
 
 
 @pytest.fixture(scope="module", params=REQUESTS)
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, PreparedRun, Path]:
+def trained(request, tmp_path_factory):
     prepared = prepare(REQUESTS[request.param])
     out = tmp_path_factory.mktemp("runs") / request.param
     train(prepared, out)
     return request.param, prepared, out
 
 
-def test_every_kind_is_tested_and_says_its_name(trained: tuple[str, PreparedRun, Path]) -> None:
+def test_every_kind_is_tested_and_says_its_name(trained):
     kind, _, out = trained
     assert set(REQUESTS) == set(RANKERS)
     assert load_model(out / "model").ranker.kind == kind
 
 
-def test_a_saved_model_scores_as_the_trainer_that_saved_it(trained: tuple[str, PreparedRun, Path]) -> None:
+def test_a_saved_model_scores_as_the_trainer_that_saved_it(trained):
     _, prepared, out = trained
     users = np.arange(10)
     ours, theirs = open_model(out).for_users, prepared.trainer.model()
@@ -67,16 +66,14 @@ def test_a_saved_model_scores_as_the_trainer_that_saved_it(trained: tuple[str, P
     assert np.array_equal(ours.fold_in(some).score_all(users), theirs.fold_in(some).score_all(users))
 
 
-def test_evaluating_gives_what_the_result_says(trained: tuple[str, PreparedRun, Path]) -> None:
+def test_evaluating_gives_what_the_result_says(trained):
     _, _, out = trained
     result = json.loads((out / "result.json").read_text())
     again = evaluate_run(out)
     assert {name: result[name] for name in again if name != "data"} == {n: v for n, v in again.items() if n != "data"}
 
 
-def test_nothing_that_was_used_is_recommended_and_all_users_get_what_each_gets(
-    trained: tuple[str, PreparedRun, Path],
-) -> None:
+def test_nothing_that_was_used_is_recommended_and_all_users_get_what_each_gets(trained):
     _, prepared, out = trained
     model, pairs = open_model(out), prepared.population.interactions.pairs()
     everybody = list(model.recommend_everybody(5))
@@ -87,7 +84,7 @@ def test_nothing_that_was_used_is_recommended_and_all_users_get_what_each_gets(
         assert [entry.item for entry in alone] == [entry.item for entry in model.named(best)]
 
 
-def test_the_folder_alone_is_enough_for_anybody(trained: tuple[str, PreparedRun, Path], tmp_path: Path) -> None:
+def test_the_folder_alone_is_enough_for_anybody(trained, tmp_path):
     _, _, out = trained
     shutil.copytree(out / "model", tmp_path / "handed")
     handed = open_model(tmp_path / "handed")
@@ -100,7 +97,7 @@ def test_the_folder_alone_is_enough_for_anybody(trained: tuple[str, PreparedRun,
         handed.recommend_user("u01")
 
 
-def test_somebody_new_gets_a_list_and_unknown_items_are_passed_over(trained: tuple[str, PreparedRun, Path]) -> None:
+def test_somebody_new_gets_a_list_and_unknown_items_are_passed_over(trained):
     _, _, out = trained
     model = open_model(out)
     new = model.recommend([], 6)
@@ -118,7 +115,7 @@ def log_of(extra: int) -> str:
 
 
 @pytest.mark.parametrize("method", ["dp-fedmf", "priv-fedmf-sub", "dp-fedncf"])
-def test_but_for_the_numbers_a_released_model_is_the_same_whatever_a_user_has(method: str, tmp_path: Path) -> None:
+def test_but_for_the_numbers_a_released_model_is_the_same_whatever_a_user_has(method, tmp_path):
     told = []
     for extra in (3, 12):
         log, out = tmp_path / f"{extra}.csv", tmp_path / f"run-{extra}"
@@ -142,18 +139,17 @@ def outside(path: Path) -> tuple[dict[str, str], dict[str, object]]:
         return stored.metadata() or {}, shapes
 
 
-def test_items_that_no_round_was_about_come_last_in_a_saved_model_too(tmp_path: Path) -> None:
+def test_items_that_no_round_was_about_come_last_in_a_saved_model_too(tmp_path):
     settings = ("cohort.size=20", "selection.threshold=0.3")
     prepared = prepare(RunRequest("fedmf-sub-rr", RATINGS, seed=1, protocol="loo-full", settings=settings, rounds=1))
     train(prepared, tmp_path / "run")
     files = load_model(tmp_path / "run" / "model")
-    assert files.sent is not None
     best = open_model(tmp_path / "run").recommend([files.items[0]], 60)
     unsent = {files.items[int(i)] for i in np.flatnonzero(~files.sent)}
     assert {entry.item for entry in best[-len(unsent) + 1 :]} <= unsent
 
 
-def test_a_model_of_no_torch_opens_without_it(trained: tuple[str, PreparedRun, Path]) -> None:
+def test_a_model_of_no_torch_opens_without_it(trained):
     kind, _, out = trained
     if kind == "news":
         pytest.skip("this one is torch's")
@@ -169,7 +165,7 @@ def test_a_model_of_no_torch_opens_without_it(trained: tuple[str, PreparedRun, P
 
 
 @pytest.fixture
-def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy(tmp_path, tmp_path_factory):
     out = tmp_path / "run"
     train(prepare(REQUESTS["popularity"]), out)
     return out
@@ -177,7 +173,7 @@ def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["ranker.json", "model.safetensors", "items.safetensors", "guarantee.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"not this"])
-def test_a_damaged_model_is_one_line(copy: Path, name: str, content: bytes | None) -> None:
+def test_a_damaged_model_is_one_line(copy, name, content):
     path = copy / "model" / name
     if content is None:
         path.unlink()
@@ -188,7 +184,7 @@ def test_a_damaged_model_is_one_line(copy: Path, name: str, content: bytes | Non
     assert "\n" not in str(refused.value)
 
 
-def test_models_of_another_kind_format_or_size_are_refused(copy: Path) -> None:
+def test_models_of_another_kind_format_or_size_are_refused(copy):
     path = copy / "model" / "ranker.json"
     about = json.loads(path.read_text())
     for change, words in (({"kind": "oracle"}, "'oracle'"), ({"format": 2}, "format 2")):
@@ -205,13 +201,13 @@ def test_models_of_another_kind_format_or_size_are_refused(copy: Path) -> None:
         open_model(copy)
 
 
-def test_a_damaged_file_of_devices_is_one_line(copy: Path) -> None:
+def test_a_damaged_file_of_devices_is_one_line(copy):
     (copy / "private" / "devices.safetensors").write_bytes(b"nothing")
     with pytest.raises(BadInput, match=r"devices.safetensors is damaged"):
         load_devices(copy)
 
 
-def test_a_run_that_is_not_finished_has_no_model(copy: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_not_finished_has_no_model(copy, tmp_path):
     shutil.rmtree(copy / "model")
     with pytest.raises(BadInput, match="has no model yet.* --resume"):
         open_model(copy)
@@ -219,7 +215,7 @@ def test_a_run_that_is_not_finished_has_no_model(copy: Path, tmp_path: Path) -> 
         open_model(tmp_path / "nowhere")
 
 
-def test_data_with_other_users_or_items_is_refused(tmp_path: Path) -> None:
+def test_data_with_other_users_or_items_is_refused(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text(log_of(3))
     train(prepare(RunRequest("popularity", f"csv:{log}", protocol="loo-full")), tmp_path / "run")
@@ -235,10 +231,10 @@ def test_data_with_other_users_or_items_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 40])
-def test_the_best_are_those_of_a_stable_sort(count: int) -> None:
+def test_the_best_are_those_of_a_stable_sort(count):
     generator = np.random.default_rng(count)
     for _ in range(20):
-        scores: Floats = generator.integers(0, 4, 30).astype(np.float32)  # many are equal
+        scores = generator.integers(0, 4, 30).astype(np.float32)  # many are equal
         scores[generator.integers(0, 30, 2)] = np.nan
         used = generator.choice(30, 5, replace=False).astype(np.int32)
         rest = [i for i in range(30) if i not in used]
@@ -246,11 +242,10 @@ def test_the_best_are_those_of_a_stable_sort(count: int) -> None:
         assert saved.best_of(scores, used, count, 0).items.tolist() == wanted[:count]
 
 
-def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used(tmp_path: Path) -> None:
+def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used(tmp_path):
     prepared = prepare(RunRequest("ease", RATINGS, seed=1, protocol="holdout-users-liked"))
     train(prepared, tmp_path / "run")
     model, likes = open_model(tmp_path / "run"), prepared.split.liked
-    assert likes is not None
     devices, user = model.devices, int(prepared.split.test.users[0])
     liked, used = (set(rows.row(user).tolist()) for rows in (likes, devices.used))
     assert liked < used

@@ -69,7 +69,7 @@ def both(method: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method: str, tmp_path: Path) -> None:
+def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method, tmp_path):
     one, other = both(method, tmp_path)
     assert one == other
     arrays = {name.partition(":")[2] for name in one if ":" in name}
@@ -86,12 +86,12 @@ def adapted_of_the_last(ranker: FeatureRanker, weights: Arrays, parts: ModelPart
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_adapted_weights_in_the_model_are_seen(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapted_weights_in_the_model_are_seen(method, tmp_path, monkeypatch):
     sound_parts, sound_tables, leak = Simulation.parts, FeatureRanker.tables, {}
 
-    def parts(self: Simulation) -> ModelParts:
+    def parts(self):
         made = sound_parts(self)
-        leak["adapted"] = adapted_of_the_last(self.plan.ranker, made.weights, made, self.histories)  # type: ignore[arg-type]
+        leak["adapted"] = adapted_of_the_last(self.plan.ranker, made.weights, made, self.histories)
         return made
 
     monkeypatch.setattr(Simulation, "parts", parts)
@@ -100,10 +100,10 @@ def test_adapted_weights_in_the_model_are_seen(method: str, tmp_path: Path, monk
     assert one != other
 
 
-def test_features_of_people_in_the_model_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_people_in_the_model_are_seen(tmp_path, monkeypatch):
     sound_parts, sound, leak = Simulation.parts, FeatureRanker.settings, {}
 
-    def parts(self: Simulation) -> ModelParts:
+    def parts(self):
         made = sound_parts(self)
         leak["kept"] = {name: values.tolist() for name, values in made.private.items()}
         return made
@@ -114,11 +114,10 @@ def test_features_of_people_in_the_model_are_seen(tmp_path: Path, monkeypatch: p
     assert one != other
 
 
-def test_a_saved_device_keeps_the_features_of_its_user(tmp_path: Path) -> None:
+def test_a_saved_device_keeps_the_features_of_its_user(tmp_path):
     released("dp-privrec", log_of(tmp_path, "one", 8, "C", 77), tmp_path / "run")
     model = open_model(tmp_path / "run")
     own = model.recommend_user("somebody", 5)
-    assert model.devices is not None
     used = [model.items[int(k)] for k in model.devices.trained_on.row(40)]
     again = model.recommend(used, 40, about={"town": "C", "age": "77"})
     shown = {best.item: best.score for best in again}

@@ -1,7 +1,5 @@
 """What a search may choose."""
 
-from __future__ import annotations
-
 import pytest
 
 from veilrec.core.errors import BadInput

@@ -17,14 +17,14 @@ from veilrec.runs import tuning
 from veilrec.runs.config_file import make_request, read_config_file
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
-from veilrec.runs.tuning import Tuned, tune
+from veilrec.runs.tuning import tune
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
 MF = RunRequest("mf", DATA, rounds=3)
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory) -> Tuned:
+def tuned(tmp_path_factory):
     return tune(MF, trials=4, out=tmp_path_factory.mktemp("tune") / "whole")
 
 
