@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluation.toys import (
-    csr,
     impressions,
     population,
     random_population,
@@ -17,24 +16,20 @@ from tests.evaluation.toys import (
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Population
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
-from veilrec.evaluation.split import Cases, Split
+from veilrec.evaluation.split import Split
 
-RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", "holdout-users-liked"})
+LIKED = "holdout-users-liked"
+RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", LIKED})
 
 
-def same(left: Cases | None, right: Cases | None) -> bool:
+def same(left, right):
     if left is None or right is None:
         return left is right
-    arrays = [
-        (left.users, right.users),
-        (left.positives.items, right.positives.items),
-        (left.positives.offsets, right.positives.offsets),
+    columns = [
+        (c.users, c.positives.items, c.positives.offsets, c.candidates, c.adapt and c.adapt.items)
+        for c in (left, right)
     ]
-    if left.candidates is not None and right.candidates is not None:
-        arrays.append((left.candidates, right.candidates))
-    if left.adapt is not None and right.adapt is not None:
-        arrays.append((left.adapt.items, right.adapt.items))
-    return all(np.array_equal(one, other) for one, other in arrays)
+    return all(np.array_equal(one, other) for one, other in zip(*columns, strict=True))
 
 
 def parts(split: Split) -> list[list[int]]:
@@ -176,60 +171,24 @@ def test_whoever_likes_one_item_or_none_is_not_asked_and_breaks_nothing():
         assert split.test.positives.lengths().tolist() == [1] * len(split.test)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [[(0, 1), (1, 120)]] * 9,
-            r"those of toy go from 1 to 120 \(counts of uses are none\): use the protocol holdout",
-        ),
-        ([[(0, 0), (1, 1)]] * 9, r"those of toy go from 0 to 1"),
-        ([[(0, 1), (1, 3)]] * 9, r"no user of toy has 2 distinct items rated above 3, which holdout-users-liked needs"),
-        ([[(0, 5), (1, 4)]], r"holdout-users-liked leaves none of the 1 users of toy for training"),
-        ([[(0, 5)]] * 8 + [[(0, 5), (1, 5)]], r"holdout-users-liked drew no user of toy with enough items"),
-    ],
-)
-def test_ratings_that_say_nothing_of_liking_are_refused(rows, message):
-    with pytest.raises(BadInput, match=message):
-        make_split(rated_population(rows, 50), "holdout-users-liked", seed=1)
-
-
-def test_a_log_without_ratings_is_refused():
-    with pytest.raises(BadInput, match="needs ratings from 1 to 5, and toy has none: use the protocol holdout-users"):
-        make_split(population([[0, 1, 2]] * 9, 50), "holdout-users-liked", seed=1)
-
-
 @pytest.mark.parametrize("protocol", RATING_PROTOCOLS)
-@pytest.mark.parametrize("validation", [False, True])
-def test_a_split_is_a_partition(protocol, validation):
+def test_a_split_is_a_partition_by_its_seed_in_the_order_of_time(protocol):
     people = random_population(60, 150, 3, 30, seed=2)
-    split = make_split(people, protocol, seed=1, validation=validation)
-    assert (split.protocol, split.n_users, split.n_items) == (protocol, 60, 150)
-    assert [sorted(row) for row in parts(split)] == [sorted(r) for r in rows_of(people.interactions.pairs())]
-    assert (split.valid is not None) == validation
-
-
-@pytest.mark.parametrize("protocol", RATING_PROTOCOLS)
-def test_training_keeps_the_order_in_time(protocol):
-    people = population([list(range(30, 5, -1))] * 20, 150)
-    train = make_split(people, protocol, seed=1, validation=True).train
-    assert all(row == sorted(row, reverse=True) for row in rows_of(train))
-
-
-@pytest.mark.parametrize("protocol", RATING_PROTOCOLS)
-def test_the_same_seed_gives_the_same_split(protocol):
-    people = random_population(60, 150, 3, 30, seed=2)
-    one, again, other = (make_split(people, protocol, seed=seed, validation=True) for seed in (1, 1, 2))
-    assert same(one.test, again.test)
-    assert same(one.valid, again.valid)
+    plain, one, again, other = (
+        make_split(people, protocol, seed=seed, validation=validation)
+        for seed, validation in ((1, False), (1, True), (1, True), (2, True))
+    )
+    for split in (plain, one):
+        assert (split.protocol, split.n_users, split.n_items) == (protocol, 60, 150)
+        assert [sorted(row) for row in parts(split)] == [sorted(r) for r in rows_of(people.interactions.pairs())]
+        assert (split.valid is not None) == (split is one)
+    assert same(plain.test, one.test)  # validation does not change the test
+    assert same(one.test, again.test) and same(one.valid, again.valid)
     assert rows_of(one.train) == rows_of(again.train)
     assert protocol == "loo-full" or not same(one.test, other.test)
-
-
-@pytest.mark.parametrize("protocol", RATING_PROTOCOLS)
-def test_validation_does_not_change_the_test(protocol):
-    people = random_population(60, 150, 3, 30, seed=2)
-    assert same(make_split(people, protocol, seed=1).test, make_split(people, protocol, seed=1, validation=True).test)
+    falling = population([list(range(30, 5, -1))] * 20, 150)
+    train = make_split(falling, protocol, seed=1, validation=True).train
+    assert all(row == sorted(row, reverse=True) for row in rows_of(train))
 
 
 @given(st.lists(st.lists(st.integers(0, 19), max_size=12), min_size=1, max_size=8), st.integers(0, 99))
@@ -253,45 +212,46 @@ def test_the_default_follows_the_data():
     assert default_protocol(news) == "mind"
 
 
+def rated(rows):
+    return rated_population(rows, 50)
+
+
 @pytest.mark.parametrize(
-    ("rows", "n_items", "protocol", "message"),
+    ("people", "protocol", "message"),
     [
-        ([[0, 1, 2]], 200, "loo-9", r"unknown protocol 'loo-9': did you mean loo-99"),
-        ([[0], [0]], 1, "loo-99", r"toy has fewer than 2 items"),
-        ([[], []], 200, "loo-99", r"toy has no interactions"),
-        ([[0], [1, 1]], 200, "ratio-8-2", r"no user of toy has 2 distinct items, which ratio-8-2 needs"),
-        ([[0, 1, 2]], 50, "loo-99", r"user u0 leaves 47 of 50: give --protocol loo-full"),
-        ([[0, 1, 2]], 50, "holdout-users", r"leaves none of the 1 users of toy for training"),
-        ([[0, 1, 2]], 50, "mind", r"toy has no train part: add it, or use the protocol loo-99"),
+        (population([[0, 1, 2]], 200), "loo-9", r"unknown protocol 'loo-9': did you mean loo-99"),
+        (population([[0], [0]], 1), "loo-99", r"toy has fewer than 2 items"),
+        (population([[], []], 200), "loo-99", r"toy has no interactions"),
+        (population([[0], [1, 1]], 200), "ratio-8-2", r"no user of toy has 2 distinct items, which ratio-8-2 needs"),
+        (population([[0, 1, 2]], 50), "loo-99", r"user u0 leaves 47 of 50: give --protocol loo-full"),
+        (population([[0, 1, 2]], 50), "holdout-users", r"leaves none of the 1 users of toy for training"),
+        (population([[0, 1, 2]], 50), "mind", r"toy has no train part: add it, or use the protocol loo-99"),
+        # Of 9 users one is drawn for test; only one user has two items, and seed 1 does not draw that one.
+        (population([[0]] * 8 + [[0, 1]], 50), "holdout-users", "drew no user of toy with enough items: try another"),
+        (population([[0, 1, 2]] * 9, 50), LIKED, "needs ratings from 1 to 5, and toy has none: use"),
+        (rated([[(0, 1), (1, 120)]] * 9), LIKED, r"go from 1 to 120 \(counts of uses are none\): use the"),
+        (rated([[(0, 0), (1, 1)]] * 9), LIKED, r"those of toy go from 0 to 1"),
+        (rated([[(0, 1), (1, 3)]] * 9), LIKED, r"no user of toy has 2 distinct items rated above 3"),
+        (rated([[(0, 5), (1, 4)]]), LIKED, r"holdout-users-liked leaves none of the 1 users of toy for training"),
+        (rated([[(0, 5)]] * 8 + [[(0, 5), (1, 5)]]), LIKED, r"liked drew no user of toy with enough items"),
     ],
 )
-def test_what_cannot_be_split_says_what_to_do(rows, n_items, protocol, message):
+def test_what_cannot_be_split_says_what_to_do(people, protocol, message):
     with pytest.raises(BadInput, match=message):
-        make_split(population(rows, n_items), protocol, seed=1)
+        make_split(people, protocol, seed=1)
 
 
-def test_validation_that_nobody_has_items_for_is_refused():
-    with pytest.raises(BadInput, match="no user of toy has 3 distinct items, which loo-99 needs with a validation"):
-        make_split(population([[0, 1]], 200), "loo-99", seed=1, validation=True)
-
-
-def test_holdout_users_without_anyone_to_ask_is_refused():
-    # Of 9 users one is drawn for test; only one user has two items, and seed 1 does not draw that one.
-    people = population([[0]] * 8 + [[0, 1]], 50)
-    with pytest.raises(BadInput, match="drew no user of toy with enough items: try another seed"):
-        make_split(people, "holdout-users", seed=1)
-
-
-def test_a_seed_that_no_draw_can_take_is_refused():
-    with pytest.raises(BadInput, match="seed -1 is negative"):
-        make_split(population([[0, 1]], 200), "loo-99", seed=-1)
-    with pytest.raises(BadInput, match="is too large"):
-        make_split(population([[0, 1]], 200), "loo-99", seed=2**64)
-
-
-def test_csr_rows_of_the_split_fit_the_users():
-    split = make_split(population([[0, 1], [], [2]], 200), "loo-full", seed=1)
-    assert rows_of(split.train) == rows_of(csr([[0], [], [2]]))
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"seed": 1, "validation": True}, "no user of toy has 3 distinct items, which loo-99 needs with a validation"),
+        ({"seed": -1}, "seed -1 is negative"),
+        ({"seed": 2**64}, "is too large"),
+    ],
+)
+def test_a_validation_or_seed_that_cannot_be_is_refused(how, message):
+    with pytest.raises(BadInput, match=message):
+        make_split(population([[0, 1]], 200), "loo-99", **how)
 
 
 def test_another_data_set_with_one_part_is_asked_whole():
