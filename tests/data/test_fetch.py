@@ -1,7 +1,5 @@
 """Downloads against a server of our own: whole, resumed, refused, and never half-unpacked."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -9,7 +7,6 @@ import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,7 @@ U_DATA = b"1\t1\t5\t1\n1\t2\t4\t2\n2\t1\t3\t3\n" * 200
 class Handler(BaseHTTPRequestHandler):
     """Serves `server.files` with ranges; notes what was asked; may drop a connection early."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         content = self.server.files.get(self.path)
         asked = self.headers.get("Range")
         self.server.asked.append((self.path, asked))
@@ -43,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         rest = content[start:]
         self.wfile.write(rest[: self.server.cut_after] if self.server.cut_after else rest)
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args):
         pass
 
 
@@ -60,7 +57,7 @@ def server():
     thread.join()
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as packed:
         for name, content in members.items():
@@ -76,7 +73,7 @@ def archive(server, monkeypatch):
     return content
 
 
-def publish(server, monkeypatch, content: bytes, file: str = "ml-100k.zip", **changes) -> None:
+def publish(server, monkeypatch, content, file="ml-100k.zip", **changes):
     server.files[f"/films/{file}"] = content
     checks = {
         "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
@@ -85,11 +82,11 @@ def publish(server, monkeypatch, content: bytes, file: str = "ml-100k.zip", **ch
     monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive(file, (server.base,), **checks)})
 
 
-def yes(_licence: str) -> bool:
+def yes(_licence):
     return True
 
 
-def leftovers(cache: Path) -> list[str]:
+def leftovers(cache):
     return sorted(path.name for path in (cache / "datasets").iterdir())
 
 

@@ -1,7 +1,5 @@
 """Words, vocabularies and codes of news."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -22,16 +20,13 @@ from veilrec.data.news_text import (
 from veilrec.data.population import ItemTable, Strings
 
 
-def words(*texts: str) -> list[list[str]]:
+def words(*texts):
     return tokenise(pl.Series(texts, dtype=pl.String)).to_list()
 
 
 def test_words_numbers_and_signs_are_apart_and_in_lower_case():
     assert words("Don't pay $3.50!") == [["don", "'", "t", "pay", "$", "3", ".", "50", "!"]]
     assert words("", " \t ") == [[], []]
-
-
-def test_other_languages_and_emoji_go_through():
     assert words("Größe", "日本語 ニュース", "x😀y") == [["größe"], ["日本語", "ニュース"], ["x", "😀", "y"]]
 
 
@@ -41,34 +36,34 @@ def test_any_text_gives_words_without_blanks(texts):
         assert all(word and not any(sign.isspace() for sign in word) for word in row)
 
 
-def test_a_vocabulary_has_frequent_words_first_then_known_ones():
+def test_a_vocabulary_has_frequent_words_first_and_rows_are_clipped_and_padded():
     texts = pl.Series([["b", "a", "b"], ["c"], []], dtype=pl.List(pl.String))
     assert make_vocabulary(texts).words == ("b", "a", "c")
     assert make_vocabulary(texts, fewest=2).words == ("b",)
     assert make_vocabulary(texts, fewest=2, also=pl.Series(["z", "b", "y"])).words == ("b", "y", "z")
-
-
-def test_rows_are_clipped_and_padded():
     texts = pl.Series([["a", "x", "b"], [], ["b"]], dtype=pl.List(pl.String))
     assert Vocabulary(("a", "b")).rows(texts, 2).tolist() == [[2, UNKNOWN], [PADDING, PADDING], [3, PADDING]]
 
 
-def catalogue(titles: list[str], entities: list[str] | None = None) -> ItemTable:
+def catalogue(titles, entities=None):
     names = ["sport", "", "money"][: len(titles)] + ["sport"] * (len(titles) - 3)
     return ItemTable(Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities))
 
 
 def test_only_news_that_are_learnt_from_make_words_known():
-    text = news_text(catalogue(["new tax", "tax cut", "new war"]), np.array([True, False, False]))
+    titles, learnt = catalogue(["new tax", "tax cut", "new war"]), np.array([True, False, False])
+    text = news_text(titles, learnt)
     assert set(text.names.words.words) == {"new", "tax"}
     assert text.titles[1, 1] == UNKNOWN
     assert text.categories.tolist() == [2, UNKNOWN, UNKNOWN]  # "money" occurs elsewhere only
-    known = news_text(
-        catalogue(["new tax", "tax cut", "new war"]),
-        np.array([True, False, False]),
-        known_words=pl.Series(["war", "peace"]),
-    )
+    known = news_text(titles, learnt, known_words=pl.Series(["war", "peace"]))
     assert set(known.names.words.words) == {"new", "tax", "war"}
+    first = news_text(titles, np.ones(3, np.bool_))  # other news get the codes that are known
+    codes = dict(zip(first.names.words.words, range(2, 9), strict=False))
+    other = other_news_text(catalogue(["war cut", "peace", ""]), first.names)
+    assert other.titles[:, :2].tolist() == [[codes["war"], codes["cut"]], [UNKNOWN, PADDING], [UNKNOWN, PADDING]]
+    assert other.categories[0] == first.categories[0]
+    assert other.names is first.names
 
 
 def test_odd_news_are_kept():
@@ -79,15 +74,6 @@ def test_odd_news_are_kept():
     assert text.titles[0].tolist() == [UNKNOWN] + [PADDING] * (TITLE_WORDS - 1)
     assert (text.titles[2] > UNKNOWN).all()
     assert not text.entities.any()
-
-
-def test_other_news_get_the_codes_that_are_known():
-    first = news_text(catalogue(["new tax", "tax cut", "new war"]), np.ones(3, np.bool_))
-    codes = dict(zip(first.names.words.words, range(2, 9), strict=False))
-    other = other_news_text(catalogue(["war cut", "peace", ""]), first.names)
-    assert other.titles[:, :2].tolist() == [[codes["war"], codes["cut"]], [UNKNOWN, PADDING], [UNKNOWN, PADDING]]
-    assert other.categories[0] == first.categories[0]
-    assert other.names is first.names
 
 
 def test_entities_lie_at_their_words_and_bring_their_vectors():

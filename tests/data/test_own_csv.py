@@ -1,12 +1,9 @@
 """Own logs of uses: what may stand in them, what is read all the same, and what is refused with all its faults."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
 from datetime import UTC, datetime
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -18,7 +15,7 @@ from veilrec.data.delimited import CsvOptions
 from veilrec.data.own_csv import LEFT_OUT, read_csv
 
 
-def write_csv(folder: Path, content: str | bytes, name: str = "log.csv") -> Path:
+def write_csv(folder, content, name="log.csv"):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

@@ -1,7 +1,5 @@
 """Features of your own data: from the log, from a second table, and what is said of those that are missing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -251,7 +249,7 @@ def test_a_schema_says_what_is_where(tmp_path):
     assert beside(tmp_path / "other.csv") is None
 
 
-def one(column: str) -> str:
+def one(column):
     return f"users: {{features: {{age: {column}}}}}"
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.data import synthetic_news, synthetic_ratings
-from veilrec.data.population import Interactions, pack_interactions, some_users
+from veilrec.data.population import pack_interactions, some_users
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(1, 5)), max_size=40)
 
@@ -21,11 +21,6 @@ def test_the_rating_of_a_pair_is_its_last_one(rows):
     for pair, rating in zip(asked, found.tolist(), strict=True):
         assert rating == last[pair] if pair in last else np.isnan(rating)
     assert sorted((u, i) for u in range(5) for i in log.pairs().row(u)) == sorted(last)
-
-
-def test_a_log_without_ratings_has_none():
-    log = Interactions(np.array([0, 1]), np.array([3], np.int32))
-    assert log.ratings_of(np.array([0]), np.array([3])) is None
 
 
 def test_ratings_features_and_times_go_with_their_users():

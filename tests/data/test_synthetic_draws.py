@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 
 from veilrec.core.jit import jit
@@ -7,7 +5,7 @@ from veilrec.data import synthetic_draws as draws
 
 
 @jit
-def _sample(seed: int, stream: int, index: int, uniforms: np.ndarray, normals: np.ndarray) -> None:
+def _sample(seed, stream, index, uniforms, normals):
     state = np.empty(1, np.uint64)
     draws.start(state, seed, stream, index)
     for position in range(len(uniforms)):
@@ -15,7 +13,7 @@ def _sample(seed: int, stream: int, index: int, uniforms: np.ndarray, normals: n
         normals[position] = draws.normal(state)
 
 
-def sample(seed: int, stream: int, index: int, size: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+def sample(seed, stream, index, size=20_000):
     uniforms, normals = np.empty(size), np.empty(size)
     _sample(seed, stream, index, uniforms, normals)
     return uniforms, normals

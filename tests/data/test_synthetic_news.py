@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from veilrec.core.errors import BadInput
 from veilrec.data import synthetic_news
-from veilrec.data.population import Population
 from veilrec.data.synthetic_news import WORDS, mean_auc
 
 
@@ -108,7 +104,7 @@ def test_topics_in_the_history_and_tones_explain_most_of_the_clicks(population):
     assert reached > 0.72 * (float(population.facts["oracle_auc"]) - 0.5)
 
 
-def _tones(population: Population) -> NDArray[np.float64]:
+def _tones(population):
     value = dict.fromkeys(WORDS["lifting"], 1) | dict.fromkeys(WORDS["dull"], -1)
     titles = population.catalogue.titles
     return np.array([sum(value.get(word, 0) for word in title.lower().split()) for title in titles], float)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -52,30 +50,6 @@ def test_popularity_is_skewed_activity_varies_and_the_oracle_is_far_above_popula
     assert 25 < lengths.mean() < 35
     # Both rates are over 1,000 users: a standard error of 0.016, and the gap is about 0.29.
     assert float(facts["oracle_hr@10"]) > 1.4 * float(facts["popularity_hr@10"])
-
-
-def test_item_similarity_beats_popularity():
-    """EASE (Steck 2019) on all but the last item: a real method reaches much more than counting does."""
-    population = synthetic_ratings.generate(users=1500, items=600, seed=4)
-    log = population.interactions
-    users = np.repeat(np.arange(population.n_users), np.diff(log.offsets))
-    last = log.offsets[1:] - 1
-    seen = np.zeros((population.n_users, population.n_items))
-    seen[users, log.items] = 1
-    seen[np.arange(population.n_users), log.items[last]] = 0
-    inverse = np.linalg.inv(seen.T @ seen + 200 * np.eye(population.n_items))
-    weights = inverse / -np.diag(inverse)
-    np.fill_diagonal(weights, 0)
-    negatives = np.random.default_rng(0).integers(0, population.n_items, (population.n_users, 99))
-    candidates = np.concatenate([log.items[last][:, None], negatives], 1)
-
-    def hit_rate(scores):
-        scores = np.where(np.take_along_axis(seen, candidates, 1) > 0, -np.inf, scores)
-        return float(((scores > scores[:, :1]).sum(1) < 10).mean())
-
-    popular = hit_rate(seen.sum(0)[candidates])
-    # Standard errors are 0.012; the ratio measured is about 1.5.
-    assert hit_rate(np.take_along_axis(seen @ weights, candidates, 1)) > 1.2 * popular
 
 
 def test_the_oracle_is_a_probability():
@@ -136,7 +110,7 @@ def test_features_carry_some_of_the_taste():
     assert ((critics >= 0) & (critics <= 1)).all()
 
 
-def _titles(genres: list[int], seed: int = 0) -> list[str]:
+def _titles(genres, seed=0):
     return film_titles(np.array(genres, np.int32), np.random.default_rng(seed))
 
 

@@ -1,7 +1,5 @@
 """What no ranking can have is found, and what a ranking has is never called impossible."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ PLACES = st.lists(st.integers(1, 45), min_size=1, max_size=40)
 HALF_PLACES = st.lists(st.integers(2, 90).map(lambda doubled: doubled / 2), min_size=1, max_size=40)
 
 
-def figures(places: list[float], digits: int) -> tuple[dict[int, float], dict[int, float]]:
+def figures(places, digits):
     """Hits and nDCG of lists with these places, as a table prints them."""
     values = one_by_one_metrics(np.array(places, np.float64), np.arange(len(places) + 1))
     rounded = {name: round(float(np.mean(of)), digits) for name, of in values.items()}

@@ -1,7 +1,5 @@
 """What lists are like, beside slow code that says the same in the words of the definitions."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -22,11 +20,11 @@ LEFT_OUT = st.lists(st.sets(st.integers(0, N_ITEMS - 1), max_size=N_ITEMS), min_
 KINDS = st.lists(st.sets(st.integers(0, 4), max_size=3).map(sorted), min_size=N_ITEMS, max_size=N_ITEMS)
 
 
-def padded(rows: list[list[int]], k: int) -> list[list[int]]:
+def padded(rows, k):
     return [(row + [-1] * k)[:k] for row in rows]
 
 
-def in_order(scores: np.ndarray, among: list[int]) -> list[int]:
+def in_order(scores, among):
     return sorted(among, key=lambda item: (-scores[item], item))
 
 
@@ -47,9 +45,9 @@ def test_the_best_of_a_list_do_not_depend_on_its_order(scores, order, k):
     assert top_of_lists(flat, csr(lists), k).tolist() == padded(expected, k)
 
 
-def slow_values(lists: list[list[int]], items: ListItems) -> dict[str, list[float]]:
+def slow_values(lists, items):
     kinds = None if items.kinds is None else [set(row) for row in rows_of(items.kinds)]
-    found: dict[str, list[float]] = {}
+    found = {}
     for k in CUTOFFS:
         cut = [row[:k] for row in lists]
         found[f"novelty@{k}"] = [float(np.mean([items.information[i] for i in row])) for row in cut]
@@ -58,14 +56,14 @@ def slow_values(lists: list[list[int]], items: ListItems) -> dict[str, list[floa
     return found
 
 
-def mean_distance(kinds: list[set[int]]) -> float:
+def mean_distance(kinds):
     pairs = list(combinations(kinds, 2))
     if not pairs:
         return 0.0
     return sum(1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in pairs) / len(pairs)
 
 
-def slow_whole(lists: list[list[int]], reachable: list[int]) -> dict[str, float]:
+def slow_whole(lists, reachable):
     found = {}
     for k in CUTOFFS:
         recommended = [item for row in lists for item in row[:k]]
@@ -110,7 +108,7 @@ def test_the_information_of_items_by_hand():
     assert describe_items(csr([[], []]), 2, None).information.tolist() == [0.0, 0.0]
 
 
-def kinds_of(titles: list[str], categories: list[str]) -> list[list[int]] | None:
+def kinds_of(titles, categories):
     catalogue = ItemTable(Strings.of(titles), Strings.of(categories))
     kinds = describe_items(Csr(np.zeros(1, np.int64), np.zeros(0, np.int32)), len(titles), catalogue).kinds
     return None if kinds is None else rows_of(kinds)

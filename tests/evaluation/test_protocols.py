@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +14,6 @@ from tests.evaluation.toys import (
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Population
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
-from veilrec.evaluation.split import Split
 
 LIKED = "holdout-users-liked"
 RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", LIKED})
@@ -32,7 +29,7 @@ def same(left, right):
     return all(np.array_equal(one, other) for one, other in zip(*columns, strict=True))
 
 
-def parts(split: Split) -> list[list[int]]:
+def parts(split):
     """What each user's items were cut into, put together again."""
     together = rows_of(split.train)
     for cases in (split.test, split.valid):

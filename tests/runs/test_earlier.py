@@ -1,9 +1,6 @@
 """A run that starts from an earlier one: what it has of it, on data that has grown, and what it says of the cost."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,12 +24,12 @@ GROWN = [*OLD, *(f"u{user},fresh" for user in range(8)), *NEW]  # "a first" move
 FEW = ("cohort.size=20",)
 
 
-def write(path: Path, rows: list[str]) -> str:
+def write(path, rows):
     path.write_text("\n".join(["user,item", *rows]))
     return f"csv:{path}"
 
 
-def ask(method: str, data: str, **more: object) -> RunRequest:
+def ask(method, data, **more):
     asked = {"protocol": "loo-full", "settings": FEW, "rounds": 2, **more}
     return RunRequest(method, data, **asked)
 

@@ -1,12 +1,9 @@
 """Saved news models at work: on a data set with other ids, for known users and for new ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,7 +68,7 @@ def folders(tmp_path_factory):
     return folder
 
 
-def run(folders: Path, out: Path, name: str) -> Path:
+def run(folders, out, name):
     kind = ("cohort.size=20",) if method(name).kind == "federated" else ("batch=64",)
     request = RunRequest(name, f"mind:{folders / 'first'}", seed=1, settings=(*SMALL, *kind), rounds=1)
     train(prepare(request), out)

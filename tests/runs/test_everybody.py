@@ -66,23 +66,16 @@ def test_a_file_is_whole_or_as_it_was(model, tmp_path, monkeypatch):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("best.csv", "before")]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
+def test_a_file_that_cannot_be_written_is_refused(model, tmp_path, monkeypatch):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(resources, "find_spec", lambda module: None)
+    for name, words in (
         ("best.txt", "ends in .txt: give a name with .csv, .parquet, .jsonl"),
         ("best", "ends in nothing"),
         ("folder.csv", "is a folder"),
         ("file/best.csv", "cannot be written"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_refused(model, tmp_path, name, words):
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match=words):
-        write_everybody(model, tmp_path / name, 3)
-
-
-def test_parquet_without_polars_names_it(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(resources, "find_spec", lambda module: None)
-    with pytest.raises(BadInput, match=r"best.parquet needs polars, which is not installed: pip install"):
-        write_everybody(model, tmp_path / "best.parquet", 3)
+        ("best.parquet", r"best.parquet needs polars, which is not installed: pip install"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            write_everybody(model, tmp_path / name, 3)

@@ -29,9 +29,19 @@ def test_a_line_of_a_file_is_an_id_as_it_is(tmp_path, ids, end):
     assert read_history_file(path) == ids
 
 
-def test_nothing_is_a_history_and_blanks_go():
-    assert read_history([""]) == read_history([" , "]) == read_history([]) == []
-    assert read_history([" a , b", "c"]) == ["a", "b", "c"]
+def test_blanks_quotes_and_commas():
+    for texts, ids in (
+        ([""], []),
+        ([" , "], []),
+        ([], []),
+        ([" a , b", "c"], ["a", "b", "c"]),
+        (['"Bügel;Eisen 8" ,Straße Nr 10'], ["Bügel;Eisen 8", "Straße Nr 10"]),
+        (['a, "b,""c"" ,d" , e'], ["a", 'b,"c" ,d', "e"]),
+    ):
+        assert read_history(texts) == ids
+    known = {"Tee, Milch", "a", "b", "a,b", '8" a,b'}
+    for text, ids in (("Tee, Milch", ["Tee, Milch"]), ("a,b", ["a", "b"]), ("Tee, Milch,a", ["Tee", "Milch", "a"])):
+        assert read_history([text], known.__contains__) == ids
 
 
 def test_what_cannot_be_split_or_read_is_said(tmp_path):
@@ -42,12 +52,3 @@ def test_what_cannot_be_split_or_read_is_said(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(BadInput, match="is not UTF-8"):
         read_history_file(tmp_path / "binary")
-
-
-def test_blanks_behind_a_closing_quote_and_ids_with_commas():
-    assert read_history(['"Bügel;Eisen 8" ,Straße Nr 10']) == ["Bügel;Eisen 8", "Straße Nr 10"]
-    assert read_history(['a, "b,""c"" ,d" , e']) == ["a", 'b,"c" ,d', "e"]
-    known = {"Tee, Milch", "a", "b", "a,b", '8" a,b'}
-    assert read_history(["Tee, Milch"], known.__contains__) == ["Tee, Milch"]
-    assert read_history(["a,b"], known.__contains__) == ["a", "b"]
-    assert read_history(["Tee, Milch,a"], known.__contains__) == ["Tee", "Milch", "a"]
