@@ -165,11 +165,15 @@ def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released, kind
 def test_a_device_needs_neither_torch_nor_numba(released, tmp_path):
     releases = {kind: released(kind)[1] for kind in (*REQUESTS, "privaterec")}
     script = (
-        "import sys, json; from tests.core_only import hide; hide()\n"
-        "from typer.testing import CliRunner; from veilrec.cli.main import app\n"
+        "import io, json, sys; from contextlib import redirect_stderr, redirect_stdout\n"
+        "from tests.core_only import hide; hide(); from veilrec.cli.main import run\n"
         "for folder in sys.argv[1:]:\n"
-        "    done = CliRunner().invoke(app, ['query', folder, '-k', '3', '--json'])\n"
-        "    print(json.dumps([done.exit_code, done.stdout, done.stderr]))"
+        "    sys.argv[1:] = ['query', folder, '-k', '3', '--json']\n"
+        "    code, out, err = 0, io.StringIO(), io.StringIO()\n"
+        "    with redirect_stdout(out), redirect_stderr(err):\n"
+        "        try: run()\n"
+        "        except SystemExit as end: code = end.code or 0\n"
+        "    print(json.dumps([code, out.getvalue(), err.getvalue()]))"
     )
     folders = [str(release.folder) for release in releases.values()]
     done = subprocess.run(

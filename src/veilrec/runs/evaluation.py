@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
@@ -146,7 +146,7 @@ def with_popularity(
     """A private model that ranks no better than the items' counts says so, unless it is made of nothing else."""
     if guarantee.basis == "none" or method == PRIVATE_POPULARITY or _beats(metrics, popularity):
         return guarantee
-    other = _promise_of_private_popularity()
+    other = usual_guarantee(PRIVATE_POPULARITY)
     if _terms(guarantee) == _terms(other):
         gives = "may give as much at a smaller epsilon in the same terms"
     else:
@@ -156,10 +156,10 @@ def with_popularity(
     return replace(guarantee, caveats=(*guarantee.caveats, caveat))
 
 
-def _promise_of_private_popularity() -> Guarantee:
-    method = get(PRIVATE_POPULARITY)
-    config, _ = configure(method, preset="tuned", dataset="")
-    return method.guarantee(config)
+def usual_guarantee(name: str) -> Guarantee:
+    """Guarantee of a method with its defaults."""
+    config, _ = configure(get(name), preset="tuned", dataset="")
+    return get(name).guarantee(config)
 
 
 def _terms(guarantee: Guarantee) -> tuple[str | None, ...]:
@@ -277,7 +277,8 @@ def open_for_evaluation(
     population = load(trained.data if data is None else data)
     if data is not None:
         ranks = _reading_others(folder, trained, model, population, data)
-        split = _split_of_others(model, trained.seed, population, protocol or _protocol_elsewhere(trained, population))
+        own = None if population.impressions else trained.protocol  # where the other data set has what it asks for
+        split = _split_of_others(model, trained.seed, population, protocol or own)
         return OpenedRun(trained, model, population, ranks, split)
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
@@ -302,11 +303,6 @@ def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, popul
                 f"the {what} of {trained.data} are not those that {folder} was trained with: bring the old files back,"
                 " or train again"
             )
-
-
-def _protocol_elsewhere(trained: Trained, population: Population) -> str | None:
-    """The run's own protocol where the other data set has what it asks for, else that of the data set."""
-    return None if population.impressions else trained.protocol
 
 
 def _split_of_others(model: SavedModel, seed: int, population: Population, protocol: str | None) -> Split:
@@ -341,18 +337,14 @@ def _reading_others(folder: Path, trained: Trained, model: SavedModel, populatio
 
 def refuse_seen_items(asked: Split, trained: Split) -> None:
     """An evaluation whose test items were trained on would measure memory."""
-    if asked.test.impressions is not None or asked.test.adapt is not None:
+    test, learnt = asked.test, trained.train
+    if test.impressions is not None or test.adapt is not None:
         seen = asked.protocol != trained.protocol
     else:
-        seen = bool(_in_training(asked, trained).any())
+        tested = test.users[test.positives.row_numbers()] * asked.n_items + test.positives.items
+        seen = bool(np.isin(tested, learnt.row_numbers() * trained.n_items + learnt.items).any())
     if seen:
         raise BadInput(
             f"the run was trained for {trained.protocol}, and test items of {asked.protocol} were in its training part:"
             f" train again with --protocol {asked.protocol}"
         )
-
-
-def _in_training(asked: Split, trained: Split) -> Bools:
-    tested = asked.test.users[asked.test.positives.row_numbers()] * asked.n_items + asked.test.positives.items
-    learned = trained.train.row_numbers() * trained.n_items + trained.train.items
-    return np.isin(tested, learned)

@@ -252,9 +252,8 @@ def tune(
     if not 1 <= trials <= MOST_TRIALS:
         raise BadInput(f"--trials is {trials}: it must be from 1 to {MOST_TRIALS:,}")
     request = in_full(request)
-    method, dataset = get(request.method), request.data.partition(":")[0]
-    config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
-    rounds = rounds if request.rounds is None else request.rounds
+    method, dataset = get(request.method), request.dataset
+    config, rounds = request.configured()
     if space is None:
         chosen = _without(default_space(method, config, rounds), request)
     else:
@@ -286,11 +285,15 @@ def tune(
         return _finish(search, metric, popularity, private=private)
 
 
+def _given(request: RunRequest) -> dict[str, str]:
+    """Options of the command line by the settings that they give."""
+    given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
+    return given if request.rounds is None else given | {"rounds": f"--rounds {request.rounds}"}
+
+
 def _without(space: Space, request: RunRequest) -> Space:
     """A setting that the user gave is not searched for."""
-    given = {setting.partition("=")[0].strip() for setting in request.settings}
-    given |= {"rounds"} if request.rounds is not None else set()
-    left = {name: part for name, part in space.items() if name not in given}
+    left = {name: part for name, part in space.items() if name not in _given(request)}
     if not left:
         raise BadInput("every setting with a usual range is given by --set: give --space FILE, or fewer of them")
     return left
@@ -298,8 +301,7 @@ def _without(space: Space, request: RunRequest) -> Space:
 
 def _refuse_both(file: Path, space: Space, request: RunRequest) -> None:
     """A setting is searched for or given, not both."""
-    given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
-    given |= {"rounds": f"--rounds {request.rounds}"} if request.rounds is not None else {}
+    given = _given(request)
     both = [name for name in space if name in given]
     if both:
         raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
