@@ -100,7 +100,7 @@ class ListEvaluator:
         return {f"{name}@{k}": of[c] for name, of in named.items() for c, k in enumerate(self.cutoffs.tolist())}
 
     def whole(self, reachable: Bools | None = None) -> dict[str, float]:
-        """Of all lists together: coverage@k and gini@k over the reachable items, which are all unless told otherwise.
+        """Measure all lists together: coverage@k and gini@k over the reachable items, by default all.
 
         coverage@k: the share of them that is in any list. gini@k: the Gini coefficient of how many lists each is in:
         0 if all are in equally many, 1 - 1/n if one item of n is in all.

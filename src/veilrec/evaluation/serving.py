@@ -1,11 +1,11 @@
-"""What both sides of a private query may know beforehand: made of the model and the news alone, of nobody's clicks.
+"""Public parts of a private query: made of the model and the news alone, without anybody's clicks.
 
-Made-up readers stand in for people here: histories drawn at random from groups of similar news. The model says what
+Synthetic readers stand in for people here: histories drawn at random from groups of similar news. The model says what
 vector each would have; from that come public interests, and what vector to expect of a pooled history.
 
-Ways to serve a news model when only a private query leaves the device: how each is asked, and how it is read.
+Serving modes in which only a private query leaves the client: how each is asked, and how it is read.
 
-What a way of serving promises: of one query, and of all that a device asks.
+The guarantees of a serving mode: of one query, and of all that a client asks.
 
 What a user gets when a model is served privately: scores of what was shown, recall of the best, skew, bytes.
 """
@@ -96,7 +96,7 @@ def _distances(vectors: Doubles, centres: Doubles) -> Doubles:
 
 
 def made_up_histories(news: Floats, longest: int, seed: int) -> Csr:
-    """Histories of made-up readers: of any length up to the longest, each from a few groups of similar news."""
+    """Draw synthetic histories: of any length up to the longest, each from a few groups of similar news."""
     generator = np.random.default_rng([seed, 1])
     _, group = groups_of(news.astype(np.float64), min(_GROUPS, len(news)), seed)
     members = np.argsort(group, kind="stable")
@@ -116,7 +116,7 @@ def made_up_histories(news: Floats, longest: int, seed: int) -> Csr:
 
 
 def public_interests(model: UserModel, news: Floats, count: int, seed: int) -> Floats:
-    """The typical vectors of so many kinds of made-up readers: [count, dim]."""
+    """Return the typical user vectors of `count` kinds of synthetic readers: [count, dim]."""
     users = model.users(made_up_histories(news, model.longest, seed)).astype(np.float64)
     return groups_of(users, count, seed)[0].astype(np.float32)
 
@@ -144,7 +144,7 @@ def pooled_space(news: Floats, axes: int) -> PooledSpace:
 
 
 def expected_users(model: UserModel, news: Floats, pooled: PooledInput, noise: float, seed: int) -> FromPooled:
-    """The best linear guess of a user vector from a pooled one with this much noise, over made-up readers.
+    """Fit the best linear guess of a user vector from a noisy pooled one, over synthetic readers.
 
     Much noise makes the guess cautious: towards the vector that all readers have in common.
     """
@@ -184,7 +184,7 @@ def every_way(
 
 @dataclass(frozen=True)
 class UnavailableMode:
-    """A way of serving that is not to be had, and why."""
+    """A serving mode that this model cannot offer, and why."""
 
     mode: Mode
     why: str
@@ -314,7 +314,7 @@ _CLICK_ONLY = "One click is covered, not a habit: all clicks on one subject toge
 
 
 def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarantee:
-    """Of one query."""
+    """Return the guarantee of one query."""
     if serving.mode == "plain":
         return no_guarantee("The server gets the user vector as it is.")
     if serving.mode == "none-sent":
@@ -369,7 +369,7 @@ def _scope(serving: Serving, mechanism: Mechanism[Any, Any]) -> list[str]:
 
 
 def composed(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarantee | None:
-    """Of all queries that a device asks, honestly, whatever was claimed of one; None where one was asked about."""
+    """Return the honest guarantee of all queries of a client together; None where only one was asked about."""
     if serving.queries is None and not serving.memoised:
         return None
     if mechanism is None:
@@ -404,7 +404,7 @@ _RECALLED = 2000  # queries whose best news are compared: whole catalogues take 
 
 @dataclass(frozen=True)
 class ServingResult:
-    """How one way of serving answered the impressions."""
+    """How one serving mode answered the impressions."""
 
     scores: Doubles | Floats  # of everything that was shown
     recall: float
@@ -514,6 +514,6 @@ def _recall(found: Indices, wanted: Indices, n_items: int) -> float:
 
 
 def _places(scores: Doubles | Floats) -> Doubles:
-    """The same order, equal ones still equal, as numbers from 0 to below 1."""
+    """Replace scores by their ranks, from 0 to below 1; equal scores stay equal."""
     values, place = np.unique(scores, return_inverse=True)
     return np.asarray(place.reshape(-1) / max(1, len(values)), np.float64)

@@ -1,4 +1,4 @@
-"""A run asked for by a file: config.yaml of a run, best.yaml of a search, or one written by hand.
+"""Run requests in files: config.yaml of a run, best.yaml of a search, or one written by the user.
 
 The file has the names of a request (method, data, seed, protocol, preset, settings, rounds, ...). config.yaml also says
 what all settings came to (`config`): what the method's defaults or presets of today would give otherwise is set as the

@@ -125,7 +125,7 @@ def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, An
 
 
 def _error(gains: Doubles, users: Offsets) -> float:
-    """Of the mean of gains, where those of one user go together."""
+    """Return the standard error of the mean gain, where the gains of one user go together."""
     _, owner = np.unique(users, return_inverse=True)
     by_user = np.bincount(owner.reshape(-1), gains - gains.mean())
     return float(np.sqrt((by_user**2).sum()) / len(gains))

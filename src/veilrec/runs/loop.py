@@ -41,7 +41,7 @@ class Schedule:
 
 
 class Listener(Protocol):
-    """Somebody who follows a run: a progress bar, TensorBoard, MLflow."""
+    """Follows a run: a progress bar, TensorBoard, MLflow."""
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
         """A round is done."""

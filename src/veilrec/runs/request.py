@@ -114,7 +114,7 @@ class PreparedRun:
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
 
     def _together(self) -> Guarantee:
-        """Of this run and those that it goes on from."""
+        """Compose the guarantees of this run and of those that it starts from."""
         own = self.request.promise or promised(self.method, self.config, self.problem)
         if own.basis == "proven" and self.plan is not None:
             own = replace(own, event=training_event(self.plan))
@@ -161,13 +161,13 @@ def absolute(spec: str) -> str:
 
 
 def as_meant(request: RunRequest) -> RunRequest:
-    """The same request for the private form of its method, where there is one and the settings speak of privacy."""
+    """Switch to the private form of the method, where there is one and the settings speak of privacy."""
     form = get(request.method).private_form
     return replace(request, method=form) if form and speaks_of(request.settings, "privacy") else request
 
 
 def in_full(request: RunRequest) -> RunRequest:
-    """The same request with every name as its list writes it: FedMF on ML-1M is fedmf on ml-1m."""
+    """Spell every name as its list does: FedMF on ML-1M is fedmf on ml-1m."""
     method = get(request.method)
     return replace(
         request,
@@ -294,10 +294,15 @@ def _made(
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
     """What a method gets of a split: its training part, and what is public."""
-    catalogue, shown = population.catalogue, split.train_impressions
-    news = None if catalogue is None or shown is None else NewsData(catalogue, shown)
-    ratings = ratings_out_of_one(population, split.train)
-    return Problem(split.train, split.n_items, seed, rounds, news, population.features, ratings, catalogue)
+    news, ratings = news_data(population, split), ratings_out_of_one(population, split.train)
+    return Problem(split.train, split.n_items, seed, rounds, news, population.features, ratings, population.catalogue)
+
+
+def news_data(population: Population, split: Split) -> NewsData | None:
+    """Titles and train impressions, where there are both."""
+    if population.catalogue is None or split.train_impressions is None:
+        return None
+    return NewsData(population.catalogue, split.train_impressions)
 
 
 def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
@@ -321,7 +326,7 @@ class Trained:
     sizes: Mapping[str, int]
 
     def split(self, population: Population) -> Split:
-        """The same cut again."""
+        """Repeat the split of the run."""
         return make_split(population, self.protocol, seed=self.seed, validation=self.validation)
 
 
