@@ -47,16 +47,10 @@ def random_rows(rng, n_rows, n_items):
 def random_impressions(rng, n_users, n_items, oracle):
     n = int(rng.integers(0, 5))
     shown, histories = random_rows(rng, n, n_items), random_rows(rng, 3, n_items)
-    size = len(shown.items)
-    return Impressions(
-        users=rng.integers(0, n_users, n).astype(np.int32),
-        times=rng.integers(0, 10**9, n),
-        shown=shown,
-        clicked=rng.integers(0, 2, size).astype(np.uint8),
-        histories=histories,
-        history_of=rng.integers(0, 3, n).astype(np.int32),
-        oracle=rng.random(size).astype(np.float32) if oracle else None,
-    )
+    users, times = rng.integers(0, n_users, n).astype(np.int32), rng.integers(0, 10**9, n)
+    clicked = rng.integers(0, 2, len(shown.items)).astype(np.uint8)
+    scores = rng.random(len(shown.items)).astype(np.float32) if oracle else None
+    return Impressions(users, times, shown, clicked, histories, rng.integers(0, 3, n).astype(np.int32), scores)
 
 
 @st.composite

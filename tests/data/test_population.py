@@ -24,30 +24,25 @@ def test_the_rating_of_a_pair_is_its_last_one(rows):
 
 
 def test_ratings_features_and_times_go_with_their_users():
-    everybody = synthetic_ratings.generate(users=30, items=50, seed=1)
-    chosen = np.array([3, 4, 20], np.int64)
+    everybody, chosen = synthetic_ratings.generate(users=30, items=50, seed=1), np.array([3, 4, 20], np.int64)
     some = some_users(everybody, chosen)
-    assert some.n_users == 3
-    assert some.n_items == everybody.n_items
+    assert (some.n_users, some.n_items) == (3, everybody.n_items)
+    assert list(some.users) == [everybody.users[int(user)] for user in chosen]
     for place, user in enumerate(chosen):
-        assert some.users[place] == everybody.users[int(user)]
-        rows = slice(*everybody.interactions.offsets[user : user + 2])
-        mine = slice(*some.interactions.offsets[place : place + 2])
-        assert np.array_equal(some.interactions.items[mine], everybody.interactions.items[rows])
-        if everybody.interactions.times is not None and some.interactions.times is not None:
-            assert np.array_equal(some.interactions.times[mine], everybody.interactions.times[rows])
+        rows, mine = (slice(*p.interactions.offsets[u : u + 2]) for p, u in ((everybody, user), (some, place)))
+        for name in ("items", "ratings", "times"):
+            one, other = getattr(some.interactions, name)[mine], getattr(everybody.interactions, name)[rows]
+            assert np.array_equal(one, other)
     assert np.array_equal(some.features.users.codes, everybody.features.users.codes[chosen])
 
 
 def test_impressions_and_histories_go_with_their_users():
-    everybody = synthetic_news.generate(users=20, news=200, seed=1)
-    chosen = np.array([1, 7, 8], np.int64)
+    everybody, chosen = synthetic_news.generate(users=20, news=200, seed=1), np.array([1, 7, 8], np.int64)
     some = some_users(everybody, chosen)
     for name, split in everybody.impressions.items():
         kept, rows = some.impressions[name], np.flatnonzero(np.isin(split.users, chosen))
-        assert len(kept) == len(rows)
+        assert chosen[kept.users].tolist() == split.users[rows].tolist()
         for place, row in enumerate(rows.tolist()):
-            assert chosen[kept.users[place]] == split.users[row]
             assert np.array_equal(kept.shown.row(place), split.shown.row(row))
             mine, theirs = kept.histories.row(kept.history_of[place]), split.histories.row(split.history_of[row])
             assert np.array_equal(mine, theirs)

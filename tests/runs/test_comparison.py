@@ -1,6 +1,7 @@
 """Methods compared on the same cases: what is trained, what is read again, and what the pairs say."""
 
 from contextlib import nullcontext
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -47,24 +48,21 @@ def test_every_method_has_every_seed_and_the_baselines_stand_once(compared):
         assert compared.entries[3].metrics["ndcg@10"].values == pytest.approx(popularity)
     assert (compared.metric, compared.protocol, compared.users, compared.cases) == ("ndcg@10", "loo-99", 150, 150)
     assert compared.best.label == "ease"
-
-
-def test_the_difference_of_a_pair_is_that_of_the_means(compared):
-    means = {entry.label: entry.metrics["ndcg@10"].mean for entry in compared.entries}
-    assert {frozenset((p.first, p.second)) for p in compared.pairs} == {
-        *(frozenset((a, b)) for i, a in enumerate(METHODS) for b in METHODS[:i]),
-        *(frozenset((name, "popularity")) for name in METHODS),
-    }
-    for pair in compared.pairs:
-        assert pair.difference == pytest.approx(means[pair.first] - means[pair.second])
-        assert 0.0 < pair.p_value <= pair.corrected <= 1.0
-
-
-def test_a_private_method_keeps_its_whole_guarantee(compared):
     private = compared.entries[1].guarantee
     assert (private.epsilon, private.unit, private.basis) == (4.0, "user", "proven")
     assert private.caveats
     assert "(4, 1e-06)-DP per user (add-remove), whole run" in compared.table[1]["guarantee"]
+
+
+def test_the_difference_of_a_pair_is_that_of_the_means(compared):
+    means = {entry.label: entry.metrics["ndcg@10"].mean for entry in compared.entries}
+    pairs = [*combinations(METHODS, 2), *((name, "popularity") for name in METHODS)]
+    assert {frozenset((p.first, p.second)) for p in compared.pairs} == set(map(frozenset, pairs))
+    for pair in compared.pairs:
+        assert pair.difference == pytest.approx(means[pair.first] - means[pair.second])
+        assert 0.0 < pair.p_value <= pair.corrected <= 1.0
+    assert Spread((0.1, 0.2, 0.6)).sd == pytest.approx(np.std([0.1, 0.2, 0.6], ddof=1))
+    assert Spread((0.1,)).sd is None
 
 
 def test_finished_runs_are_read_again_and_a_new_method_alone_is_trained(compared, folder):
@@ -161,8 +159,3 @@ def test_bad_options_are_refused_before_anything_is_trained(tmp_path, options, w
     with pytest.raises(BadInput, match=words):
         compare(**({"methods": ["mf"], "data": DATA, "out": tmp_path / "out"} | options))
     assert not (tmp_path / "out").exists()
-
-
-def test_the_spread_is_that_of_a_sample():
-    assert Spread((0.1, 0.2, 0.6)).sd == pytest.approx(np.std([0.1, 0.2, 0.6], ddof=1))
-    assert Spread((0.1,)).sd is None

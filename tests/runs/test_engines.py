@@ -39,21 +39,17 @@ def test_settings_that_do_not_fit_are_refused(settings, words):
         Engine(**settings)
 
 
-def test_a_centralised_method_and_one_from_a_file_stay_in_this_process(monkeypatch):
-    with (
-        pytest.raises(BadInput, match="ease has all data in one place"),
-        hired(prepare(replace(SMALL, method="ease", settings=(), rounds=None)), Engine("processes", 1)),
+def test_what_no_engine_can_train_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    central, far = replace(SMALL, method="ease", settings=(), rounds=None), "127.0.0.1:1"
+    for request, engine, words in (
+        (central, Engine("processes", 1), "ease has all data in one place"),
+        (SMALL, Engine("ray", 1, address=far), "--address needs --shared"),
+        (SMALL, Engine("ray", 1, address=far, shared=tmp_path), "no Ray cluster answers there"),
     ):
-        pass
+        with pytest.raises(BadInput, match=words), hired(prepare(request), engine):
+            pass
     monkeypatch.setattr(engines, "source_of", lambda name: "mine.py")
     with pytest.raises(BadInput, match="leave --engine out"), hired(prepare(SMALL), Engine("processes", 1)):
         pass
-
-
-def test_a_cluster_needs_an_answer_and_a_folder_that_all_see(monkeypatch, tmp_path):
-    monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    for shared, words in ((None, "--address needs --shared"), (tmp_path, "no Ray cluster answers there")):
-        engine = Engine("ray", 1, address="127.0.0.1:1", shared=shared)
-        with pytest.raises(BadInput, match=words), hired(prepare(SMALL), engine):
-            pass

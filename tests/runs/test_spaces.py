@@ -74,7 +74,7 @@ def test_a_file_has_ranges_and_choices(tmp_path):
         ("local.dim: {low: 1, high: 3, step: 1}", "step: Unexpected"),
         ("local.item_rate: {low: -1, high: 2}", "-1 cannot be"),
         ("aggregation: [mean, median]", "median cannot be"),
-        ("", "has no settings"),
+        ("", "no list of names and values"),
         ("[", "is no YAML"),
     ],
 )

@@ -92,24 +92,10 @@ def generate(
     lengths = np.empty(users, np.int64)
     _draw_lengths(seed, mean_history, min(longest, round(20 * mean_history)), lengths)
     offsets = offsets_of(lengths)
-    chosen = np.empty(offsets[-1], np.int32)
-    ratings = np.empty(offsets[-1], np.float32)
-    times = np.empty(offsets[-1], np.int64)
-    _draw_uses(
-        seed,
-        days,
-        world.popularity,
-        np.cumsum(world.popularity),
-        world.first,
-        world.quality,
-        world.members.offsets,
-        world.members.items,
-        world.member_cdf,
-        offsets,
-        chosen,
-        ratings,
-        times,
-    )
+    chosen, ratings, times = (np.empty(offsets[-1], kind) for kind in (np.int32, np.float32, np.int64))
+    items_known = (world.popularity, np.cumsum(world.popularity), world.first, world.quality)
+    clusters = (world.members.offsets, world.members.items, world.member_cdf)
+    _draw_uses(seed, days, *items_known, *clusters, offsets, chosen, ratings, times)
     interactions = Interactions(offsets, chosen, ratings, times)
     facts = {"rows": int(offsets[-1]), "seed": seed, "days": days, **_reachable(world, interactions)}
     return Population(

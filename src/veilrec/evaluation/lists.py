@@ -73,19 +73,9 @@ class ListEvaluator:
 
     def add(self, start: int, lists: Indices) -> None:
         """Judge lists [T, k], which belong to the cases from `start` on."""
-        kinds = self._items.kinds or _NO_KINDS
-        _judge_lists(
-            lists,
-            start,
-            self.cutoffs,
-            self._items.information,
-            self._items.kinds is not None,
-            kinds.offsets,
-            kinds.items,
-            self._novelty,
-            self._diversity,
-            self._counts,
-        )
+        kinds, found = self._items.kinds or _NO_KINDS, (self._novelty, self._diversity, self._counts)
+        known = (self._items.information, self._items.kinds is not None, kinds.offsets, kinds.items)
+        _judge_lists(lists, start, self.cutoffs, *known, *found)
 
     def values(self) -> dict[str, Doubles]:
         """For every list: novelty@k, and diversity@k where the kinds of items are known.

@@ -12,7 +12,6 @@ What a user gets when a model is served privately: scores of what was shown, rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -245,17 +244,17 @@ def _attention(serving: Serving, model: ServedModel) -> ServingPlan:
             f"the model has {count} basis vectors of {dim} numbers: attention over more of them than numbers hides"
             " nothing that the vector would not; serve by vector, or train with fewer"
         )
-    sizes = Sizes(dim, count, model.longest, padding=Padding(_users_in_slots(model), basis, pad))
+
+    def in_slots(clicks: Doubles, taken: Bools) -> Doubles:
+        return numbers_of(model.users_in_slots(clicks, taken))
+
+    sizes = Sizes(dim, count, model.longest, padding=Padding(in_slots, basis, pad))
     encoder: Encoder = AttentionInput(model, basis)
     if serving.padding:
         # As published only clicks are padded; with every slot filled, adding and removing a click are covered, too.
         encoder = PlacedInput(model.news, pad, model.longest, fill=serving.calibrated == "proven")
     asking = QueryMethod(encoder, make_mechanism(serving, sizes), QueryShape("attention", count), len(model.news))
     return ServingPlan(asking, FromAttention(interests, serving.normalisation))
-
-
-def _users_in_slots(model: ServedModel) -> Callable[[Doubles, Bools], Doubles]:
-    return lambda clicks, taken: numbers_of(model.users_in_slots(clicks, taken))
 
 
 def _pooled(serving: Serving, model: ServedModel, categories: list[str] | None) -> ServingPlan:
@@ -319,12 +318,10 @@ def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Gua
         return no_guarantee("The server gets the user vector as it is.")
     if serving.mode == "none-sent":
         nothing = "Nothing is sent: the device downloads the same news as every other one and ranks them itself."
-        return Guarantee(
-            "proven", "history", "replace-one", 0.0, 0.0, "lifetime", "nobody", (nothing, ONLY_THE_QUERY, CLICKS_FOLLOW)
-        )
+        caveats = (nothing, ONLY_THE_QUERY, CLICKS_FOLLOW)
+        return Guarantee("proven", "history", "replace-one", 0.0, 0.0, "lifetime", "nobody", caveats)
     if mechanism is None:
         raise BadInput(f"serving by {serving.mode} has no mechanism, and so no guarantee")
-    caveats = [*_scope(serving, mechanism), ONLY_THE_QUERY, CLICKS_FOLLOW, SIMULATED]
     honest: dict[str, Any] = {}
     published = mechanism.calibration == "as-published"
     if published:
@@ -340,7 +337,7 @@ def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Gua
         mechanism.claimed_delta,
         mechanism.scope,
         mechanism.trust,
-        tuple(caveats),
+        (*_scope(serving, mechanism), ONLY_THE_QUERY, CLICKS_FOLLOW, SIMULATED),
         event=mechanism.event(),
         **honest,
     )

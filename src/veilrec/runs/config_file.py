@@ -41,14 +41,7 @@ class ConfigFile:
 def read_config_file(path: Path) -> ConfigFile:
     """Read a file, or config.yaml of the folder of a run; names that mean nothing are refused."""
     path = path / CONFIG if path.is_dir() else path
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"--config {path} cannot be read ({error.strerror}): give a config.yaml or best.yaml") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"--config {path} is no YAML ({' '.join(str(error).split())}): give a config.yaml") from None
-    if not isinstance(found, dict) or not found:
-        raise BadInput(f"--config {path} is no list of names and values: it has lines such as `method: fedmf`")
+    found = read_names("--config", path, "method: fedmf")
     unknown = [str(name) for name in found if name not in KNOWN]
     if unknown:
         more = f" (and {len(unknown) - 1} more: {', '.join(unknown[1:])})" if len(unknown) > 1 else ""
@@ -61,6 +54,19 @@ def read_config_file(path: Path) -> ConfigFile:
     if not isinstance(config, dict):
         raise BadInput(f"--config {path}: config is {config!r}: it is what settings came to, by name; leave it out")
     return ConfigFile(path, asked, str(found.get("method_from") or ""), config)
+
+
+def read_names(option: str, path: Path, example: str) -> dict[str, Any]:
+    """Read a YAML file of names with values."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{option} {path} cannot be read ({error.strerror}): give a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{option} {path} is no YAML ({' '.join(str(error).split())}): give a YAML file") from None
+    if not isinstance(found, dict) or not found:
+        raise BadInput(f"{option} {path} is no list of names and values: write lines such as `{example}`")
+    return found
 
 
 def as_settings(given: Mapping[str, Any] | Iterable[str], where: str = "settings") -> tuple[str, ...]:

@@ -16,13 +16,13 @@ from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
+from veilrec.evaluation import evaluator
 from veilrec.evaluation.evaluator import (
     FAIRNESS_METRIC,
     EvaluationResult,
     by_activity,
     by_known_items,
     judge,
-    personalisation,
     refuse_without_halves,
 )
 from veilrec.evaluation.lists import ListItems, describe_items
@@ -95,18 +95,6 @@ def measure(
     """
     baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
     return TestMetrics(judge(split.test, split.train, model, items) if judged is None else judged, baselines)
-
-
-def by_given_items(model: Model, split: Split, seed: int, measured: TestMetrics) -> list[dict[str, Any]]:
-    """The main metrics by how many items of a new user the model is given, beside the baselines.
-
-    These do not look at a user's items, and the questions stay the same: `measured` has them for every number.
-    """
-    baselines = {name: judgement.main for name, judgement in measured.baselines.items()}
-    return [
-        {"given": given.label, "mean_items": given.mean_items, "metrics": given.judgement.main, "baselines": baselines}
-        for given in personalisation(split, model, seed)
-    ]
 
 
 def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:
@@ -229,7 +217,7 @@ def evaluate_run(
     if per_user is not None:
         check_per_user(per_user)
     asked = open_for_evaluation(folder, protocol, data, method=method)
-    trained, model, population, split = asked.trained, asked.model, asked.population, asked.split
+    trained, population, split = asked.trained, asked.population, asked.split
     if personalisation:
         refuse_without_halves(split.protocol, adapts=split.test.adapt is not None)
     items = None
@@ -238,12 +226,16 @@ def evaluate_run(
     judged = measure(asked.ranks, split, trained.seed, items)
     measured = judged.to_json()
     scores, baselines = measured["metrics"], measured["baselines"]
-    guarantee = with_popularity(model.guarantee, scores, baselines["popularity"], method=trained.method)
+    guarantee = with_popularity(asked.model.guarantee, scores, baselines["popularity"], method=trained.method)
     if per_user is not None:
         write_per_user(per_user, judged.model, population.users)
     further: dict[str, Any] = {} if per_user is None else {"per_user": str(per_user)}
-    if personalisation:
-        further["personalisation"] = by_given_items(asked.ranks, split, trained.seed, judged)
+    if personalisation:  # baselines do not look at a user's items: they are the same for every number
+        beside = {name: judgement.main for name, judgement in judged.baselines.items()}
+        further["personalisation"] = [
+            {"given": of.label, "mean_items": of.mean_items, "metrics": of.judgement.main, "baselines": beside}
+            for of in evaluator.personalisation(split, asked.ranks, trained.seed)
+        ]
     return {
         "method": trained.method,
         "dataset": population.name,

@@ -224,10 +224,10 @@ def prepare(
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
         notes = (f"{asked} with settings of privacy is {method.name}", *notes)
-    carried_over = None
+    carried, notes = None, (*known, *notes)
     if earlier is not None:
-        carried_over = carry_over(earlier, request.method, trainer, population, split)
-        notes = (*notes, *carried_over.notes())
+        carried = carry_over(earlier, request.method, trainer, population, split)
+        notes = (*notes, *carried.notes())
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // method.evaluations),
@@ -236,19 +236,7 @@ def prepare(
         watch="ndcg@10" if split.test.impressions is None else "auc",
     )
     return PreparedRun(
-        request,
-        method,
-        population,
-        split,
-        trainer,
-        schedule,
-        settings,
-        problem,
-        plan,
-        secret,
-        (*known, *notes),
-        earlier,
-        carried_over,
+        request, method, population, split, trainer, schedule, settings, problem, plan, secret, notes, earlier, carried
     )
 
 

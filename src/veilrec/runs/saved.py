@@ -118,11 +118,11 @@ class SavedModel:
 
     def indices(self, known: Sequence[str]) -> Indices:
         """The numbers of items that the model knows."""
-        return np.array([self._item(item) for item in known], np.int32)
+        return np.array([_find(self.items, item) for item in known], np.int32)
 
     def knows(self, item: str) -> bool:
         """Whether an item was in the training."""
-        return self._item(item) is not None
+        return _find(self.items, item) is not None
 
     def split_history(self, history: Sequence[str]) -> tuple[list[str], list[str]]:
         """The items of a history that the model knows, and those that it does not; each once."""
@@ -130,16 +130,13 @@ class SavedModel:
         unknown: list[str] = []
         seen: set[int] = set()
         for item in history:
-            index = self._item(item)
+            index = _find(self.items, item)
             if index is None:
                 unknown += [item] if item not in unknown else []
             elif index not in seen:
                 seen.add(index)
                 known.append(item)
         return known, unknown
-
-    def _item(self, item: str) -> int | None:
-        return _find(self.items, item)
 
     def recommend_user(self, user: str, k: int = 10) -> list[Recommendation]:
         """The best unused items of a user of the training, by the external id."""
