@@ -192,15 +192,12 @@ def test_what_is_not_fetched_is_explained_before_anything_is_asked(archive, serv
     assert server.asked == []
 
 
-def test_without_network_it_says_what_to_do_by_hand(monkeypatch):
+def test_without_network_or_room_it_says_what_to_do(tmp_path, monkeypatch, archive):
+    (tmp_path / "file").write_text("")
+    with monkeypatch.context() as patched, pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
+        patched.setenv("VEILREC_CACHE", str(tmp_path / "file"))
+        fetch("ml-100k", accept=yes)
     monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive("x.zip", ("http://127.0.0.1:1/",))})
     by_hand = r"could not be downloaded .*download http://127\.0\.0\.1:1/x\.zip by hand and unpack it into"
     with pytest.raises(BadInput, match=by_hand):
-        fetch("ml-100k", accept=yes)
-
-
-def test_an_unwritable_cache_is_named(tmp_path, monkeypatch, archive):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
         fetch("ml-100k", accept=yes)

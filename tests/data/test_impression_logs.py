@@ -75,18 +75,15 @@ def test_without_three_days_the_last_fifth_is_dev(tmp_path):
     assert list(read_impressions(write_jsonl(tmp_path, rows[:1])).impressions) == ["train"]
 
 
-def test_duplicates_are_merged_and_blank_lines_and_gzip_are_fine(tmp_path):
+def test_duplicates_are_merged_and_ids_stay_as_they_are(tmp_path):
     text = "\n\n".join(json.dumps(row) for row in [*IMPRESSIONS, IMPRESSIONS[1], IMPRESSIONS[0]])
     path = tmp_path / "log.jsonl.gz"
     path.write_bytes(gzip.compress(text.encode()))
     facts = read_impressions(path).facts
     assert (facts["rows"], facts["duplicates_merged"], facts["item_lines_merged"]) == (6, 1, 1)
-
-
-def test_ids_stay_as_they_are_and_extra_keys_are_passed_over(tmp_path):
     for user, time, shown, more in (
         (123456789012345678901234, 1, ["[a]", "true", "b"], {}),  # like JSON, and long
-        (7, 1.5, [1, 2], {"device": {"kind": "phone"}}),
+        (7, 1.5, [1, 2], {"device": {"kind": "phone"}}),  # numbers, and a key that is passed over
     ):
         population = read_impressions(write_jsonl(tmp_path, [shows(user, time, shown, shown[-1:], **more)]))
         assert list(population.users) == [str(user)]

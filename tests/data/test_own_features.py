@@ -62,14 +62,14 @@ def test_a_second_table_is_joined_by_its_key(tmp_path):
     age, likes = population.features.users.features
     assert (age.low, age.high, likes.values) == (20.0, 50.0, ("art", "beer", "tea"))  # zoe's as well
     assert users_of(population) == ([[1, -1], [1, 3], [0, -1]], [[0.5], [1.0], [0.5]])
-    assert population.facts["users_without_features"] == 1
-    assert population.facts["unknown_numbers: users.age"] == 2
-    assert population.facts["features_from"] == "f.yaml"
-    assert population.facts["columns_ignored"] == "country, price"
-
-
-def test_items_have_a_key_of_their_own_and_other_separators(tmp_path):
-    genres = '{kind: categories, separator: "/", values: [b, a]}'
+    told = {
+        "users_without_features": 1,
+        "unknown_numbers: users.age": 2,
+        "features_from": "f.yaml",
+        "columns_ignored": "country, price",
+    }
+    assert told.items() <= population.facts.items()
+    genres = '{kind: categories, separator: "/", values: [b, a]}'  # a key and a separator of their own
     schema = f"items: {{file: films.csv, key: sku, features: {{genres: {genres}}}}}"
     population = read(tmp_path, schema, films="sku;genres\nf2;a/b\nf7;c\nf9;b\n")
     assert population.features.items.codes.tolist() == [[1, 2], [0, -1], [1, -1]]
@@ -236,17 +236,21 @@ items:
 
 def test_a_schema_says_what_is_where(tmp_path):
     (tmp_path / "people.csv").write_text("customer,age,likes\na,3,x\n")
-    (tmp_path / "clicks.features.yaml").write_text(WHOLE)
-    schema = read_schema(tmp_path / "clicks.features.yaml")
+    path = tmp_path / "clicks.features.yaml"
+    path.write_text(WHOLE)
+    schema = read_schema(path)
     people = {"age": Wanted("number", None, 0.0, 100.0), "likes": Wanted("categories", separator=";")}
     assert schema.sides == {
         "users": SideSchema(tmp_path / "people.csv", "customer", people),
         "items": SideSchema(features={"genre": Wanted("category", ("art", "2"))}),
     }
-    assert schema.sources == [tmp_path / "clicks.features.yaml", tmp_path / "people.csv"]
+    assert schema.sources == [path, tmp_path / "people.csv"]
     assert schema.log_columns == ("genre",)
-    assert beside(tmp_path / "clicks.csv.gz") == tmp_path / "clicks.features.yaml"
-    assert beside(tmp_path / "other.csv") is None
+    assert (beside(tmp_path / "clicks.csv.gz"), beside(tmp_path / "other.csv")) == (path, None)
+    path.write_bytes(b"\xff\xfe\x00")
+    for wrong, words in ((path, "not UTF-8"), (tmp_path / "gone.yaml", "cannot be read")):
+        with pytest.raises(BadInput, match=words):
+            read_schema(wrong)
 
 
 def one(column):
@@ -293,14 +297,6 @@ def test_what_is_wrong_is_told(text, told):
         parse_schema(text, "f.yaml", HERE)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
-    with pytest.raises(BadInput, match="cannot be read"):
-        read_schema(tmp_path / "gone.yaml")
-    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match="not UTF-8"):
-        read_schema(tmp_path / "bad.yaml")
-
-
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
 KEYS = st.sampled_from(
     ["users", "items", "features", "file", "key", "kind", "values", "low", "high", "separator", "age"]
@@ -311,19 +307,12 @@ TREES = st.recursive(
 )
 
 
-@given(TREES)
-def test_any_yaml_is_read_or_refused(tree):
-    try:
-        sides = parse_schema(yaml.safe_dump({"users": {"features": {"age": tree}}}), "f.yaml", HERE)
-    except BadInput as error:
-        assert "f.yaml" in str(error)
-    else:
-        assert list(sides["users"].wanted) == ["age"]
-
-
-@given(st.text())
-def test_any_text_is_read_or_refused(text):
-    try:
-        assert parse_schema(text, "f.yaml", HERE)
-    except BadInput as error:
-        assert str(error).startswith("f.yaml")
+@given(TREES, st.text())
+def test_any_yaml_or_text_is_read_or_refused(tree, text):
+    for given_text in (yaml.safe_dump({"users": {"features": {"age": tree}}}), text):
+        try:
+            sides = parse_schema(given_text, "f.yaml", HERE)
+        except BadInput as error:
+            assert str(error).startswith("f.yaml")
+        else:
+            assert sides and (given_text == text or list(sides["users"].wanted) == ["age"])

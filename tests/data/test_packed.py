@@ -168,7 +168,7 @@ def test_what_was_read_comes_from_the_cache_until_file_reader_or_entry_change(lo
     assert len(list((cache / "populations").iterdir())) == before  # the old entry is replaced
 
 
-def test_two_processes_may_write_the_same_entry(log, caplog):
+def test_two_may_write_the_same_entry_and_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
     reader = CountedReader(log)
 
     def read_while_another_finishes():
@@ -178,14 +178,10 @@ def test_two_processes_may_write_the_same_entry(log, caplog):
     assert list(remembered("csv", [log], read_while_another_finishes).users) == ["u", "v"]
     assert reader.times == 2
     assert not caplog.records
-
-
-def test_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file" / "cache"))
     with caplog.at_level(logging.WARNING, logger="veilrec"):
-        population = remembered("csv", [log], CountedReader(log))
-    assert list(population.users) == ["u", "v"]
+        assert list(remembered("csv", [log], reader).users) == ["u", "v"]
     (record,) = caplog.records
     assert "cannot be used" in record.getMessage()
     assert "\n" not in record.getMessage()

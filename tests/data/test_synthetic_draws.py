@@ -39,21 +39,15 @@ def test_streams_depend_on_every_part_of_their_key():
         assert abs(np.corrcoef(base, sample(*other)[0])[0, 1]) < 5 / np.sqrt(len(base))
 
 
-def test_rising_numbers_rise_and_fill_the_interval():
-    state = np.array([7], np.uint64)
-    out = np.empty(1000)
+def test_rising_numbers_fill_the_interval_and_lengths_keep_their_bounds_and_mean():
+    state, out = np.array([7], np.uint64), np.empty(1000)
     draws.rising(state, 1000, out)
     assert (np.diff(out) > 0).all()
-    assert out[0] > 0
-    assert out[-1] < 1
+    assert out[0] > 0 and out[-1] < 1
     # The Kolmogorov-Smirnov distance exceeds 1.95 / sqrt(n) once in a thousand runs; the state is fixed.
     assert np.abs(out - (np.arange(1000) + 0.5) / 1000).max() < 1.95 / np.sqrt(1000)
-
-
-def test_lengths_keep_their_bounds_and_their_mean():
     state = np.array([7], np.uint64)
     lengths = np.array([draws.lognormal_length(state, 30.0, 0.8, 5, 600) for _ in range(5000)])
-    assert lengths.min() >= 5
-    assert lengths.max() <= 600
+    assert lengths.min() >= 5 and lengths.max() <= 600
     # The standard deviation of a length is about 28: five standard errors are 2.
     assert abs(lengths.mean() - 30) < 2

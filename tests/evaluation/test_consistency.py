@@ -30,9 +30,15 @@ def test_our_own_figures_with_ties_are_possible(places, digits):
     assert impossible(*figures(places, digits), digits=digits, half_places=True) == []
 
 
-def test_a_shared_place_is_nearer_than_any_whole_one():
-    hits, ndcg = figures([5.5], 6)  # gains 1 / log2(6.5), and 1 / log2(7) is the most that a whole place beyond 5 has
+def test_shared_places_rounding_and_figures_at_other_k():
+    # gains 1 / log2(6.5), and 1 / log2(7) is the most that a whole place beyond 5 has
+    assert [step.rule for step in impossible(*figures([5.5], 6), digits=6)] == ["ndcg rises too much"]
+    hits, ndcg = {5: 0.5, 10: 0.6}, {5: 0.3, 10: 0.336}
+    assert impossible(hits, ndcg, digits=3) == []  # rounding alone
     assert [step.rule for step in impossible(hits, ndcg, digits=6)] == ["ndcg rises too much"]
+    for hits, ndcg in (({5: 0.1}, {10: 0.1}), ({0: 0.1}, {0: 0.1})):
+        with pytest.raises(BadInput, match="give both at the same k"):
+            impossible(hits, ndcg, digits=3)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +57,3 @@ def test_each_rule_finds_what_breaks_it(hits, ndcg, rule, words):
     assert first.rule == rule
     assert words in str(first)
     assert bool(more) == (rule == "hits fall")  # where hits fall, no step of nDCG is right
-
-
-def test_rounding_alone_is_not_called_impossible():
-    hits, ndcg = {5: 0.5, 10: 0.6}, {5: 0.3, 10: 0.336}
-    assert impossible(hits, ndcg, digits=3) == []
-    assert [step.rule for step in impossible(hits, ndcg, digits=6)] == ["ndcg rises too much"]
-
-
-@pytest.mark.parametrize(("hits", "ndcg"), [({5: 0.1}, {10: 0.1}), ({0: 0.1}, {0: 0.1})])
-def test_figures_that_cannot_be_set_beside_each_other_are_refused(hits, ndcg):
-    with pytest.raises(BadInput, match="give both at the same k"):
-        impossible(hits, ndcg, digits=3)

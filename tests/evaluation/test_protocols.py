@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,6 @@ from tests.evaluation.toys import (
     rows_of,
 )
 from veilrec.core.errors import BadInput
-from veilrec.data.population import Population
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
 
 LIKED = "holdout-users-liked"
@@ -56,20 +57,15 @@ def test_leave_one_out_holds_out_the_last_item():
     assert split.valid is None
 
 
-def test_leave_one_out_takes_the_last_use_of_an_item_used_twice():
+def test_the_last_use_counts_and_validation_is_the_last_item_of_the_rest():
     split = make_split(population([[7, 1, 2, 7]], 120), "loo-full", seed=1)
-    assert rows_of(split.train) == [[1, 2]]
-    assert rows_of(split.test.positives) == [[7]]
+    assert (rows_of(split.train), rows_of(split.test.positives)) == ([[1, 2]], [[7]])
     assert split.test.candidates is None
-
-
-def test_validation_is_the_last_item_of_the_rest():
     split = make_split(population([[3, 1, 2], [0, 4]], 120), "loo-99", seed=1, validation=True)
     assert rows_of(split.train) == [[3], [0, 4]]
     assert split.valid.users.tolist() == split.test.users.tolist() == [0]
-    assert rows_of(split.valid.positives) == [[1]]
+    assert rows_of(split.valid.positives) == rows_of(split.test.set_aside) == [[1]]
     assert rows_of(split.test.positives) == [[2]]
-    assert rows_of(split.test.set_aside) == [[1]]
 
 
 def test_validation_negatives_do_not_know_the_test_item():
@@ -139,9 +135,7 @@ def test_liked_items_are_the_last_ratings_above_three():
 
 def test_the_same_users_are_drawn_whether_likes_count_or_uses():
     people = random_rated_population(60, 150, 20, 40, seed=2)  # so many items that everybody likes three
-    uses, likes = (
-        make_split(people, name, seed=1, validation=True) for name in ("holdout-users", "holdout-users-liked")
-    )
+    uses, likes = (make_split(people, name, seed=1, validation=True) for name in ("holdout-users", LIKED))
     assert uses.test.users.tolist() == likes.test.users.tolist()
     assert uses.valid.users.tolist() == likes.valid.users.tolist()
     pairs = rows_of(people.interactions.pairs())
@@ -150,14 +144,10 @@ def test_the_same_users_are_drawn_whether_likes_count_or_uses():
             parts = (cases.positives, cases.adapt, cases.set_aside)
             assert sorted(item for part in parts for item in part.row(case).tolist()) == sorted(pairs[user])
     assert likes.train.lengths().sum() < uses.train.lengths().sum()
-
-
-def test_uses_are_cut_as_ever_whatever_their_ratings():
-    rated, plain = random_rated_population(60, 150, 3, 30, seed=2), random_population(60, 150, 3, 30, seed=2)
-    one, other = (make_split(people, "holdout-users", seed=1, validation=True) for people in (rated, plain))
-    assert same(one.test, other.test)
-    assert one.test.set_aside is None
-    assert rows_of(one.train) == rows_of(other.train)
+    plain = make_split(random_population(60, 150, 20, 40, seed=2), "holdout-users", seed=1, validation=True)
+    assert same(uses.test, plain.test)  # uses are cut as ever, whatever their ratings
+    assert uses.test.set_aside is None
+    assert rows_of(uses.train) == rows_of(plain.train)
 
 
 def test_whoever_likes_one_item_or_none_is_not_asked_and_breaks_nothing():
@@ -202,11 +192,9 @@ def test_candidates_are_outside_training(rows, seed):
 
 
 def test_the_default_follows_the_data():
-    assert default_protocol(population([[0, 1]], 3)) == "loo-99"
-    shown = impressions([[0, 1]], [[1, 0]], [[2]])
-    base = population([[0, 1]], 3)
-    news = Population("n", base.users, base.items, base.interactions, {"train": shown, "dev": shown})
-    assert default_protocol(news) == "mind"
+    base, shown = population([[0, 1]], 3), impressions([[0, 1]], [[1, 0]], [[2]])
+    assert default_protocol(base) == "loo-99"
+    assert default_protocol(replace(base, impressions={"train": shown, "dev": shown})) == "mind"
 
 
 def rated(rows):
@@ -251,25 +239,19 @@ def test_a_validation_or_seed_that_cannot_be_is_refused(how, message):
         make_split(population([[0, 1]], 200), "loo-99", **how)
 
 
-def test_another_data_set_with_one_part_is_asked_whole():
+def test_another_data_set_is_asked_whole_or_cut_as_usual_and_not_about_its_own_users():
     # Both of these have a click and an item without one, and their histories are all that popularity may count.
     shown = impressions([[0, 1], [2, 3]], [[1, 0], [0, 1]], [[4, 5], [6]])
     base = population([[0], [1]], 7)
-    news = Population("news", base.users, base.items, base.interactions, {"train": shown})
+    news = replace(base, impressions={"train": shown})
     for protocol in (None, "mind"):
         split = make_transfer_split(news, protocol, seed=1)
         assert split.protocol == "mind"
         assert split.test.impressions is shown
         assert rows_of(split.train) == [[4, 5], [6]]
-
-
-def test_another_data_set_is_cut_as_usual_and_must_not_ask_about_its_own_users():
-    shown = impressions([[0, 1]], [[1, 0]], [[4, 5]])
-    base = population([[0, 1, 2]], 120)
-    news = Population("news", base.users, base.items, base.interactions, {"train": shown, "dev": shown})
-    same_parts = make_split(news, "mind", seed=1)
+    news = replace(base, impressions={"train": shown, "dev": shown})
     split = make_transfer_split(news, None, seed=1)
-    assert rows_of(split.train) == rows_of(same_parts.train)
+    assert rows_of(split.train) == rows_of(make_split(news, "mind", seed=1).train)
     assert split.test.impressions is shown
     with pytest.raises(BadInput, match="loo-99 on toy asks about users of its own training"):
-        make_transfer_split(base, None, seed=1)
+        make_transfer_split(population([[0, 1, 2]], 120), None, seed=1)

@@ -52,14 +52,12 @@ def test_some_users_at_a_time_come_to_the_same(model, tmp_path, monkeypatch):
 
 
 def test_a_file_is_whole_or_as_it_was(model, tmp_path, monkeypatch):
-    target = tmp_path / "best.csv"
-    target.write_text("before")
-
     def breaks(self, k):
         yield from [next(real(self, k))]
         raise KeyboardInterrupt
 
-    real = SavedModel.recommend_everybody
+    target, real = tmp_path / "best.csv", SavedModel.recommend_everybody
+    target.write_text("before")
     monkeypatch.setattr(SavedModel, "recommend_everybody", breaks)
     with pytest.raises(KeyboardInterrupt):
         write_everybody(model, target, 3)

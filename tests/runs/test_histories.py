@@ -45,10 +45,11 @@ def test_blanks_quotes_and_commas():
 
 
 def test_what_cannot_be_split_or_read_is_said(tmp_path):
-    with pytest.raises(BadInput, match="cannot be split .* give --history-file"):
-        read_history(['"a'])
-    with pytest.raises(BadInput, match="cannot be read"):
-        read_history_file(tmp_path / "nothing")
     (tmp_path / "binary").write_bytes(b"\xff")
-    with pytest.raises(BadInput, match="is not UTF-8"):
-        read_history_file(tmp_path / "binary")
+    for read, given_text, words in (
+        (read_history, ['"a'], "cannot be split .* give --history-file"),
+        (read_history_file, tmp_path / "nothing", "cannot be read"),
+        (read_history_file, tmp_path / "binary", "is not UTF-8"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            read(given_text)

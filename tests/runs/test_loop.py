@@ -46,15 +46,24 @@ def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_counts_evaluates_and_checkpoints(tmp_path):
-    trainer = Counter()
-    schedule = Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
-    progress = run(tmp_path, trainer, schedule, metric, split_name="test")
+def test_counts_evaluates_checkpoints_and_tells_listeners(tmp_path):
+    heard = []
+
+    class Ear:
+        def on_round(self, progress, report):
+            heard.append(("round", progress.rounds_done, report.loss))
+
+        def on_metrics(self, progress, metrics):
+            heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
+
+    trainer, schedule = Counter(), Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
+    progress = run(tmp_path, trainer, schedule, metric, split_name="test", listeners=(Ear(),))
     assert trainer.total == 28
     assert (progress.rounds_done, progress.devices, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
-    assert [line["round"] for line in lines(tmp_path)] == [3, 6, 7]
-    assert [line["split"] for line in lines(tmp_path)] == ["test"] * 3
+    assert [(line["round"], line["split"]) for line in lines(tmp_path)] == [(3, "test"), (6, "test"), (7, "test")]
     assert checkpoint.newest(tmp_path) == checkpoint.checkpoint_path(tmp_path, 7)
+    assert heard[:4] == [("round", 1, 0.5), ("round", 2, 0.5), ("metrics", 3, 6.0), ("round", 3, 0.5)]
+    assert len(heard) == 7 + 3
 
 
 def test_ctrl_c_finishes_the_round_writes_a_checkpoint_and_resumes_to_the_same_end(tmp_path):
@@ -108,20 +117,6 @@ def test_a_run_that_cannot_go_on_says_what_to_do(tmp_path):
     ):
         with pytest.raises(VeilrecError, match=words):
             run(tmp_path, trainer, schedule, metric, split_name="valid")
-
-
-def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
-    heard = []
-
-    class Ear:
-        def on_round(self, progress, report):
-            heard.append(("round", progress.rounds_done, report.loss))
-
-        def on_metrics(self, progress, metrics):
-            heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
-
-    run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
-    assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
 
 
 def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
