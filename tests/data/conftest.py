@@ -1,19 +1,16 @@
 """Real data sets are read where VEILREC_DATA points; every test has its own, empty cache."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def real() -> Callable[[str], Path]:
+def real():
     """The folder of a real data set, or a skip with the reason."""
 
-    def find(name: str) -> Path:
+    def find(name):
         root = os.environ.get("VEILREC_DATA")
         if not root:
             pytest.skip(f"{name} is needed: set VEILREC_DATA to the folder that holds {name}/")
@@ -26,7 +23,7 @@ def real() -> Callable[[str], Path]:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path_factory, monkeypatch):
     """An empty cache folder for this test alone."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("VEILREC_CACHE", str(folder))

@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +7,7 @@ from veilrec.core.errors import BadInput
 from veilrec.data import adressa
 
 
-def event(user: str, time: int, article: str | None = None, **more: object) -> dict[str, Any]:
+def event(user, time, article=None, **more):
     about = {} if article is None else {"id": article, "keywords": "x,y", "activeTime": 12}
     return {"eventId": time, "userId": user, "time": time, "url": "http://adressa.no", **about, **more}
 
@@ -25,13 +21,13 @@ FIRST = [
 SECOND = [event("cx:2", 1483311600, "a1", title="Kamp på Lerkendal"), event("cx:1", 1483311601, "a2")]
 
 
-def write(path: Path, events: list[dict[str, Any]]) -> None:
+def write(path, events):
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in events).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
-def test_reads_all_days_in_time_order(tmp_path: Path) -> None:
+def test_reads_all_days_in_time_order(tmp_path):
     write(tmp_path / "one_week" / "20170101", FIRST)
     write(tmp_path / "one_week" / "20170102.gz", SECOND)
     (tmp_path / "one_week" / "README").write_text("not a day")
@@ -40,37 +36,32 @@ def test_reads_all_days_in_time_order(tmp_path: Path) -> None:
     assert list(population.items) == ["a2", "a1"]
     log = population.interactions
     assert log.items.tolist() == [1, 0, 0, 1]  # reading an article again is kept
-    assert log.times is not None
     assert log.times.tolist() == [1483225100, 1483225203, 1483311601, 1483311600]
     assert log.offsets.tolist() == [0, 3, 4]
     assert population.impressions == {}
-    catalogue = population.catalogue
-    assert catalogue is not None
-    assert catalogue.subcategories is not None
-    assert list(catalogue.titles) == ["Ny bro", "Kamp på Lerkendal"]
-    assert list(catalogue.categories) == ["nyheter", "sport"]
-    assert list(catalogue.subcategories) == ["nyheter|trondheim", "sport"]
+    assert list(population.catalogue.titles) == ["Ny bro", "Kamp på Lerkendal"]
+    assert list(population.catalogue.categories) == ["nyheter", "sport"]
+    assert list(population.catalogue.subcategories) == ["nyheter|trondheim", "sport"]
     assert population.facts == {"rows": 6, "events_without_article": 1, "duplicates_merged": 1}
 
 
-def test_a_malformed_line_is_named(tmp_path: Path) -> None:
+def test_a_malformed_line_is_named(tmp_path):
+    write(tmp_path / "20170101", FIRST)
+    good = (tmp_path / "20170101").read_text()
     for wrong, problem in (
-        ({**event("u", 1, "a"), "time": "noon"}, "time is not in seconds"),
-        ({"id": "a", "time": 1}, "has no userId"),
+        (json.dumps({**event("u", 1, "a"), "time": "noon"}), "time is not in seconds"),
+        ('{"id": "a", "time": 1}', "has no userId"),
+        ("{broken", "not valid JSON"),
     ):
-        write(tmp_path / "20170101", [*FIRST, wrong])
+        (tmp_path / "20170101").write_text(f"{good}{wrong}\n")
         with pytest.raises(BadInput, match=rf"20170101, line 5: .*{problem}"):
             adressa.read(tmp_path)
-    (tmp_path / "20170101").write_text(json.dumps(FIRST[0]) + "\n{broken\n")
-    with pytest.raises(BadInput, match="20170101, line 2: not valid JSON"):
-        adressa.read(tmp_path)
 
 
-def test_folders_without_days_with_one_article_or_with_two_logs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no day file such as 20170101"):
-        adressa.read(tmp_path / "nowhere")
-    with pytest.raises(BadInput, match="no day file such as 20170101"):
-        adressa.read(tmp_path)
+def test_folders_without_days_with_one_article_or_with_two_logs_are_refused(tmp_path):
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(BadInput, match="no day file such as 20170101"):
+            adressa.read(folder)
     write(tmp_path / "a" / "20170101", [event("u", 1, "x"), event("u", 2)])
     with pytest.raises(BadInput, match="at least 2 different articles"):
         adressa.read(tmp_path)

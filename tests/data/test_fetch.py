@@ -1,16 +1,12 @@
 """Downloads against a server of our own: whole, resumed, refused, and never half-unpacked."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +20,7 @@ U_DATA = b"1\t1\t5\t1\n1\t2\t4\t2\n2\t1\t3\t3\n" * 200
 class Handler(BaseHTTPRequestHandler):
     """Serves `server.files` with ranges; notes what was asked; may drop a connection early."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         content = self.server.files.get(self.path)
         asked = self.headers.get("Range")
         self.server.asked.append((self.path, asked))
@@ -44,12 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         rest = content[start:]
         self.wfile.write(rest[: self.server.cut_after] if self.server.cut_after else rest)
 
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args):
         pass
 
 
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
+def server():
     running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     running.files, running.asked, running.ranges, running.cut_after = {}, [], True, 0
     running.base = f"http://127.0.0.1:{running.server_port}/films"
@@ -61,7 +57,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
     thread.join()
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as packed:
         for name, content in members.items():
@@ -70,14 +66,14 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def archive(server, monkeypatch) -> bytes:
+def archive(server, monkeypatch):
     """ml-100k as our server has it, with matching checksums."""
     content = zipped({"ml-100k/": b"", "ml-100k/u.data": U_DATA, "ml-100k/README": b"terms"})
     publish(server, monkeypatch, content)
     return content
 
 
-def publish(server, monkeypatch, content: bytes, file: str = "ml-100k.zip", **changes) -> None:
+def publish(server, monkeypatch, content, file="ml-100k.zip", **changes):
     server.files[f"/films/{file}"] = content
     checks = {
         "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
@@ -86,11 +82,11 @@ def publish(server, monkeypatch, content: bytes, file: str = "ml-100k.zip", **ch
     monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive(file, (server.base,), **checks)})
 
 
-def yes(_licence: str) -> bool:
+def yes(_licence):
     return True
 
 
-def leftovers(cache: Path) -> list[str]:
+def leftovers(cache):
     return sorted(path.name for path in (cache / "datasets").iterdir())
 
 
@@ -106,12 +102,23 @@ def test_files_arrive_unpacked_and_checked(archive, server, cache):
     assert len(server.asked) == 1
 
 
-def test_a_truncated_download_goes_on_where_it_broke_off(archive, server, cache):
+@pytest.mark.parametrize(
+    ("part", "ranges", "asked"),
+    [
+        (lambda whole: whole[:100], True, 100),
+        (lambda whole: whole, True, None),  # all there: nothing is sent again
+        (lambda whole: b"x" * (len(whole) + 5), True, None),  # no beginning of this file: from the start
+        (lambda whole: b"x" * (len(whole) - 5), False, None),  # a server without ranges
+    ],
+)
+def test_a_download_goes_on_where_it_broke_off_or_starts_again(archive, server, cache, part, ranges, asked):
+    server.ranges = ranges
     (cache / "datasets").mkdir()
-    (cache / "datasets" / "ml-100k.zip.part").write_bytes(archive[:100])
+    (cache / "datasets" / "ml-100k.zip.part").write_bytes(part(archive))
     fetch("ml-100k", accept=yes)
-    assert server.asked == [("/films/ml-100k.zip", "bytes=100-")]
     assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
+    assert server.asked[0] == ("/films/ml-100k.zip", f"bytes={asked or len(part(archive))}-")
+    assert len(server.asked) == (2 if len(part(archive)) > len(archive) else 1)
 
 
 def test_a_dropped_connection_keeps_what_has_come(archive, server, cache):
@@ -125,33 +132,34 @@ def test_a_dropped_connection_keeps_what_has_come(archive, server, cache):
     assert leftovers(cache) == ["ml-100k"]
 
 
-def test_a_whole_part_is_not_downloaded_again(archive, server, cache):
-    (cache / "datasets").mkdir()
-    (cache / "datasets" / "ml-100k.zip.part").write_bytes(archive)
-    fetch("ml-100k", accept=yes)
-    assert server.asked == [("/films/ml-100k.zip", f"bytes={len(archive)}-")]
-    assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
+def linking_outside():
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
+        link = tarfile.TarInfo("week/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        packed.addfile(link)
+    return buffer.getvalue()
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_part_that_cannot_be_continued_is_started_again(archive, server, cache, ranges):
-    server.ranges = ranges
-    (cache / "datasets").mkdir()
-    (cache / "datasets" / "ml-100k.zip.part").write_bytes(b"x" * (len(archive) + (5 if ranges else -5)))
-    fetch("ml-100k", accept=yes)
-    assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
-
-
-def test_a_wrong_checksum_removes_the_file(archive, server, cache, monkeypatch):
-    publish(server, monkeypatch, archive, md5="0" * 32)
-    with pytest.raises(BadInput, match=r"md5 checksum .* published is 0000"):
-        fetch("ml-100k", accept=yes)
-    assert leftovers(cache) == []
-    publish(server, monkeypatch, archive, sha256_inside={"u.data": "0" * 64})
-    with pytest.raises(BadInput, match=r"u\.data in ml-100k\.zip has the sha256"):
-        fetch("ml-100k", accept=yes)
-    publish(server, monkeypatch, archive, sha256_inside={"u.nothing": "0" * 64})
-    with pytest.raises(BadInput, match=r"holds no u\.nothing"):
+@pytest.mark.parametrize(
+    ("file", "content", "checks", "fault"),
+    [
+        ("a.zip", zipped({"u.data": U_DATA}), {"md5": "0" * 32}, r"md5 checksum .* published is 0000"),
+        (
+            "a.zip",
+            zipped({"u.data": U_DATA}),
+            {"sha256_inside": {"u.data": "0" * 64}},
+            r"u\.data in a\.zip has the sha",
+        ),
+        ("a.zip", zipped({"u.data": U_DATA}), {"sha256_inside": {"u.nothing": "0" * 64}}, r"holds no u\.nothing"),
+        ("a.zip", b"no zip", {}, "cannot be unpacked"),
+        ("a.tar.gz", gzip.compress(U_DATA, mtime=0)[:50], {}, "cannot be unpacked"),
+        ("week.tar.gz", linking_outside(), {}, r"week\.tar\.gz cannot be unpacked"),
+    ],
+)
+def test_a_wrong_or_broken_archive_is_removed(server, cache, monkeypatch, file, content, checks, fault):
+    publish(server, monkeypatch, content, file, **checks)
+    with pytest.raises(BadInput, match=fault):
         fetch("ml-100k", accept=yes)
     assert leftovers(cache) == []
 
@@ -163,69 +171,33 @@ def test_an_archive_cannot_write_outside_its_folder(server, cache, monkeypatch, 
     assert all(folder in path.parents for path in cache.rglob("*evil*"))
 
 
-def test_links_that_lead_outside_are_refused(server, cache, monkeypatch):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-        member = tarfile.TarInfo("week/u.data")
-        member.size = len(U_DATA)
-        packed.addfile(member, io.BytesIO(U_DATA))
-        link = tarfile.TarInfo("week/link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        packed.addfile(link)
-    publish(server, monkeypatch, buffer.getvalue(), "week.tar.gz", md5=None)
-    with pytest.raises(BadInput, match=r"week\.tar\.gz cannot be unpacked"):
-        fetch("ml-100k", accept=yes)
-    assert leftovers(cache) == []
-
-
-@pytest.mark.parametrize(
-    ("file", "content"), [("a.zip", b"no zip"), ("a.tar.gz", gzip.compress(U_DATA, mtime=0)[:50])], ids=["zip", "tar"]
-)
-def test_a_broken_archive_is_removed(server, cache, monkeypatch, file, content):
-    publish(server, monkeypatch, content, file)
-    with pytest.raises(BadInput, match="cannot be unpacked"):
-        fetch("ml-100k", accept=yes)
-    assert leftovers(cache) == []
-
-
 def test_mirrors_are_tried_first_and_the_official_address_last(archive, server, cache):
     fetch("ml-100k", accept=yes, mirror=server.base.replace("films", "empty"))
     assert [path for path, _ in server.asked] == ["/empty/ml-100k.zip", "/films/ml-100k.zip"]
 
 
-def test_a_mirror_is_a_web_address(archive):
+def test_what_is_not_fetched_is_explained_before_anything_is_asked(archive, server):
     with pytest.raises(BadInput, match="'file:///etc' is no web address"):
         fetch("ml-100k", accept=yes, mirror="file:///etc")
-
-
-def test_without_network_it_says_what_to_do_by_hand(monkeypatch, server, cache):
-    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive("x.zip", ("http://127.0.0.1:1/",))})
-    by_hand = r"could not be downloaded .*download http://127\.0\.0\.1:1/x\.zip by hand and unpack it into"
-    with pytest.raises(BadInput, match=by_hand):
-        fetch("ml-100k", accept=yes)
-
-
-def test_nothing_is_downloaded_without_consent(archive, server):
     with pytest.raises(BadInput, match="licence must be accepted"):
         fetch("ml-100k", accept=lambda _text: False)
+    by_form = "{} cannot be fetched by a program: get .*https://.*unpack it into"
+    for name, fault in (
+        *((name, by_form.format(name)) for name in ("mind", "ebnerd", "frappe")),
+        ("csv", "csv is not downloaded"),
+        ("netflix", "unknown data set"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            fetch(name, accept=yes)
     assert server.asked == []
 
 
-@pytest.mark.parametrize("name", ["mind", "ebnerd", "frappe"])
-def test_what_needs_a_form_is_explained(name, cache):
-    with pytest.raises(BadInput, match=f"{name} cannot be fetched by a program: get .*https://.*unpack it into"):
-        fetch(name, accept=yes)
-
-
-def test_what_is_not_downloaded_says_so():
-    with pytest.raises(BadInput, match="csv is not downloaded"):
-        fetch("csv", accept=yes)
-    with pytest.raises(BadInput, match="unknown data set"):
-        fetch("netflix", accept=yes)
-
-
-def test_an_unwritable_cache_is_named(tmp_path, monkeypatch, archive):
+def test_without_network_or_room_it_says_what_to_do(tmp_path, monkeypatch, archive):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
+    with monkeypatch.context() as patched, pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
+        patched.setenv("VEILREC_CACHE", str(tmp_path / "file"))
+        fetch("ml-100k", accept=yes)
+    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive("x.zip", ("http://127.0.0.1:1/",))})
+    by_hand = r"could not be downloaded .*download http://127\.0\.0\.1:1/x\.zip by hand and unpack it into"
+    with pytest.raises(BadInput, match=by_hand):
         fetch("ml-100k", accept=yes)

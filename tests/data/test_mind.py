@@ -1,12 +1,8 @@
 """MIND's files: what they say is read, every fault is named, and what is written is read back."""
 
-from __future__ import annotations
-
 import gzip
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
 from veilrec.data import mind, synthetic_news, synthetic_ratings
-from veilrec.data.population import Impressions, Population, Strings
+from veilrec.data.population import Strings
 
 NEWS = [
     ["N1", "sport", "football", "First title", "An abstract", "", '[{"WikidataId": "Q1"}]', "[]"],
@@ -33,18 +29,18 @@ DEV = [
 ]
 
 
-def lines(rows: list[list[str]]) -> str:
+def lines(rows):
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def write_split(folder: Path, behaviours: list[list[str]], news: list[list[str]] = NEWS) -> Path:
+def write_split(folder, behaviours, news=NEWS):
     folder.mkdir(parents=True)
     (folder / "behaviors.tsv").write_text(lines(behaviours), encoding="utf-8")
     (folder / "news.tsv").write_text(lines(news), encoding="utf-8")
     return folder
 
 
-def test_reads_train_and_dev(tmp_path: Path) -> None:
+def test_reads_train_and_dev(tmp_path):
     write_split(tmp_path / "MINDsmall_train", TRAIN)
     write_split(tmp_path / "MINDsmall_dev", DEV)
     population = mind.read(tmp_path)
@@ -60,13 +56,13 @@ def test_reads_train_and_dev(tmp_path: Path) -> None:
     assert len(train.histories) == 2
     assert dev.histories.row(int(dev.history_of[0])).tolist() == [2, 5]
     catalogue = population.catalogue
-    assert catalogue is not None
-    assert catalogue.abstracts is not None
-    assert catalogue.entities is not None
     assert list(catalogue.titles) == ["First title", 'A "quoted" title', "Third titlé", "", "", ""]
     assert catalogue.categories[0] == "sport"
     assert catalogue.abstracts[0] == "An abstract"
     assert catalogue.entities[0] == '[{"WikidataId": "Q1"}]'
+    ids, log = list(population.items), population.interactions
+    used = [[ids[item] for item in log.items[log.offsets[u] : log.offsets[u + 1]]] for u in range(3)]
+    assert used == [["N1", "N2", "N9", "N3"], ["N1"], ["N3", "N7"]]  # histories, then training clicks in time
     assert population.facts == {
         "rows": 5,
         "shown": 10,
@@ -80,127 +76,88 @@ def test_reads_train_and_dev(tmp_path: Path) -> None:
     }
 
 
-def test_interactions_are_history_then_training_clicks_in_time_without_dev_clicks(tmp_path: Path) -> None:
-    write_split(tmp_path / "train", TRAIN)
-    write_split(tmp_path / "dev", DEV)
-    population = mind.read(tmp_path)
-    ids = list(population.items)
-    offsets, items = population.interactions.offsets, population.interactions.items
-    used = [[ids[item] for item in items[offsets[u] : offsets[u + 1]]] for u in range(population.n_users)]
-    assert used == [["N1", "N2", "N9", "N3"], ["N1"], ["N3", "N7"]]
-
-
-def test_one_folder_of_gzip_files_is_train_alone(tmp_path: Path) -> None:
+def test_one_data_set_in_or_below_the_folder_is_found(tmp_path):
     for name, rows in (("behaviors.tsv.gz", TRAIN), ("news.tsv.gz", NEWS)):
         (tmp_path / name).write_bytes(gzip.compress(lines(rows).encode()))
-    assert list(mind.read(tmp_path).impressions) == ["train"]
+    assert list(mind.read(tmp_path).impressions) == ["train"]  # alone
+    write_split(tmp_path / "below" / "one" / "train", TRAIN)
+    assert mind.read(tmp_path / "below").n_users == 2
 
 
-def test_repeated_rows_are_merged_and_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (["one/train", "two/x_train"], r"2 data sets: name one of .*one.*two"),
+        (["MINDsmall_train", "MINDlarge_train", "MINDlarge_dev"], r"MINDlarge, .*MINDsmall"),
+        (["x_dev"], "no train"),
+        (["dev"], "no train"),
+        ([], r"behaviors\.tsv"),
+        (["train", "-train/news.tsv"], r"no news\.tsv"),
+    ],
+)
+def test_folders_that_are_not_one_data_set_are_refused(tmp_path, names, fault):
+    for name in names:
+        if name.startswith("-"):
+            (tmp_path / name[1:]).unlink()
+        else:
+            write_split(tmp_path / name, TRAIN)
+    with pytest.raises(BadInput, match=fault):
+        mind.read(tmp_path)
+    with pytest.raises(BadInput, match="no folder"):
+        mind.read(tmp_path / "nowhere")
+
+
+def test_repeated_rows_are_merged_and_counted(tmp_path):
     write_split(tmp_path / "train", [*TRAIN, ["4", *TRAIN[0][1:]]])
     population = mind.read(tmp_path)
     assert len(population.impressions["train"]) == 3
     assert population.facts["duplicates_merged"] == 1
 
 
-def test_one_data_set_below_the_folder_is_found_and_two_are_named(tmp_path: Path) -> None:
-    write_split(tmp_path / "one" / "train", TRAIN)
-    assert mind.read(tmp_path).n_users == 2
-    write_split(tmp_path / "two" / "x_train", TRAIN)
-    with pytest.raises(BadInput, match=r"2 data sets: name one of .*one.*two"):
-        mind.read(tmp_path)
-
-
-def test_two_sizes_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
-    for name in ("MINDsmall_train", "MINDlarge_train", "MINDlarge_dev"):
-        write_split(tmp_path / name, TRAIN)
-    with pytest.raises(BadInput, match=r"MINDlarge, .*MINDsmall"):
-        mind.read(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["x_dev", "dev"])
-def test_dev_without_train_is_refused(tmp_path: Path, name: str) -> None:
-    write_split(tmp_path / name, DEV)
-    with pytest.raises(BadInput, match="no train"):
-        mind.read(tmp_path)
-
-
-def test_missing_files_say_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"behaviors\.tsv"):
-        mind.read(tmp_path)
-    with pytest.raises(BadInput, match="no folder"):
-        mind.read(tmp_path / "nowhere")
-    write_split(tmp_path / "train", TRAIN)
-    (tmp_path / "train" / "news.tsv").unlink()
-    with pytest.raises(BadInput, match=r"no news\.tsv"):
-        mind.read(tmp_path)
+WHEN = "11/13/2019 8:36:57 AM"
 
 
 @pytest.mark.parametrize(
-    ("row", "problem"),
+    ("rows", "problem"),
     [
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1"], "expected 5 fields"),
-        (["4", "U1", "2019-11-13", "N1", "N1-0"], "time '2019-11-13' is not like"),
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2"], "candidate 'N2' does not end in -0"),
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2-2"], "candidate 'N2-2' does not end in -0"),
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0  N2-1"], "stray blank"),
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 -1"], "candidate '-1' does not end"),
-        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", ""], "candidates is empty"),
-        (["4", "", "11/13/2019 8:36:57 AM", "N1", "N1-0"], "user is empty"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1"]], "line 4: .*expected 5 fields"),
+        ([*TRAIN, ["4", "U1", "2019-11-13", "N1", "N1-0"]], "line 4: time '2019-11-13' is not like"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1", "N1-0 N2"]], r"behaviors\.tsv, line 4: candidate 'N2' does not end in -0"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1", "N1-0 N2-2"]], "line 4: candidate 'N2-2' does not end in -0"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1", "N1-0  N2-1"]], "line 4: .*stray blank"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1", "N1-0 -1"]], "line 4: candidate '-1' does not end"),
+        ([*TRAIN, ["4", "U1", WHEN, "N1", ""]], "line 4: candidates is empty"),
+        ([*TRAIN, ["4", "", WHEN, "N1", "N1-0"]], "line 4: user is empty"),
+        ([TRAIN[0], TRAIN[0], ["3", *TRAIN[0][1:4], "N1"]], "line 3: candidate 'N1'"),  # behind a merged row
+        ([["1", "U1", WHEN, "N1", "N1-0 N2-0"]], "no impression has a click"),
+        ([["1", "U1", WHEN, "N1", "N1-1"]], "the only item is 'N1'"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, row: list[str], problem: str) -> None:
-    write_split(tmp_path / "train", [*TRAIN, row])
-    with pytest.raises(BadInput, match=rf"behaviors\.tsv, line 4: .*{problem}"):
+def test_what_cannot_be_read_or_learnt_from_is_named(tmp_path, rows, problem):
+    write_split(tmp_path / "train", rows, NEWS[:1] if "only item" in problem else NEWS)
+    with pytest.raises(BadInput, match=problem):
         mind.read(tmp_path)
 
 
-def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path: Path) -> None:
-    write_split(tmp_path / "a", [["1", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2-0"]])
-    with pytest.raises(BadInput, match="no impression has a click"):
-        mind.read(tmp_path / "a")
-    write_split(tmp_path / "b", [["1", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-1"]], NEWS[:1])
-    with pytest.raises(BadInput, match="the only item is 'N1'"):
-        mind.read(tmp_path / "b")
-
-
-def test_the_line_is_right_after_merged_rows(tmp_path: Path) -> None:
-    write_split(tmp_path / "train", [TRAIN[0], TRAIN[0], ["3", *TRAIN[0][1:4], "N1"]])
-    with pytest.raises(BadInput, match="line 3: candidate 'N1'"):
-        mind.read(tmp_path)
-
-
-def test_entity_vectors_of_both_splits_are_joined(tmp_path: Path) -> None:
+def test_entity_vectors_of_both_splits_are_joined(tmp_path):
     train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
     (train / "entity_embedding.vec").write_text("Q1\t0.5\t-1\t\nQ2\t1\t2\t\n")
     (dev / "entity_embedding.vec").write_text("Q1\t9\t9\t\nQ3\t3\t1e-3\t\n")
-    catalogue = mind.read(tmp_path).catalogue
-    assert catalogue is not None
-    assert catalogue.entity_vectors is not None
-    ids, vectors = catalogue.entity_vectors
+    ids, vectors = mind.read(tmp_path).catalogue.entity_vectors
     assert list(ids) == ["Q1", "Q2", "Q3"]
     np.testing.assert_allclose(vectors, [[0.5, -1], [1, 2], [3, 1e-3]])
-
-
-@pytest.mark.parametrize("line", ["Q2\t1", "Q2\t1\tx", "Q2"])
-def test_a_faulty_entity_vector_is_named(tmp_path: Path, line: str) -> None:
-    folder = write_split(tmp_path / "train", TRAIN)
-    (folder / "entity_embedding.vec").write_text(f"Q1\t0.5\t-1\n{line}\n")
-    with pytest.raises(BadInput, match=r"entity_embedding\.vec, line 2: expected an entity id and 2 numbers"):
-        mind.read(tmp_path)
-
-
-def test_entity_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
-    train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
-    (train / "entity_embedding.vec").write_text("Q1\t1\t2\n")
     (dev / "entity_embedding.vec").write_text("Q1\t1\n")
     with pytest.raises(BadInput, match="differ in length"):
         mind.read(tmp_path)
+    for line in ("Q2\t1", "Q2\t1\tx", "Q2"):
+        (dev / "entity_embedding.vec").write_text(f"Q1\t0.5\t-1\n{line}\n")
+        with pytest.raises(BadInput, match=r"entity_embedding\.vec, line 2: expected an entity id and 2 numbers"):
+            mind.read(tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(alphabet="NU123/: APM-01\t\n", max_size=60))
-def test_any_text_is_read_or_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_any_text_is_read_or_refused_in_one_line(tmp_path, text):
     (tmp_path / "news.tsv").write_text(lines(NEWS), encoding="utf-8")
     (tmp_path / "behaviors.tsv").write_text(lines(TRAIN) + text, encoding="utf-8")
     try:
@@ -211,7 +168,7 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path: Path, text: str) -> N
         assert len(population.impressions["train"]) >= 3
 
 
-def plain_rows(population: Population, part: Impressions) -> list[tuple[object, ...]]:
+def plain_rows(population, part):
     """Impressions with external ids."""
     users, items = list(population.users), list(population.items)
     return [
@@ -226,21 +183,19 @@ def plain_rows(population: Population, part: Impressions) -> list[tuple[object, 
     ]
 
 
-def test_what_is_written_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_is_read_back(tmp_path, monkeypatch):
     monkeypatch.setattr(mind, "_ROWS_AT_ONCE", 100)  # several pieces
     made = synthetic_news.generate(users=120, seed=5)
     mind.write(made, tmp_path / "out")
     read = mind.read(tmp_path / "out")
     for split in ("train", "dev"):
         assert plain_rows(made, made.impressions[split]) == plain_rows(read, read.impressions[split])
-    assert made.catalogue is not None
-    assert read.catalogue is not None
     for name in ("titles", "categories", "subcategories", "abstracts"):
         assert list(getattr(made.catalogue, name)) == list(getattr(read.catalogue, name))
     assert list(made.items) == list(read.items)
 
 
-def test_the_format_is_that_of_mind(tmp_path: Path) -> None:
+def test_the_format_is_that_of_mind(tmp_path):
     mind.write(synthetic_news.generate(users=10, seed=1), tmp_path / "out")
     behaviours = (tmp_path / "out" / "train" / "behaviors.tsv").read_text().splitlines()
     number, user, moment, history, candidates = behaviours[0].split("\t")
@@ -253,25 +208,16 @@ def test_the_format_is_that_of_mind(tmp_path: Path) -> None:
     assert {line.count("\t") for line in news} == {7}
 
 
-def test_tabs_and_line_breaks_in_titles_become_blanks(tmp_path: Path) -> None:
+def test_odd_titles_and_none_can_be_written(tmp_path):
     made = synthetic_news.generate(users=10, seed=1)
-    assert made.catalogue is not None
     titles = ['a\tb\nc "d"', *list(made.catalogue.titles)[1:]]
-    mind.write(replace(made, catalogue=replace(made.catalogue, titles=Strings.of(titles))), tmp_path / "out")
-    catalogue = mind.read(tmp_path / "out").catalogue
-    assert catalogue is not None
-    assert catalogue.titles[0] == 'a b c "d"'
+    mind.write(replace(made, catalogue=replace(made.catalogue, titles=Strings.of(titles))), tmp_path / "odd")
+    assert mind.read(tmp_path / "odd").catalogue.titles[0] == 'a b c "d"'
+    mind.write(replace(made, catalogue=None), tmp_path / "none")
+    assert set(mind.read(tmp_path / "none").catalogue.titles) == {""}
 
 
-def test_items_without_a_catalogue_get_empty_titles(tmp_path: Path) -> None:
-    made = replace(synthetic_news.generate(users=10, seed=1), catalogue=None)
-    mind.write(made, tmp_path / "out")
-    catalogue = mind.read(tmp_path / "out").catalogue
-    assert catalogue is not None
-    assert set(catalogue.titles) == {""}
-
-
-def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     with pytest.raises(BadInput, match="no impressions"):
         mind.write(synthetic_ratings.generate(users=100), tmp_path / "out")
     made = synthetic_news.generate(users=10, seed=1)
@@ -284,7 +230,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_real_samples(real: Callable[[str], Path]) -> None:
+def test_the_real_samples(real):
     folder = real("mind")
     sample = mind.read(folder / "MINDsmall_train_sample5000")
     assert sample.n_users == 4637

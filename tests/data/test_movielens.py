@@ -1,9 +1,6 @@
 """MovieLens 100K and 1M: known facts of the real files, and small files with every fault."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,64 +10,75 @@ from veilrec.data.movielens import read_1m, read_100k
 
 # user 3 rated 20 before 10 although the file says it later; user 1's two ratings share a second
 RATINGS = "3::10::4::200\n3::20::5::100\n1::30::1::50\n1::10::2::50\n2::20::3::7\n2::30::3::8\n"
+MOVIES = "10::Alpha (1999)::Action|War\n20::Béta::Drama\n30::Gamma::Comedy\n40::Never rated::Drama\n"
+FITTING = [(0, 0), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 99]  # a published test of these ratings
 
 
-def write_1m(folder: Path, ratings: str = RATINGS) -> Path:
+def write_1m(folder, ratings=RATINGS, movies=MOVIES, people=None):
     (folder / "ratings.dat").write_text(ratings)
-    movies = "10::Alpha (1999)::Action|War\n20::Béta::Drama\n30::Gamma::Comedy\n40::Never rated::Drama\n"
     (folder / "movies.dat").write_bytes(movies.encode("latin-1"))
+    if people is not None:
+        (folder / "users.dat").write_text(people)
     return folder
 
 
-def write_ncf(folder: Path, positives: list[tuple[int, int]], negatives: list[list[int]]) -> None:
+def write_ncf(folder, positives, negatives, named=None):
     (folder / "ncf").mkdir()
     lines = [f"{user}\t{item}\t5\t0\n" for user, item in positives]
     (folder / "ncf" / "ml-1m.test.rating").write_text("".join(lines))
     rows = [
         f"({user},{item})\t" + "\t".join(map(str, row)) + "\n"
-        for (user, item), row in zip(positives, negatives, strict=True)
+        for (user, item), row in zip(named or positives, negatives, strict=True)
     ]
     (folder / "ncf" / "ml-1m.test.negative.gz").write_bytes(gzip.compress("".join(rows).encode()))
 
 
-def test_ml_100k_has_its_known_counts(real):
+def values(side, row):
+    """What a row says, by the names of the features."""
+    names = {}
+    for feature, start in zip(side.categories, side.starts, strict=False):
+        held = [code - start for code in side.codes[row] if start <= code < start + feature.codes]
+        names[feature.name] = [feature.values[code - 1] if code else None for code in held]
+    return names
+
+
+def test_the_real_ml_100k_is_as_published(real):
     population = read_100k(real("ml-100k"))
     assert (population.n_users, population.n_items, len(population.interactions)) == (943, 1682, 100_000)
     assert population.facts["duplicates_merged"] == 0
     assert (population.users[0], population.items[0]) == ("1", "1")
-    assert population.catalogue is not None
     assert population.catalogue.titles[0] == "Toy Story (1995)"
     assert population.catalogue.categories[0] == "Animation|Children's|Comedy"
-    times, offsets = population.interactions.times, population.interactions.offsets
-    assert times is not None
-    later = np.diff(times) >= 0
-    later[offsets[1:-1] - 1] = True  # steps from one user to the next
+    later = np.diff(population.interactions.times) >= 0
+    later[population.interactions.offsets[1:-1] - 1] = True  # steps from one user to the next
     assert later.all()
+    # user 1: 24, M, technician; the second film is GoldenEye (1995)
+    assert values(population.features.users, 0) == {"age": ["18"], "gender": ["M"], "occupation": ["technician"]}
+    assert values(population.features.items, 1) == {
+        "genres": ["Action", "Adventure", "Thriller"],
+        "year": ["1995-1999"],
+    }
+    assert population.features.items.unknown().sum(axis=0).tolist() == [2, 1]
 
 
-def test_ml_1m_has_its_known_counts(real):
-    population = read_1m(real("ml-1m"))
+def test_the_real_ml_1m_is_as_published(real):
+    folder = real("ml-1m")
+    population = read_1m(folder)
     assert (population.n_users, population.n_items, len(population.interactions)) == (6040, 3706, 1_000_209)
     assert population.facts["items_listed"] == 3883
-    ratings = population.interactions.ratings
-    assert ratings is not None
-    assert np.bincount(ratings.astype(int)).tolist() == [0, 56174, 107557, 261197, 348971, 226310]
+    stars = np.bincount(population.interactions.ratings.astype(int)).tolist()
+    assert stars == [0, 56174, 107557, 261197, 348971, 226310]
     assert population.items[0] == "1193"  # the first line of ratings.dat
-    assert population.catalogue is not None
     assert population.catalogue.titles[0] == "One Flew Over the Cuckoo's Nest (1975)"
-
-
-def test_the_published_test_of_ml_1m_fits(real):
-    folder = real("ml-1m")
-    if not (folder / "ncf").is_dir():
-        pytest.skip("the published NCF test files (ml-1m/ncf) are needed")
-    population = read_1m(folder)
-    assert population.fixed_test is not None
-    items, negatives = population.fixed_test
-    assert items.shape == (6040,)
-    assert negatives.shape == (6040, 99)
-    assert items[0] == 25  # first line of ml-1m.test.rating
-    assert population.facts["test_items_among_negatives"] == 156
+    users, items = population.features.users, population.features.items
+    assert values(users, 0) == {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]}
+    assert values(items, 0) == {"genres": ["Drama"], "year": ["1975-1979"]}
+    assert not users.unknown().any() and not items.unknown().any()
+    if (folder / "ncf").is_dir():
+        held_out, negatives = population.fixed_test
+        assert (held_out.shape, negatives.shape) == ((6040,), (6040, 99))
+        assert held_out[0] == 25  # first line of ml-1m.test.rating
+        assert population.facts["test_items_among_negatives"] == 156
 
 
 def test_order_within_a_user_is_time_then_file(tmp_path):
@@ -80,9 +88,7 @@ def test_order_within_a_user_is_time_then_file(tmp_path):
     log = population.interactions
     assert log.offsets.tolist() == [0, 2, 4, 6]
     assert log.items.tolist() == [2, 0, 1, 2, 1, 0]
-    assert log.ratings is not None
     assert log.ratings.tolist() == [1, 2, 3, 3, 5, 4]
-    assert population.catalogue is not None
     assert list(population.catalogue.titles) == ["Alpha (1999)", "Béta", "Gamma"]
     assert population.facts["items_listed"] == 4
     assert population.fixed_test is None
@@ -95,97 +101,70 @@ def test_exact_duplicates_are_merged_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("files", "fault"),
     [
-        ("1::10::5", "expected 4 fields separated by '::', found 3"),
-        ("1::10::x::5", "rating 'x' is not a whole number"),
-        ("1::10::6::5", "rating '6' is above 5"),
-        ("0::10::5::5", "user '0' is below 1"),
-        ("1::ten::5::5", "item 'ten' is not a whole number"),
-        ("1::10::5::", "time is empty"),
+        ({"ratings": RATINGS + "1::10::5\n"}, r"ratings\.dat, line 7: expected 4 fields separated by '::', found 3"),
+        ({"ratings": RATINGS + "1::10::x::5\n"}, r"ratings\.dat, line 7: rating 'x' is not a whole number"),
+        ({"ratings": RATINGS + "1::10::6::5\n"}, r"ratings\.dat, line 7: rating '6' is above 5"),
+        ({"ratings": RATINGS + "0::10::5::5\n"}, r"ratings\.dat, line 7: user '0' is below 1"),
+        ({"ratings": RATINGS + "1::ten::5::5\n"}, r"ratings\.dat, line 7: item 'ten' is not a whole number"),
+        ({"ratings": RATINGS + "1::10::5::\n"}, r"ratings\.dat, line 7: time is empty"),
+        ({"movies": MOVIES + "30::Again::Comedy\n"}, r"movies\.dat, line 5: item 30 is listed twice"),
+        ({"people": "1::F::1::10::1\n2::M::old::3::1\n"}, r"users\.dat, line 2: age 'old' is not a whole number"),
+        ({"people": "1::F::1::10::1\n1::M::25::3::1\n"}, r"users\.dat, line 2: user 1 is listed twice"),
+        ({"people": "1::F::1\n"}, r"users\.dat, line 1: expected 5 fields"),
     ],
 )
-def test_a_malformed_rating_is_named(tmp_path, line, fault):
-    write_1m(tmp_path, RATINGS + line + "\n")
-    with pytest.raises(BadInput, match=rf"ratings\.dat, line 7: {fault}"):
-        read_1m(tmp_path)
-
-
-def test_a_film_listed_twice_is_named(tmp_path):
-    write_1m(tmp_path)
-    with (tmp_path / "movies.dat").open("a") as movies:
-        movies.write("30::Gamma again::Comedy\n")
-    with pytest.raises(BadInput, match=r"movies\.dat, line 5: item 30 is listed twice"):
-        read_1m(tmp_path)
+def test_a_malformed_line_is_named(tmp_path, files, fault):
+    with pytest.raises(BadInput, match=fault):
+        read_1m(write_1m(tmp_path, **files))
 
 
 def test_the_published_test_is_read_when_it_fits(tmp_path):
-    write_1m(tmp_path)
-    write_ncf(tmp_path, [(0, 0), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 98 + [0]])
+    write_ncf(write_1m(tmp_path), FITTING[0], [[1] * 99, [0] * 99, [2] * 98 + [0]])
     population = read_1m(tmp_path)
-    assert population.fixed_test is not None
     assert population.fixed_test[0].tolist() == [0, 2, 0]
     assert population.facts["test_items_among_negatives"] == 1
 
 
 @pytest.mark.parametrize(
-    ("positives", "negatives", "fault"),
+    ("published", "fault"),
     [
-        ([(0, 1), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 99], "line 1: the test item is not among"),
-        ([(0, 0), (1, 2), (2, 0)], [[1] * 99, [1] * 99, [2] * 99], "line 2: a negative is among"),
-        ([(0, 0), (2, 0)], [[1] * 99, [2] * 99], "one line for each of the 3 users"),
-        ([(0, 0), (1, 9), (2, 0)], [[1] * 99, [0] * 99, [2] * 99], "line 2: item '9' is above 2"),
-        ([(0, 0), (1, 2), (2, 0)], [[1] * 98, [0] * 98, [2] * 98], "expected 100 fields"),
+        (([(0, 1), (1, 2), (2, 0)], FITTING[1]), "line 1: the test item is not among"),
+        ((FITTING[0], [[1] * 99, [1] * 99, [2] * 99]), "line 2: a negative is among"),
+        (([(0, 0), (2, 0)], [[1] * 99, [2] * 99]), "one line for each of the 3 users"),
+        (([(0, 0), (1, 9), (2, 0)], FITTING[1]), "line 2: item '9' is above 2"),
+        ((FITTING[0], [[1] * 98, [0] * 98, [2] * 98]), "expected 100 fields"),
+        ((*FITTING, [(0, 0), (1, 2), (2, 1)]), "does not name the pairs"),
     ],
 )
-def test_a_published_test_that_does_not_fit_is_refused(tmp_path, positives, negatives, fault):
-    write_1m(tmp_path)
-    write_ncf(tmp_path, positives, negatives)
+def test_a_published_test_that_does_not_fit_is_refused(tmp_path, published, fault):
+    write_ncf(write_1m(tmp_path), *published)
     with pytest.raises(BadInput, match=fault):
         read_1m(tmp_path)
 
 
-def test_negatives_of_other_pairs_are_refused(tmp_path):
-    write_1m(tmp_path)
-    write_ncf(tmp_path, [(0, 0), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 99])
-    path = tmp_path / "ncf" / "ml-1m.test.rating"
-    path.write_text(path.read_text().replace("2\t0\t", "2\t1\t"))
-    with pytest.raises(BadInput, match="does not name the pairs"):
-        read_1m(tmp_path)
-
-
-def test_ml_100k_without_titles_is_read(tmp_path):
+def test_ml_100k_without_titles_or_people_is_read(tmp_path):
     (tmp_path / "u.data").write_text("2\t7\t5\t9\n1\t3\t4\t8\n")
     population = read_100k(tmp_path)
-    assert population.catalogue is None
+    assert (population.catalogue, population.features) == (None, None)
     assert list(population.items) == ["3", "7"]
     (tmp_path / "u.item").write_text("3|Three|d||u" + "|0" * 18 + "|1\n")
-    population = read_100k(tmp_path)
-    assert population.catalogue is not None
-    assert list(population.catalogue.titles) == ["Three", ""]
-    assert list(population.catalogue.categories) == ["Western", ""]
-
-
-def _values(side, row):
-    """What a row says, by the names of the features."""
-    names = {}
-    for feature, start in zip(side.categories, side.starts, strict=False):
-        held = [code - start for code in side.codes[row] if start <= code < start + feature.codes]
-        names[feature.name] = [feature.values[code - 1] if code else None for code in held]
-    return names
+    catalogue = read_100k(tmp_path).catalogue
+    assert list(catalogue.titles) == ["Three", ""]
+    assert list(catalogue.categories) == ["Western", ""]
 
 
 def test_people_and_films_of_1m_are_described(tmp_path):
-    write_1m(tmp_path)
-    (tmp_path / "users.dat").write_text("1::F::1::10::48067\n3::M::56::99::1\n9::M::25::3::1\n")
-    features = read_1m(tmp_path).features
-    assert [_values(features.users, row) for row in range(3)] == [
+    people = "1::F::1::10::48067\n3::M::56::99::1\n9::M::25::3::1\n"
+    features = read_1m(write_1m(tmp_path, people=people)).features
+    assert [values(features.users, row) for row in range(3)] == [
         {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]},
         {"age": [None], "gender": [None], "occupation": [None]},  # not listed
         {"age": ["56"], "gender": ["M"], "occupation": [None]},
     ]
-    assert _values(features.items, 0) == {"genres": ["Action", "War"], "year": ["1995-1999"]}
-    assert _values(features.items, 1) == {"genres": ["Drama"], "year": [None]}
+    assert values(features.items, 0) == {"genres": ["Action", "War"], "year": ["1995-1999"]}
+    assert values(features.items, 1) == {"genres": ["Drama"], "year": [None]}
 
 
 def test_ages_of_100k_are_put_into_the_groups_of_1m(tmp_path):
@@ -193,39 +172,6 @@ def test_ages_of_100k_are_put_into_the_groups_of_1m(tmp_path):
     ages = [7, 18, 24, 34, 49, 55, 73]
     (tmp_path / "u.user").write_text("".join(f"{n}|{age}|M|writer|1\n" for n, age in enumerate(ages, 1)))
     features = read_100k(tmp_path).features
-    found = [_values(features.users, row)["age"] for row in range(7)]
+    found = [values(features.users, row)["age"] for row in range(7)]
     assert found == [["1"], ["18"], ["18"], ["25"], ["45"], ["50"], ["56"]]
     assert (len(features.items), features.items.features) == (2, ())  # no u.item
-
-
-def test_without_the_files_there_are_no_features(tmp_path):
-    (tmp_path / "u.data").write_text("1\t1\t3\t7\n1\t2\t3\t7\n")
-    assert read_100k(tmp_path).features is None
-
-
-@pytest.mark.parametrize(
-    ("lines", "told"),
-    [
-        ("1::F::1::10::1\n2::M::old::3::1\n", "line 2: age 'old' is not a whole number"),
-        ("1::F::1::10::1\n1::M::25::3::1\n", "line 2: user 1 is listed twice"),
-        ("1::F::1\n", "line 1: expected 5 fields"),
-    ],
-)
-def test_a_malformed_line_of_people_is_named(tmp_path, lines, told):
-    write_1m(tmp_path)
-    (tmp_path / "users.dat").write_text(lines)
-    with pytest.raises(BadInput, match=rf"users\.dat, {told}"):
-        read_1m(tmp_path)
-
-
-def test_features_of_the_real_files(real):
-    small, large = read_100k(real("ml-100k")), read_1m(real("ml-1m"))
-    # user 1: 24, M, technician; the second film is GoldenEye (1995)
-    assert _values(small.features.users, 0) == {"age": ["18"], "gender": ["M"], "occupation": ["technician"]}
-    assert _values(small.features.items, 1) == {"genres": ["Action", "Adventure", "Thriller"], "year": ["1995-1999"]}
-    assert _values(large.features.users, 0) == {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]}
-    assert _values(large.features.items, 0) == {"genres": ["Drama"], "year": ["1975-1979"]}
-    assert not large.features.users.unknown().any()
-    assert not large.features.items.unknown().any()
-    assert small.features.items.unknown().sum(axis=0).tolist() == [2, 1]
-    assert [f.codes for f in small.features.users.features] == [f.codes for f in large.features.users.features]

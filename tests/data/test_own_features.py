@@ -1,10 +1,7 @@
 """Features of your own data: from the log, from a second table, and what is said of those that are missing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,30 +28,26 @@ from veilrec.data.own_features import (
     read_schema,
     side_of,
 )
-from veilrec.data.population import Population
 
 LOG = "user,item,country,price\nann,f7,DE,3\nann,f2,FR,9\nann,f9,FR,inf\nben,f2,,1\ncleo,f7,unknown,5\n"
 PEOPLE = "user,age,likes\n ben ,50,tea|art\nann,,art\nzoe,20,beer\n"
 
 
-def read(folder: Path, schema: str, log: str = LOG, **others: str) -> Population:
+def read(folder, schema, log=LOG, options=None, **others):
     (folder / "log.csv").write_text(log)
     (folder / "f.yaml").write_text(schema)
     for name, text in others.items():
         (folder / f"{name}.csv").write_text(text)
-    return read_csv(folder / "log.csv", features=folder / "f.yaml")
+    return read_csv(folder / "log.csv", options=options, features=folder / "f.yaml")
 
 
-def users_of(population: Population) -> tuple[list[list[int]], list[list[float]]]:
-    assert population.features is not None
+def users_of(population):
     return population.features.users.codes.tolist(), population.features.users.numbers.tolist()
 
 
-def test_columns_of_the_log_give_the_usual_value_and_the_mean(tmp_path: Path) -> None:
-    population = read(
-        tmp_path, "users: {features: {country: {kind: category}, price: {kind: number, low: 0, high: 10}}}"
-    )
-    assert population.features is not None
+def test_columns_of_the_log_give_the_usual_value_and_the_mean(tmp_path):
+    schema = "users: {features: {country: {kind: category}, price: {kind: number, low: 0, high: 10}}}"
+    population = read(tmp_path, schema)
     assert population.features.users.features[0].values == ("DE", "FR")
     codes, numbers = users_of(population)
     assert codes == [[2], [0], [0]]
@@ -63,50 +56,42 @@ def test_columns_of_the_log_give_the_usual_value_and_the_mean(tmp_path: Path) ->
     assert "columns_ignored" not in population.facts
 
 
-def test_a_second_table_is_joined_by_its_key(tmp_path: Path) -> None:
+def test_a_second_table_is_joined_by_its_key(tmp_path):
     schema = "users: {file: people.csv, features: {age: {kind: number}, likes: {kind: categories}}}"
     population = read(tmp_path, schema, people=PEOPLE)
-    assert population.features is not None
     age, likes = population.features.users.features
     assert (age.low, age.high, likes.values) == (20.0, 50.0, ("art", "beer", "tea"))  # zoe's as well
     assert users_of(population) == ([[1, -1], [1, 3], [0, -1]], [[0.5], [1.0], [0.5]])
-    assert population.facts["users_without_features"] == 1
-    assert population.facts["unknown_numbers: users.age"] == 2
-    assert population.facts["features_from"] == "f.yaml"
-    assert population.facts["columns_ignored"] == "country, price"
-
-
-def test_items_have_a_key_of_their_own_and_other_separators(tmp_path: Path) -> None:
-    schema = (
-        'items: {file: films.csv, key: sku, features: {genres: {kind: categories, separator: "/", values: [b, a]}}}'
-    )
+    told = {
+        "users_without_features": 1,
+        "unknown_numbers: users.age": 2,
+        "features_from": "f.yaml",
+        "columns_ignored": "country, price",
+    }
+    assert told.items() <= population.facts.items()
+    genres = '{kind: categories, separator: "/", values: [b, a]}'  # a key and a separator of their own
+    schema = f"items: {{file: films.csv, key: sku, features: {{genres: {genres}}}}}"
     population = read(tmp_path, schema, films="sku;genres\nf2;a/b\nf7;c\nf9;b\n")
-    assert population.features is not None
     assert population.features.items.codes.tolist() == [[1, 2], [0, -1], [1, -1]]
     assert "items_without_features" not in population.facts
 
 
-def test_titles_come_from_a_table_of_items_with_features_or_without(tmp_path: Path) -> None:
+def test_titles_come_from_a_table_of_items_with_features_or_without_or_from_the_log(tmp_path):
     films = "sku,name,plot,year\nf2,Été (1996),a summer,1996\nf9, Night ,,1999\nf8,Unseen,nobody,2000\n"
     alone = read(tmp_path, "items: {file: films.csv, key: sku, title: name}", films=films)
-    assert alone.catalogue is not None
     assert list(alone.catalogue.titles) == ["Été (1996)", "", "Night"]  # f7 is not listed
     assert (alone.features, alone.catalogue.abstracts, alone.facts["titles_read"]) == (None, None, 2)
     schema = "items: {file: films.csv, key: sku, title: name, abstract: plot, features: {year: {kind: number}}}"
     both = read(tmp_path, schema, films=films)
-    assert both.catalogue is not None and both.features is not None
     assert list(both.catalogue.abstracts or ()) == ["a summer", "", ""]
     assert [feature.name for feature in both.features.items.features] == ["year"]
     packed.save(both, tmp_path / "packed")
     again = packed.load(tmp_path / "packed").catalogue
-    assert again is not None and list(again.titles) == list(both.catalogue.titles)
+    assert list(again.titles) == list(both.catalogue.titles)
     assert any("titles were read of 2 items" in line for line in notices(both.facts))
-
-
-def test_titles_may_stand_in_the_log(tmp_path: Path) -> None:
     log = "user,item,name\nann,f7,Day\nann,f2,\nben,f7,Dey\nben,f2,Night\ncleo,f7,Day\n"
     found = read(tmp_path, "items: {title: name}", log=log)
-    assert found.catalogue is not None and list(found.catalogue.titles) == ["Night", "Day"]
+    assert list(found.catalogue.titles) == ["Night", "Day"]
     assert "columns_ignored" not in found.facts
 
 
@@ -136,33 +121,34 @@ def test_titles_may_stand_in_the_log(tmp_path: Path) -> None:
         ("items: {file: gone.csv, features: {age: {kind: number}}}", "gone.csv is not there"),
     ],
 )
-def test_what_does_not_fit_is_told(tmp_path: Path, schema: str, told: str) -> None:
+def test_what_does_not_fit_is_told(tmp_path, schema, told):
     with pytest.raises(BadInput, match=told):
         read(tmp_path, schema, people=PEOPLE, twice="user,age\nann,1\nben,2\nann,3\n", torn="user,age\nann,1\nben\n")
 
 
-def test_the_range_of_equal_numbers_is_made_wider(tmp_path: Path) -> None:
-    for range_, expected in (("", 0.0), (", high: 4", 1.0), (", low: 9", 0.0)):
-        population = read(
-            tmp_path, f"users: {{features: {{n: {{kind: number{range_}}}}}}}", "user,item,n\na,x,4\nb,y,4\n"
-        )
-        assert users_of(population)[1] == [[expected]] * 2
+@pytest.mark.parametrize(
+    ("range_", "log", "options", "expected"),
+    [
+        # equal numbers: the range is made wider
+        ("", "user,item,n\na,x,4\nb,y,4\n", {}, [[0.0]] * 2),
+        (", high: 4", "user,item,n\na,x,4\nb,y,4\n", {}, [[1.0]] * 2),
+        (", low: 9", "user,item,n\na,x,4\nb,y,4\n", {}, [[0.0]] * 2),
+        # huge ones stay in their range
+        (
+            ", low: 0, high: 1.0e+308",
+            "user,item,n\na,x,1e308\na,y,1e308\nb,x,-1e400\nb,y,1e400\nc,x,-7\n",
+            {},
+            [[1.0], [0.5], [0.0]],
+        ),
+        (", low: 0, high: 1", "user;item;rating;n\na;x;4,5;0,5\nb;y;3;0,25\n", {"decimal": ","}, [[0.5], [0.25]]),
+    ],
+)
+def test_numbers_are_scaled_to_their_range(tmp_path, range_, log, options, expected):
+    schema = f"users: {{features: {{n: {{kind: number{range_}}}}}}}"
+    assert users_of(read(tmp_path, schema, log, CsvOptions(**options)))[1] == expected
 
 
-def test_huge_numbers_stay_in_their_range(tmp_path: Path) -> None:
-    log = "user,item,n\na,x,1e308\na,y,1e308\nb,x,-1e400\nb,y,1e400\nc,x,-7\n"
-    population = read(tmp_path, "users: {features: {n: {kind: number, low: 0, high: 1.0e+308}}}", log)
-    assert users_of(population)[1] == [[1.0], [0.5], [0.0]]
-
-
-def test_numbers_with_a_decimal_comma_are_read_as_the_log_is(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("user;item;rating;n\na;x;4,5;0,5\nb;y;3;0,25\n")
-    (tmp_path / "f.yaml").write_text("users: {features: {n: {kind: number, low: 0, high: 1}}}")
-    population = read_csv(tmp_path / "log.csv", options=CsvOptions(decimal=","), features=tmp_path / "f.yaml")
-    assert users_of(population)[1] == [[0.5], [0.25]]
-
-
-def test_parquet_has_features_too(tmp_path: Path) -> None:
+def test_parquet_has_features_too(tmp_path):
     frame = pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "age": [20, None], "tags": [["p"], ["q"]]})
     frame.write_parquet(tmp_path / "log.parquet")
     (tmp_path / "log.features.yaml").write_text("users: {features: {age: {kind: category}}}")
@@ -173,21 +159,16 @@ def test_parquet_has_features_too(tmp_path: Path) -> None:
         load(f"csv:{tmp_path / 'log.parquet'}")
 
 
-def test_rows_that_differ_in_features_alone_are_still_merged(tmp_path: Path) -> None:
-    log = "user,item,mood\na,x,1\na,x,2\na,x,2\nb,y,1\n"
-    population = read(tmp_path, "users: {features: {mood: {kind: category}}}", log)
+def test_rows_that_differ_in_features_alone_are_merged_and_bad_ones_left_out(tmp_path):
+    schema = "users: {features: {mood: {kind: category}}}"
+    population = read(tmp_path, schema, "user,item,mood\na,x,1\na,x,2\na,x,2\nb,y,1\n")
     assert len(population.interactions) == 2
     assert users_of(population)[0] == [[2], [1]]
+    log = "user,item,rating,mood\na,x,1,p\na,y,bad,q\na,z,bad,q\nb,y,2,q\n"
+    assert users_of(read(tmp_path, schema, log, CsvOptions(skip_bad=True)))[0] == [[1], [2]]
 
 
-def test_bad_rows_are_left_out_of_features_as_well(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("user,item,rating,mood\na,x,1,p\na,y,bad,q\na,z,bad,q\nb,y,2,q\n")
-    (tmp_path / "f.yaml").write_text("users: {features: {mood: {kind: category}}}")
-    options = CsvOptions(skip_bad=True)
-    assert users_of(read_csv(tmp_path / "log.csv", options=options, features=tmp_path / "f.yaml"))[0] == [[1], [2]]
-
-
-def test_a_schema_beside_the_log_is_read_and_a_change_is_noticed(tmp_path: Path) -> None:
+def test_a_schema_beside_the_log_is_read_and_a_change_is_noticed(tmp_path):
     (tmp_path / "log.csv").write_text(LOG)
     assert load(f"csv:{tmp_path / 'log.csv'}").features is None
     (tmp_path / "people.csv").write_text(PEOPLE)
@@ -197,7 +178,7 @@ def test_a_schema_beside_the_log_is_read_and_a_change_is_noticed(tmp_path: Path)
     assert users_of(load(f"csv:{tmp_path / 'log.csv'}"))[0] == [[0], [0], [1]]
 
 
-def test_the_check_shows_features_and_who_is_unknown(tmp_path: Path) -> None:
+def test_the_check_shows_features_and_who_is_unknown(tmp_path):
     schema = "users: {file: people.csv, features: {age: {kind: number, low: 0, high: 99}, likes: {kind: categories}}}"
     population = read(tmp_path, schema, people=PEOPLE)
     packed.save(population, tmp_path / "packed")
@@ -213,21 +194,17 @@ def test_the_check_shows_features_and_who_is_unknown(tmp_path: Path) -> None:
 TEXTS = st.sampled_from(["", "unknown", "a", " a", "b", "c"])
 
 
-def test_values_are_those_that_occur_and_say_something() -> None:
+def test_values_are_those_that_occur_and_say_something():
     column = pl.Series(["b", " a ", "", "unknown", None, "b"])
     assert found_values(column) == ("a", "b")
     assert found_values(pl.Series(["b|a", "c||a", None]), "categories") == ("a", "b", "c")
     assert found_values(pl.Series([], dtype=pl.String)) == ()
-
-
-def test_of_very_many_values_the_most_frequent_are_taken() -> None:
-    names = [f"v{number:04}" for number in range(MOST_VALUES + 5)]
-    values = found_values(pl.Series([*names, *names[5:]]))
-    assert values == tuple(names[5:])
+    names = [f"v{number:04}" for number in range(MOST_VALUES + 5)]  # of very many the most frequent are taken
+    assert found_values(pl.Series([*names, *names[5:]])) == tuple(names[5:])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), TEXTS), max_size=30))
-def test_the_usual_value_is_the_most_frequent_and_the_first_of_equals(rows: list[tuple[int, str]]) -> None:
+def test_the_usual_value_is_the_most_frequent_and_the_first_of_equals(rows):
     owners = np.array([owner for owner, _ in rows], np.int64)
     found = modal(owners, pl.Series([text for _, text in rows], dtype=pl.String), 4).to_list()
     for owner in range(4):
@@ -235,7 +212,7 @@ def test_the_usual_value_is_the_most_frequent_and_the_first_of_equals(rows: list
         assert found[owner] == min(counts, key=lambda value: (-counts[value], value), default=None)
 
 
-def test_a_frame_becomes_a_side() -> None:
+def test_a_frame_becomes_a_side():
     frame = pl.DataFrame({"n": ["5", "x", " 20 "], "tags": ["p|q", None, "r"], "more": [1, 2, 3]})
     features = (Feature("tags", "categories", ("p", "q")), Feature("n", "number", low=0, high=10))
     side = side_of(frame, features)
@@ -257,22 +234,26 @@ items:
 """
 
 
-def test_a_schema_says_what_is_where(tmp_path: Path) -> None:
+def test_a_schema_says_what_is_where(tmp_path):
     (tmp_path / "people.csv").write_text("customer,age,likes\na,3,x\n")
-    (tmp_path / "clicks.features.yaml").write_text(WHOLE)
-    schema = read_schema(tmp_path / "clicks.features.yaml")
+    path = tmp_path / "clicks.features.yaml"
+    path.write_text(WHOLE)
+    schema = read_schema(path)
     people = {"age": Wanted("number", None, 0.0, 100.0), "likes": Wanted("categories", separator=";")}
     assert schema.sides == {
         "users": SideSchema(tmp_path / "people.csv", "customer", people),
         "items": SideSchema(features={"genre": Wanted("category", ("art", "2"))}),
     }
-    assert schema.sources == [tmp_path / "clicks.features.yaml", tmp_path / "people.csv"]
+    assert schema.sources == [path, tmp_path / "people.csv"]
     assert schema.log_columns == ("genre",)
-    assert beside(tmp_path / "clicks.csv.gz") == tmp_path / "clicks.features.yaml"
-    assert beside(tmp_path / "other.csv") is None
+    assert (beside(tmp_path / "clicks.csv.gz"), beside(tmp_path / "other.csv")) == (path, None)
+    path.write_bytes(b"\xff\xfe\x00")
+    for wrong, words in ((path, "not UTF-8"), (tmp_path / "gone.yaml", "cannot be read")):
+        with pytest.raises(BadInput, match=words):
+            read_schema(wrong)
 
 
-def one(column: str) -> str:
+def one(column):
     return f"users: {{features: {{age: {column}}}}}"
 
 
@@ -311,17 +292,9 @@ def one(column: str) -> str:
         (one("{kind: category, values: [a, ' a']}"), "a value stands twice"),
     ],
 )
-def test_what_is_wrong_is_told(text: str, told: str) -> None:
+def test_what_is_wrong_is_told(text, told):
     with pytest.raises(BadInput, match=told):
         parse_schema(text, "f.yaml", HERE)
-
-
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be read"):
-        read_schema(tmp_path / "gone.yaml")
-    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match="not UTF-8"):
-        read_schema(tmp_path / "bad.yaml")
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
@@ -334,19 +307,12 @@ TREES = st.recursive(
 )
 
 
-@given(TREES)
-def test_any_yaml_is_read_or_refused(tree: Any) -> None:
-    try:
-        sides = parse_schema(yaml.safe_dump({"users": {"features": {"age": tree}}}), "f.yaml", HERE)
-    except BadInput as error:
-        assert "f.yaml" in str(error)
-    else:
-        assert list(sides["users"].wanted) == ["age"]
-
-
-@given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        assert parse_schema(text, "f.yaml", HERE)
-    except BadInput as error:
-        assert str(error).startswith("f.yaml")
+@given(TREES, st.text())
+def test_any_yaml_or_text_is_read_or_refused(tree, text):
+    for given_text in (yaml.safe_dump({"users": {"features": {"age": tree}}}), text):
+        try:
+            sides = parse_schema(given_text, "f.yaml", HERE)
+        except BadInput as error:
+            assert str(error).startswith("f.yaml")
+        else:
+            assert sides and (given_text == text or list(sides["users"].wanted) == ["age"])

@@ -3,13 +3,10 @@
 A changed file, a damaged entry or an unwritable cache never gives a wrong answer.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ from veilrec.data.population import Impressions, Interactions, ItemTable, Popula
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
 
-def same(one, other) -> bool:
+def same(one, other):
     """Equality of nested dataclasses, mappings, tuples, strings and arrays."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other)
@@ -42,28 +39,22 @@ def same(one, other) -> bool:
     return one == other
 
 
-def random_rows(rng: np.random.Generator, n_rows: int, n_items: int) -> Csr:
+def random_rows(rng, n_rows, n_items):
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 4, n_rows))]).astype(np.int64)
     return Csr(offsets, rng.integers(0, n_items, offsets[-1]).astype(np.int32))
 
 
-def random_impressions(rng: np.random.Generator, n_users: int, n_items: int, oracle: bool) -> Impressions:
+def random_impressions(rng, n_users, n_items, oracle):
     n = int(rng.integers(0, 5))
     shown, histories = random_rows(rng, n, n_items), random_rows(rng, 3, n_items)
-    size = len(shown.items)
-    return Impressions(
-        users=rng.integers(0, n_users, n).astype(np.int32),
-        times=rng.integers(0, 10**9, n),
-        shown=shown,
-        clicked=rng.integers(0, 2, size).astype(np.uint8),
-        histories=histories,
-        history_of=rng.integers(0, 3, n).astype(np.int32),
-        oracle=rng.random(size).astype(np.float32) if oracle else None,
-    )
+    users, times = rng.integers(0, n_users, n).astype(np.int32), rng.integers(0, 10**9, n)
+    clicked = rng.integers(0, 2, len(shown.items)).astype(np.uint8)
+    scores = rng.random(len(shown.items)).astype(np.float32) if oracle else None
+    return Impressions(users, times, shown, clicked, histories, rng.integers(0, 3, n).astype(np.int32), scores)
 
 
 @st.composite
-def populations(draw) -> Population:
+def populations(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     users = draw(st.lists(TEXT, min_size=1, max_size=5))
     items = draw(st.lists(TEXT, min_size=1, max_size=5))
@@ -102,7 +93,7 @@ def populations(draw) -> Population:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(population=populations())
 def test_every_field_survives(tmp_path_factory, population):
     folder = tmp_path_factory.mktemp("packed") / "population"
@@ -114,19 +105,16 @@ def test_every_field_survives(tmp_path_factory, population):
     assert [path.name for path in folder.parent.iterdir()] == ["population"]
 
 
-def small() -> Population:
+def small():
     log = Interactions(np.array([0, 2]), np.array([0, 1], np.int32))
     return Population("small", Strings.of(["u"]), Strings.of(["a", "b"]), log)
 
 
-def test_a_folder_with_something_in_it_is_not_written_to(tmp_path):
+def test_a_folder_with_something_else_in_it_and_damage_are_named(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(BadInput, match="exists already"):
         packed.save(small(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_damage_is_named(tmp_path):
     folder = tmp_path / "p"
     with pytest.raises(BadInput, match="no packed population"):
         packed.load(folder)
@@ -146,7 +134,7 @@ def test_damage_is_named(tmp_path):
 class CountedReader:
     """Reads a csv file and counts how often."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path, self.times = path, 0
 
     def __call__(self):
@@ -155,46 +143,32 @@ class CountedReader:
 
 
 @pytest.fixture
-def log(tmp_path) -> Path:
+def log(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("user,item\nu,a\nu,b\nv,a\n")
     return path
 
 
-def test_the_second_read_comes_from_the_cache(log):
+def test_what_was_read_comes_from_the_cache_until_file_reader_or_entry_change(log, cache, monkeypatch):
     reader = CountedReader(log)
     first, second = (remembered("csv", [log], reader) for _ in range(2))
-    assert reader.times == 1
     assert list(first.items) == list(second.items) == ["a", "b"]
-
-
-def test_a_changed_file_is_read_anew(log):
-    reader = CountedReader(log)
-    remembered("csv", [log], reader)
+    assert reader.times == 1
     log.write_text(log.read_text() + "v,c\n")
     assert list(remembered("csv", [log], reader).items) == ["a", "b", "c"]
     assert reader.times == 2
-
-
-def test_a_changed_reader_replaces_its_old_entry(log, cache, monkeypatch):
-    reader = CountedReader(log)
-    remembered("csv", [log], reader)
+    for entry in (cache / "populations").iterdir():
+        (entry / "users.data.npy").write_bytes(b"")
+    assert list(remembered("csv", [log], reader).users) == ["u", "v"]
+    assert reader.times == 3
+    before = len(list((cache / "populations").iterdir()))
     monkeypatch.setattr(packed, "_digest_of_readers", lambda: "0" * 64)
     remembered("csv", [log], reader)
-    assert reader.times == 2
-    assert len(list((cache / "populations").iterdir())) == 1
+    assert reader.times == 4
+    assert len(list((cache / "populations").iterdir())) == before  # the old entry is replaced
 
 
-def test_a_damaged_entry_is_read_anew(log, cache):
-    reader = CountedReader(log)
-    remembered("csv", [log], reader)
-    (entry,) = (cache / "populations").iterdir()
-    (entry / "users.data.npy").write_bytes(b"")
-    assert list(remembered("csv", [log], reader).users) == ["u", "v"]
-    assert reader.times == 2
-
-
-def test_two_processes_may_write_the_same_entry(log, caplog):
+def test_two_may_write_the_same_entry_and_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
     reader = CountedReader(log)
 
     def read_while_another_finishes():
@@ -204,14 +178,10 @@ def test_two_processes_may_write_the_same_entry(log, caplog):
     assert list(remembered("csv", [log], read_while_another_finishes).users) == ["u", "v"]
     assert reader.times == 2
     assert not caplog.records
-
-
-def test_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file" / "cache"))
     with caplog.at_level(logging.WARNING, logger="veilrec"):
-        population = remembered("csv", [log], CountedReader(log))
-    assert list(population.users) == ["u", "v"]
+        assert list(remembered("csv", [log], reader).users) == ["u", "v"]
     (record,) = caplog.records
     assert "cannot be used" in record.getMessage()
     assert "\n" not in record.getMessage()

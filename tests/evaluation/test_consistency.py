@@ -1,7 +1,5 @@
 """What no ranking can have is found, and what a ranking has is never called impossible."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ PLACES = st.lists(st.integers(1, 45), min_size=1, max_size=40)
 HALF_PLACES = st.lists(st.integers(2, 90).map(lambda doubled: doubled / 2), min_size=1, max_size=40)
 
 
-def figures(places: list[float], digits: int) -> tuple[dict[int, float], dict[int, float]]:
+def figures(places, digits):
     """Hits and nDCG of lists with these places, as a table prints them."""
     values = one_by_one_metrics(np.array(places, np.float64), np.arange(len(places) + 1))
     rounded = {name: round(float(np.mean(of)), digits) for name, of in values.items()}
@@ -22,19 +20,25 @@ def figures(places: list[float], digits: int) -> tuple[dict[int, float], dict[in
 
 
 @given(PLACES, st.integers(1, 6))
-def test_what_a_ranking_has_is_possible_however_it_is_rounded(places: list[int], digits: int) -> None:
+def test_what_a_ranking_has_is_possible_however_it_is_rounded(places, digits):
     hits, ndcg = figures([float(place) for place in places], digits)
     assert impossible(hits, ndcg, digits=digits) == []
 
 
 @given(HALF_PLACES, st.integers(1, 6))
-def test_our_own_figures_with_ties_are_possible(places: list[float], digits: int) -> None:
+def test_our_own_figures_with_ties_are_possible(places, digits):
     assert impossible(*figures(places, digits), digits=digits, half_places=True) == []
 
 
-def test_a_shared_place_is_nearer_than_any_whole_one() -> None:
-    hits, ndcg = figures([5.5], 6)  # gains 1 / log2(6.5), and 1 / log2(7) is the most that a whole place beyond 5 has
+def test_shared_places_rounding_and_figures_at_other_k():
+    # gains 1 / log2(6.5), and 1 / log2(7) is the most that a whole place beyond 5 has
+    assert [step.rule for step in impossible(*figures([5.5], 6), digits=6)] == ["ndcg rises too much"]
+    hits, ndcg = {5: 0.5, 10: 0.6}, {5: 0.3, 10: 0.336}
+    assert impossible(hits, ndcg, digits=3) == []  # rounding alone
     assert [step.rule for step in impossible(hits, ndcg, digits=6)] == ["ndcg rises too much"]
+    for hits, ndcg in (({5: 0.1}, {10: 0.1}), ({0: 0.1}, {0: 0.1})):
+        with pytest.raises(BadInput, match="give both at the same k"):
+            impossible(hits, ndcg, digits=3)
 
 
 @pytest.mark.parametrize(
@@ -48,22 +52,8 @@ def test_a_shared_place_is_nearer_than_any_whole_one() -> None:
         ({10: 0.5}, {10: 0.143}, "ndcg too low for hits", "@10: 0.1430, at least 0.1439"),
     ],
 )
-def test_each_rule_finds_what_breaks_it(hits: dict[int, float], ndcg: dict[int, float], rule: str, words: str) -> None:
+def test_each_rule_finds_what_breaks_it(hits, ndcg, rule, words):
     first, *more = impossible(hits, ndcg, digits=3)
     assert first.rule == rule
     assert words in str(first)
     assert bool(more) == (rule == "hits fall")  # where hits fall, no step of nDCG is right
-
-
-def test_rounding_alone_is_not_called_impossible() -> None:
-    hits, ndcg = {5: 0.5, 10: 0.6}, {5: 0.3, 10: 0.336}
-    assert impossible(hits, ndcg, digits=3) == []
-    assert [step.rule for step in impossible(hits, ndcg, digits=6)] == ["ndcg rises too much"]
-
-
-@pytest.mark.parametrize(("hits", "ndcg"), [({5: 0.1}, {10: 0.1}), ({0: 0.1}, {0: 0.1})])
-def test_figures_that_cannot_be_set_beside_each_other_are_refused(
-    hits: dict[int, float], ndcg: dict[int, float]
-) -> None:
-    with pytest.raises(BadInput, match="give both at the same k"):
-        impossible(hits, ndcg, digits=3)

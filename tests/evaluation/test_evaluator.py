@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,57 +6,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.toys import TableModel, csr, impressions, random_population, rows_of, table_model
-from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
-from veilrec.data.population import Impressions, ItemTable, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation import evaluator
-from veilrec.evaluation.evaluator import EvaluationResult, evaluate, judge
+from veilrec.evaluation.evaluator import evaluate, judge
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
 from veilrec.evaluation.split import Cases
 
 NO_TRAIN = csr([[], []])
+PROTOCOLS = pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+KINDS = Strings.of("abc"[number % 3] for number in range(130))
 
 
-def cases(rows: list[list[int]], **more: object) -> Cases:
-    return Cases(np.arange(len(rows)), csr(rows), **more)  # type: ignore[arg-type]
+def cases(rows, **more):
+    return Cases(np.arange(len(rows)), csr(rows), **more)
 
 
-def test_sampled_candidates_by_hand() -> None:
-    asked = cases([[0], [3]], candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
-    metrics = evaluate(asked, NO_TRAIN, table_model([[0.5, 0.7, 0.1, 9.0], [9.0, 0.2, 0.5, 0.5]]))
-    # Places 2 and 1.5; item 3 of the first user and item 0 of the second are not asked for.
-    assert metrics["hr@5"] == 1.0
-    assert metrics["ndcg@10"] == pytest.approx((1 / np.log2(3) + 1 / np.log2(2.5)) / 2)
-    assert metrics["cases"] == 2
+def split_of(protocol, users=40):
+    return make_split(random_population(users, 130, 3, 20, seed=1), protocol, seed=1)
 
 
-def test_all_items_but_those_of_training_by_hand() -> None:
-    scores = [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]
-    model = table_model([[0.0] * 6, scores])
-    asked = Cases(np.array([1]), csr([[1, 2]]))
-    metrics = evaluate(asked, csr([[], [0]]), model)
-    assert metrics["ndcg@5"] == pytest.approx((1 / np.log2(3) + 1 / 2) / (1 + 1 / np.log2(3)))
-    aside = Cases(np.array([1]), csr([[1, 2]]), set_aside=csr([[3]]))
-    assert evaluate(aside, csr([[], [0]]), model)["ndcg@5"] == pytest.approx(1.0)
+def scores_with_ties(seed, users=40):
+    return np.random.default_rng(seed).integers(-6, 7, (users, 130)).astype(np.float32)
 
 
-def test_held_out_users_are_folded_in_and_ranked_one_by_one() -> None:
+def test_sampled_candidates_by_hand():
+    asked = Cases(np.array([1, 0]), csr([[0], [3]]), candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
+    # Places 2 and 1.5; item 3 of user 1 and item 0 of user 0 are not asked for.
+    judgement = judge(asked, NO_TRAIN, table_model([[9.0, 0.2, 0.5, 0.5], [0.5, 0.7, 0.1, 9.0]]))
+    assert (judgement.users.tolist(), judgement.cases.tolist()) == ([1, 0], [0, 1])
+    assert judgement.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
+    metrics = judgement.means()
+    assert (metrics["hr@5"], metrics["cases"]) == (1.0, 2)
+    assert judgement.skipped is None
+    assert "skipped" not in metrics
+
+
+def test_all_items_but_those_of_training_by_hand():
+    model = table_model([[0.0] * 6, [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]])
+    for aside, expected in ((None, (1 / np.log2(3) + 1 / 2) / (1 + 1 / np.log2(3))), (csr([[3]]), 1.0)):
+        asked = Cases(np.array([1]), csr([[1, 2]]), set_aside=aside)
+        assert evaluate(asked, csr([[], [0]]), model)["ndcg@5"] == pytest.approx(expected)
+
+
+def test_held_out_users_are_folded_in_and_ranked_one_by_one():
     model = TableModel(np.zeros((9, 6), np.float32), np.array([[9, 4, 3, 5, 1, 0]], np.float32))
-    asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]))
-    metrics = evaluate(asked, csr([[]] * 9), model)
-    assert model.folded is asked.adapt
-    assert metrics["ndcg@5"] == pytest.approx(1 / np.log2(3))
-    assert metrics["hr@5"] == 1.0
-
-
-def test_disliked_items_are_no_rivals_of_the_liked_ones() -> None:
-    table = np.array([[9, 4, 3, 5, 1, 0]], np.float32)
-    asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=csr([[3]]))
-    metrics = evaluate(asked, csr([[]] * 9), TableModel(np.zeros((9, 6), np.float32), table))
-    assert metrics["ndcg@5"] == 1.0  # 0 is known and 3 disliked: nothing is left before either
+    # 0 is known; once 3 is set aside, nothing is left before either
+    for aside, expected in ((None, 1 / np.log2(3)), (csr([[3]]), 1.0)):
+        asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=aside)
+        metrics = evaluate(asked, csr([[]] * 9), model)
+        assert model.folded is asked.adapt
+        assert metrics["ndcg@5"] == pytest.approx(expected)
+        assert metrics["hr@5"] == 1.0
 
 
 SHOWN = impressions(
@@ -67,16 +69,19 @@ SHOWN = impressions(
     histories=[[4], [0, 1]],
     history_of=[1, 0, 0, 1],
 )
+OF_SHOWN = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+SHOWN_TABLE = [[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]]
 
 
-def test_impressions_by_hand() -> None:
-    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
-    metrics = evaluate(cases([[0, 2], [4], [0], []], impressions=SHOWN), NO_TRAIN, model)
+def test_impressions_by_hand():
+    model = table_model(SHOWN_TABLE)
+    judgement = judge(OF_SHOWN, NO_TRAIN, model)
     # First: clicks at places 1 and 3 of 4. Third: at 2 of 2. The second and the fourth lack a label.
-    assert metrics["auc"] == pytest.approx((0.75 + 0) / 2)
+    assert judgement.cases.tolist() == judgement.users.tolist() == [0, 2]
+    assert judgement.values["auc"].tolist() == [0.75, 0.0]
+    metrics = judgement.means()
     assert metrics["mrr"] == pytest.approx(((1 + 1 / 3) / 2 + 1 / 2) / 2)
-    assert metrics["cases"] == 2
-    assert metrics["skipped"] == 2
+    assert (metrics["cases"], metrics["skipped"]) == (2, 2)
     assert model.folded is SHOWN.histories
 
 
@@ -84,57 +89,33 @@ def test_impressions_by_hand() -> None:
 class Reader(TableModel):
     """Scores impressions itself: better, the later they are in the flat list."""
 
-    def score_impressions(self, shown: Impressions) -> Floats:
+    def score_impressions(self, shown):
         return np.arange(len(shown.shown.items), dtype=np.float32)
 
 
-def test_a_model_may_score_impressions_itself() -> None:
-    metrics = evaluate(cases([[0, 2], [4], [0], []], impressions=SHOWN), NO_TRAIN, Reader(np.zeros((1, 5))))
+def test_a_model_may_score_impressions_itself():
+    metrics = evaluate(OF_SHOWN, NO_TRAIN, Reader(np.zeros((1, 5))))
     assert metrics["auc"] == pytest.approx((0.25 + 1) / 2)
 
 
-@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
-def test_the_size_of_the_parts_changes_nothing(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = random_population(40, 130, 3, 20, seed=1)
-    split = make_split(people, protocol, seed=1)
-    table = np.random.default_rng(1).normal(size=(40, 130)).astype(np.float32)
-    whole = evaluate(split.test, split.train, TableModel(table, table))
-    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 300)
-    assert evaluate(split.test, split.train, TableModel(table, table)) == whole
-
-
-def test_the_size_of_the_parts_changes_nothing_for_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
-    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
-    whole = evaluate(asked, NO_TRAIN, model)
-    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
-    assert evaluate(asked, NO_TRAIN, model) == whole
-
-
-def scores_with_ties(seed: int) -> Floats:
-    return np.random.default_rng(seed).integers(-6, 7, (30, 130)).astype(np.float32)
-
-
-SCORES = st.integers(0, 2**31).map(scores_with_ties)
+SCORES = st.integers(0, 2**31).map(lambda seed: scores_with_ties(seed, 30))
 MONOTONE = st.sampled_from([lambda x: 3 * x + 7, lambda x: x**3, np.exp, np.arctan])
 
 
-@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+@PROTOCOLS
 @given(scores=SCORES, transform=MONOTONE)
-@settings(deadline=None, max_examples=20)
-def test_monotone_transforms_of_scores_change_nothing(protocol: str, scores: Floats, transform: np.ufunc) -> None:
-    split = make_split(random_population(30, 130, 3, 20, seed=1), protocol, seed=1)
-    changed = transform(scores)
+@settings(max_examples=20)
+def test_monotone_transforms_of_scores_change_nothing(protocol, scores, transform):
+    split, changed = split_of(protocol, 30), transform(scores)
     assert evaluate(split.test, split.train, TableModel(scores, scores)) == evaluate(
         split.test, split.train, TableModel(changed, changed)
     )
 
 
 @given(scores=SCORES, seed=st.integers(0, 999))
-@settings(deadline=None, max_examples=20)
-def test_the_order_of_candidates_changes_nothing(scores: Floats, seed: int) -> None:
-    split = make_split(random_population(30, 130, 3, 20, seed=1), "loo-99", seed=1)
-    assert split.test.candidates is not None
+@settings(max_examples=20)
+def test_the_order_of_candidates_changes_nothing(scores, seed):
+    split = split_of("loo-99", 30)
     shuffled = split.test.candidates.copy()
     np.random.default_rng(seed).permuted(shuffled[:, 1:], axis=1, out=shuffled[:, 1:])
     other = Cases(split.test.users, split.test.positives, candidates=shuffled)
@@ -143,9 +124,9 @@ def test_the_order_of_candidates_changes_nothing(scores: Floats, seed: int) -> N
 
 
 @given(scores=SCORES, seed=st.integers(0, 999))
-@settings(deadline=None, max_examples=20)
-def test_the_numbering_of_items_changes_nothing(scores: Floats, seed: int) -> None:
-    split = make_split(random_population(30, 130, 3, 20, seed=1), "ratio-8-2", seed=1)
+@settings(max_examples=20)
+def test_the_numbering_of_items_changes_nothing(scores, seed):
+    split = split_of("ratio-8-2", 30)
     new_number = np.random.default_rng(seed).permutation(130).astype(np.int32)
     renumbered = np.empty_like(scores)
     renumbered[:, new_number] = scores
@@ -156,20 +137,15 @@ def test_the_numbering_of_items_changes_nothing(scores: Floats, seed: int) -> No
     )
 
 
-@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
-def test_the_same_score_for_everything_hits_nothing(protocol: str) -> None:
-    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
-    same = np.ones((40, 130), np.float32)
+@PROTOCOLS
+def test_the_same_score_for_everything_hits_nothing(protocol):
+    split, same = split_of(protocol), np.ones((40, 130), np.float32)
     metrics = evaluate(split.test, split.train, TableModel(same, same))
     assert metrics["hr@30"] == metrics["ndcg@30"] == 0.0
+    assert evaluate(OF_SHOWN, NO_TRAIN, table_model([[1] * 5] * 2))["auc"] == 0.5
 
 
-def test_the_same_score_for_everything_has_auc_one_half() -> None:
-    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
-    assert evaluate(asked, NO_TRAIN, table_model([[1] * 5] * 2))["auc"] == 0.5
-
-
-def test_random_scores_stay_at_chance() -> None:
+def test_random_scores_stay_at_chance():
     # hr@k of 4,000 users is binomial with k in 100; beyond 5 standard deviations once in 1.7 million runs.
     people = random_population(4_000, 150, 2, 20, seed=1)
     split = make_split(people, "loo-99", seed=1)
@@ -177,12 +153,6 @@ def test_random_scores_stay_at_chance() -> None:
     metrics = evaluate(split.test, split.train, TableModel(table))
     for k in (5, 10, 20, 30):
         assert abs(metrics[f"hr@{k}"] - k / 100) < 5 * np.sqrt(k / 100 * (1 - k / 100) / 4_000)
-
-
-def broken(value: float) -> TableModel:
-    table = np.arange(260, dtype=np.float32).reshape(2, 130)
-    table[0, 5] = value
-    return TableModel(table, table)
 
 
 ASKED = [
@@ -194,13 +164,14 @@ ASKED = [
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_scores_that_are_not_a_number_are_refused(asked: Cases) -> None:
+def test_scores_that_are_no_number_are_refused_and_infinite_ones_rank_first_or_last(asked):
+    def broken(value):
+        table = np.arange(260, dtype=np.float32).reshape(2, 130)
+        table[0, 5] = value
+        return TableModel(table, table)
+
     with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
         evaluate(asked, NO_TRAIN, broken(np.nan))
-
-
-@pytest.mark.parametrize("asked", ASKED)
-def test_infinite_scores_rank_first_or_last(asked: Cases) -> None:
     for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
         assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
 
@@ -208,37 +179,18 @@ def test_infinite_scores_rank_first_or_last(asked: Cases) -> None:
 class Narrow(TableModel):
     """Forgets the last item."""
 
-    def score_all(self, users: np.ndarray) -> Floats:
+    def score_all(self, users):
         return self.table[users, :-1]
 
 
-def test_scores_of_the_wrong_shape_are_refused() -> None:
+def test_scores_of_the_wrong_shape_are_refused():
     with pytest.raises(VeilrecError, match=r"gave scores of shape \(2, 129\) where \(2, 130\) was asked for"):
         evaluate(ASKED[1], NO_TRAIN, Narrow(np.zeros((2, 130), np.float32)))
 
 
-def test_a_judgement_has_a_value_for_every_case() -> None:
-    asked = Cases(np.array([1, 0]), csr([[0], [3]]), candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
-    judgement = judge(asked, NO_TRAIN, table_model([[9.0, 0.2, 0.5, 0.5], [0.5, 0.7, 0.1, 9.0]]))
-    assert judgement.users.tolist() == [1, 0]
-    assert judgement.cases.tolist() == [0, 1]
-    assert judgement.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
-    assert judgement.skipped is None
-    assert "skipped" not in judgement.means()
-
-
-def test_a_judgement_of_impressions_leaves_out_those_without_both_labels() -> None:
-    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
-    judgement = judge(asked, NO_TRAIN, table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]]))
-    assert judgement.cases.tolist() == judgement.users.tolist() == [0, 2]
-    assert judgement.values["auc"].tolist() == [0.75, 0.0]
-    assert judgement.skipped == 2
-
-
-@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
-def test_a_case_is_judged_the_same_alone(protocol: str) -> None:
-    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
-    table = np.random.default_rng(1).integers(0, 9, (40, 130)).astype(np.float32)
+@PROTOCOLS
+def test_a_case_is_judged_the_same_alone(protocol):
+    split, table = split_of(protocol), scores_with_ties(1)
     together = judge(split.test, split.train, TableModel(table, table))
     for case in (0, len(split.test) - 1):
         row = np.array([case])
@@ -254,34 +206,28 @@ def test_a_case_is_judged_the_same_alone(protocol: str) -> None:
         }
 
 
-def everything_of(protocol: str, table: Floats) -> tuple[Cases, Csr, EvaluationResult]:
-    people = random_population(40, 130, 3, 20, seed=1)
-    kinds = Strings.of("abc"[number % 3] for number in range(130))
-    split = make_split(people, protocol, seed=1)
-    items = describe_items(split.train, 130, ItemTable(kinds, kinds))
-    return split.test, split.train, judge(split.test, split.train, TableModel(table, table), items)
+def everything_of(split, table):
+    items = describe_items(split.train, 130, ItemTable(KINDS, KINDS))
+    return judge(split.test, split.train, TableModel(table, table), items)
 
 
-PROTOCOLS = ["loo-99", "loo-full", "ratio-8-2", "holdout-users"]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_everything_agrees_with_the_short_evaluation(protocol: str) -> None:
-    table = scores_with_ties(1)[np.arange(40) % 30]
-    asked, train, judgement = everything_of(protocol, table)
-    everything = judgement.means()
-    short = evaluate(asked, train, TableModel(table, table))
+@PROTOCOLS
+def test_everything_agrees_with_the_short_evaluation(protocol):
+    split, table = split_of(protocol), scores_with_ties(1)
+    judgement = everything_of(split, table)
+    everything, short = judgement.means(), evaluate(split.test, split.train, TableModel(table, table))
     assert set(short) == {*MAIN_OF_LISTS, "cases"}
     assert {name: everything[name] for name in short} == short
     families = ("hr", "ndcg", "recall", "precision", "mrr", "map", "novelty", "diversity", "coverage", "gini")
     assert set(everything) == {f"{family}@{k}" for family in families for k in (5, 10, 20, 30)} | {"cases"}
-    assert all(values.shape == (len(asked),) for values in judgement.values.values())
+    assert all(values.shape == (len(split.test),) for values in judgement.values.values())
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol: str) -> None:
+@PROTOCOLS
+def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol):
     table = np.random.default_rng(1).permuted(np.tile(np.arange(130, dtype=np.float32), (40, 1)), axis=1)
-    asked, train, judgement = everything_of(protocol, table)
+    split = split_of(protocol)
+    judgement, asked, train = everything_of(split, table), split.test, split.train
     counts = np.bincount(train.items, minlength=130)
     trained = sum(len(row) > 0 for row in rows_of(train))
     novelty, recommended = [], set()
@@ -296,42 +242,36 @@ def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol: s
     assert judgement.whole["coverage@10"] == pytest.approx(len(recommended) / 130)
 
 
-def test_validation_items_are_in_no_list() -> None:
-    scores = [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]
+def test_validation_items_are_in_no_list():
     asked = Cases(np.array([1]), csr([[1]]), candidates=np.array([[1, 2]], np.int32), set_aside=csr([[3]]))
-    items = ListItems(np.arange(6.0) ** 2, None)
-    values = judge(asked, csr([[], [0]]), table_model([[0.0] * 6, scores]), items).values
+    model = table_model([[0.0] * 6, [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]])
+    values = judge(asked, csr([[], [0]]), model, ListItems(np.arange(6.0) ** 2, None)).values
     assert values["novelty@5"].tolist() == [np.mean([1, 4, 16, 25])]
 
 
-def test_lists_of_impressions_are_of_what_was_shown_and_judged() -> None:
-    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
-    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
-    judgement = judge(asked, NO_TRAIN, model, ListItems(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]])))
-    assert judgement.values["novelty@5"].tolist() == [2.5, 2.5]
-    assert judgement.values["diversity@10"].tolist() == [0.5, 1.0]
+def test_lists_of_impressions_are_of_what_was_shown_and_judged():
+    model = table_model(SHOWN_TABLE)
+    items = ListItems(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]]))
+    judgement = judge(OF_SHOWN, NO_TRAIN, model, items)
+    values, whole = judgement.values, judgement.whole
+    assert values["novelty@5"].tolist() == [2.5, 2.5]
+    assert values["diversity@10"].tolist() == [0.5, 1.0]
     # Item 4 stands only in an impression that cannot be judged; 0 and 3 are shown twice, 1 and 2 once.
-    assert judgement.whole["coverage@5"] == 1.0
-    assert judgement.whole["gini@5"] == pytest.approx(1 / 6)
-    assert judgement.values["recall@5"].tolist() == [1, 1]
-    assert judgement.values["mrr@5"].tolist() == [1, 0.5]
-    assert judgement.values["mrr"].tolist() == pytest.approx([(1 + 1 / 3) / 2, 0.5])
-    short = evaluate(asked, NO_TRAIN, model)
+    assert (whole["coverage@5"], whole["gini@5"]) == (1.0, pytest.approx(1 / 6))
+    assert values["recall@5"].tolist() == [1, 1]
+    assert values["mrr@5"].tolist() == [1, 0.5]
+    assert values["mrr"].tolist() == pytest.approx([(1 + 1 / 3) / 2, 0.5])
+    short = evaluate(OF_SHOWN, NO_TRAIN, model)
     assert set(short) == {*MAIN_OF_IMPRESSIONS, "cases", "skipped"}
     assert {name: judgement.means()[name] for name in short} == short
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_size_of_the_parts_changes_nothing_in_lists(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = scores_with_ties(2)[np.arange(40) % 30]
-    whole = everything_of(protocol, table)[2].means()
+@PROTOCOLS
+def test_the_size_of_the_parts_changes_nothing(protocol, monkeypatch):
+    split, table = split_of(protocol), scores_with_ties(2)
+    items, shown = ListItems(np.array([1.0, 2, 3, 4, 5]), None), table_model(SHOWN_TABLE)
+    wholes = everything_of(split, table).means(), judge(OF_SHOWN, NO_TRAIN, shown, items).means()
     monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 300)
-    assert everything_of(protocol, table)[2].means() == whole
-
-
-def test_the_size_of_the_parts_changes_nothing_in_lists_of_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, items = cases([[0, 2], [4], [0], []], impressions=SHOWN), ListItems(np.array([1.0, 2, 3, 4, 5]), None)
-    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
-    whole = judge(asked, NO_TRAIN, model, items).means()
+    assert everything_of(split, table).means() == wholes[0]
     monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
-    assert judge(asked, NO_TRAIN, model, items).means() == whole
+    assert judge(OF_SHOWN, NO_TRAIN, shown, items).means() == wholes[1]

@@ -1,12 +1,10 @@
 """What lists are like, beside slow code that says the same in the words of the definitions."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -22,17 +20,16 @@ LEFT_OUT = st.lists(st.sets(st.integers(0, N_ITEMS - 1), max_size=N_ITEMS), min_
 KINDS = st.lists(st.sets(st.integers(0, 4), max_size=3).map(sorted), min_size=N_ITEMS, max_size=N_ITEMS)
 
 
-def padded(rows: list[list[int]], k: int) -> list[list[int]]:
+def padded(rows, k):
     return [(row + [-1] * k)[:k] for row in rows]
 
 
-def in_order(scores: np.ndarray, among: list[int]) -> list[int]:
+def in_order(scores, among):
     return sorted(among, key=lambda item: (-scores[item], item))
 
 
 @given(SCORES, LEFT_OUT, st.integers(1, 12))
-@settings(deadline=None)
-def test_the_best_of_all_are_those_of_a_sort(scores: np.ndarray, left_out: list[set[int]], k: int) -> None:
+def test_the_best_of_all_are_those_of_a_sort(scores, left_out, k):
     expected = [
         in_order(row, [i for i in range(N_ITEMS) if i not in out]) for row, out in zip(scores, left_out, strict=True)
     ]
@@ -41,17 +38,16 @@ def test_the_best_of_all_are_those_of_a_sort(scores: np.ndarray, left_out: list[
 
 
 @given(SCORES, st.permutations(range(N_ITEMS)), st.integers(1, 12))
-@settings(deadline=None)
-def test_the_best_of_a_list_do_not_depend_on_its_order(scores: np.ndarray, order: list[int], k: int) -> None:
+def test_the_best_of_a_list_do_not_depend_on_its_order(scores, order, k):
     lists = [order[:4], order[4:], [], order, order[:1]]
     flat = np.concatenate([scores[r, items] for r, items in enumerate(lists)])
     expected = [in_order(scores[r], items) for r, items in enumerate(lists)]
     assert top_of_lists(flat, csr(lists), k).tolist() == padded(expected, k)
 
 
-def slow_values(lists: list[list[int]], items: ListItems) -> dict[str, list[float]]:
+def slow_values(lists, items):
     kinds = None if items.kinds is None else [set(row) for row in rows_of(items.kinds)]
-    found: dict[str, list[float]] = {}
+    found = {}
     for k in CUTOFFS:
         cut = [row[:k] for row in lists]
         found[f"novelty@{k}"] = [float(np.mean([items.information[i] for i in row])) for row in cut]
@@ -60,14 +56,14 @@ def slow_values(lists: list[list[int]], items: ListItems) -> dict[str, list[floa
     return found
 
 
-def mean_distance(kinds: list[set[int]]) -> float:
+def mean_distance(kinds):
     pairs = list(combinations(kinds, 2))
     if not pairs:
         return 0.0
     return sum(1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in pairs) / len(pairs)
 
 
-def slow_whole(lists: list[list[int]], reachable: list[int]) -> dict[str, float]:
+def slow_whole(lists, reachable):
     found = {}
     for k in CUTOFFS:
         recommended = [item for row in lists for item in row[:k]]
@@ -82,10 +78,7 @@ LISTS = st.lists(st.lists(st.integers(0, N_ITEMS - 1), min_size=1, max_size=4, u
 
 
 @given(LISTS, st.none() | KINDS, st.integers(1, 6))
-@settings(deadline=None)
-def test_lists_are_judged_as_slow_code_does_in_parts_of_any_size(
-    lists: list[list[int]], kinds: list[list[int]] | None, size: int
-) -> None:
+def test_lists_are_judged_as_slow_code_does_in_parts_of_any_size(lists, kinds, size):
     items = ListItems(np.arange(1.0, N_ITEMS + 1) ** 0.5, None if kinds is None else csr(kinds))
     judge = ListEvaluator(items, CUTOFFS, len(lists))
     for start in range(0, len(lists), size):
@@ -100,14 +93,14 @@ def test_lists_are_judged_as_slow_code_does_in_parts_of_any_size(
     assert judge.whole(reachable) == pytest.approx(slow_whole(lists, seen))
 
 
-def test_gini_by_hand() -> None:
+def test_gini_by_hand():
     assert gini(np.array([3, 3, 3])) == 0.0
     assert gini(np.array([0, 0, 0, 8])) == pytest.approx(1 - 1 / 4)
     assert gini(np.array([1, 3])) == pytest.approx(0.25)
     assert gini(np.array([7])) == 0.0
 
 
-def test_the_information_of_items_by_hand() -> None:
+def test_the_information_of_items_by_hand():
     # Four users have training items; one has none and does not count. Nobody used item 3: as if one had.
     train = csr([[0, 1], [0], [0, 1], [0, 2], []])
     assert describe_items(train, 4, None).information.tolist() == [0.0, 1.0, 2.0, 2.0]
@@ -115,13 +108,13 @@ def test_the_information_of_items_by_hand() -> None:
     assert describe_items(csr([[], []]), 2, None).information.tolist() == [0.0, 0.0]
 
 
-def kinds_of(titles: list[str], categories: list[str]) -> list[list[int]] | None:
+def kinds_of(titles, categories):
     catalogue = ItemTable(Strings.of(titles), Strings.of(categories))
     kinds = describe_items(Csr(np.zeros(1, np.int64), np.zeros(0, np.int32)), len(titles), catalogue).kinds
     return None if kinds is None else rows_of(kinds)
 
 
-def test_kinds_are_categories_or_else_the_words_of_titles_or_nothing() -> None:
+def test_kinds_are_categories_or_else_the_words_of_titles_or_nothing():
     assert kinds_of(["a", "b", "c"], ["Drama|Comedy", "", "comedy | Crime|comedy"]) == [[1, 3], [], [1, 2]]
     assert kinds_of(["Rain, rain by noon", "", "By night"], ["", "", ""]) == [[1, 3, 4], [], [1, 2]]
     assert kinds_of(["", ""], ["", ""]) is None

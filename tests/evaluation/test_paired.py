@@ -1,7 +1,5 @@
 """The paired test: exact where it can be counted out, right in size where nothing differs; Holm's correction."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from veilrec.evaluation.metrics import holm, sign_flip_test
 
 
-def exact(differences: np.ndarray) -> float:
+def exact(differences):
     """All ways to flip."""
     signs = np.array(list(product((-1.0, 1.0), repeat=len(differences))))
     return float(np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12))

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -39,7 +35,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "match"), WRONG)
-def test_what_cannot_be_served_is_refused_in_words(wrong: dict[str, Any], match: str) -> None:
+def test_what_cannot_be_served_is_refused_in_words(wrong, match):
     with pytest.raises(BadInput, match=match):
         Serving(**wrong)
 
@@ -59,7 +55,7 @@ def test_what_cannot_be_served_is_refused_in_words(wrong: dict[str, Any], match:
         (4, {"mode": "attention", "epsilon": 1.0, "calibration": "hoped"}, "unknown calibration"),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused(basis: int | None, how: dict[str, Any], match: str) -> None:
+def test_what_does_not_fit_the_model_is_refused(basis, how, match):
     model = MeanModel(basis)
     if basis is not None and basis > DIM:
         model.basis = np.ones((basis, DIM))
@@ -67,22 +63,19 @@ def test_what_does_not_fit_the_model_is_refused(basis: int | None, how: dict[str
         make_plan(Serving(**how), model, categories())
 
 
-def test_categories_that_the_news_do_not_have_protect_nothing() -> None:
-    with pytest.raises(BadInput, match="no categories"):
-        in_categories(("health",), None)
-    np.testing.assert_array_equal(in_categories(("HEALTH",), ["health", "", "sport"]), [True, False, False])
-
-
-def test_usual_noise_and_normalisation() -> None:
+def test_usual_noise_and_normalisation_and_categories():
     assert Serving(mode="attention", epsilon=1.0).law == "laplace"
     assert Serving(mode="attention", epsilon=1.0, delta=1e-6).law == "gaussian"
     laplace = make_mechanism(Serving(mode="attention", epsilon=1.0, delta=1e-6, noise="laplace"), Sizes())
     assert laplace.claimed_delta == 0.0
     assert Serving(mode="attention", epsilon=1.0).normalisation == "simplex"
     assert Serving(mode="attention", epsilon=1.0, calibration="as-published").normalisation == "softplus"
+    np.testing.assert_array_equal(in_categories(("HEALTH",), ["health", "", "sport"]), [True, False, False])
+    with pytest.raises(BadInput, match="no categories"):
+        in_categories(("health",), None)
 
 
-def test_noise_is_what_the_mathematics_says() -> None:
+def test_noise_is_what_the_mathematics_says():
     """Vectors of the notes, section 1: theta 1, (1, 1e-6) for a history, and 50 slots for a click."""
     attention = make_mechanism(Serving(mode="attention", epsilon=1.0, delta=1e-6), Sizes())
     assert isinstance(attention, PrivateAttention)
@@ -97,66 +90,57 @@ def test_noise_is_what_the_mathematics_says() -> None:
         make_mechanism(Serving(mode="plain"), Sizes())
 
 
-def _promise(**how: Any) -> Any:
+def promise(**how):
     serving = Serving(**how)
     return guarantee_of(serving, make_mechanism(serving, Sizes()))
 
 
-def test_a_paper_s_claim_has_the_honest_epsilon_beside_it() -> None:
-    laplace = _promise(mode="attention", epsilon=1.0, calibration="as-published")
+def test_a_paper_s_claim_has_the_honest_epsilon_beside_it():
+    laplace = promise(mode="attention", epsilon=1.0, calibration="as-published")
     assert (laplace.basis, laplace.epsilon, laplace.delta) == ("as published", 1.0, 0.0)
     assert laplace.honest_epsilon == pytest.approx(2.0, rel=1e-6)  # theta 1: section 1
     assert "clip norm" in laplace.honest_note
-    gaussian = _promise(mode="attention", epsilon=10.0, delta=1e-3, calibration="as-published")
+    gaussian = promise(mode="attention", epsilon=10.0, delta=1e-3, calibration="as-published")
     assert gaussian.honest_epsilon == pytest.approx(17.859, abs=0.01)
-    vector = _promise(mode="vector", epsilon=10.0, delta=1e-3, calibration="as-published")
+    vector = promise(mode="vector", epsilon=10.0, delta=1e-3, calibration="as-published")
     assert "textbook" in vector.honest_note
     assert vector.honest_epsilon > 10.0
 
 
 @pytest.mark.parametrize(("mode", "unit"), [("pooled", "click"), ("interest", "history"), ("vector", "history")])
-def test_what_is_proven_says_so_and_that_a_measurement_protects_nobody(mode: str, unit: str) -> None:
-    promise = _promise(mode=mode, epsilon=2.0, delta=1e-6)
-    assert (promise.basis, promise.unit, promise.scope, promise.trust) == ("proven", unit, "per message", "nobody")
-    assert promise.epsilon == 2.0
-    assert SIMULATED in promise.caveats
+def test_what_is_proven_says_so_and_that_a_measurement_protects_nobody(mode, unit):
+    stated = promise(mode=mode, epsilon=2.0, delta=1e-6)
+    assert (stated.basis, stated.unit, stated.scope, stated.trust) == ("proven", unit, "per message", "nobody")
+    assert stated.epsilon == 2.0
+    assert SIMULATED in stated.caveats
 
 
-def test_nothing_sent_costs_nothing_and_a_plain_vector_promises_nothing() -> None:
+def test_nothing_sent_a_plain_vector_and_sensitive_categories():
     nothing = guarantee_of(Serving(mode="none-sent"), None)
     assert (nothing.epsilon, nothing.delta, nothing.basis) == (0.0, 0.0, "proven")
     assert guarantee_of(Serving(mode="plain"), None).basis == "none"
-
-
-def test_sensitive_categories_are_named_with_what_is_left_out() -> None:
-    serving = Serving(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("health", "politics"))
-    first = guarantee_of(serving, make_mechanism(serving, Sizes())).caveats[0]
+    first = promise(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("health", "politics")).caveats[0]
     assert "Only clicks on health, politics are covered" in first
     assert "told exactly" in first
 
 
+def together(**how):
+    serving = Serving(**how)
+    return composed(serving, make_mechanism(serving, Sizes()))
+
+
 @pytest.mark.parametrize(("queries", "epsilon"), [(10, 3.5247), (30, 6.5848), (100, 13.507), (365, 31.040)])
-def test_queries_add_up_as_in_section_9(queries: int, epsilon: float) -> None:
-    serving = Serving(mode="attention", epsilon=1.0, delta=1e-6, queries=queries)
-    together = composed(serving, make_mechanism(serving, Sizes()))
-    assert together is not None
-    assert together.epsilon == pytest.approx(epsilon, rel=1e-3)
-    assert (together.scope, together.delta) == ("lifetime", 1e-6)
+def test_queries_add_up_as_in_section_9(queries, epsilon):
+    found = together(mode="attention", epsilon=1.0, delta=1e-6, queries=queries)
+    assert found.epsilon == pytest.approx(epsilon, rel=1e-3)
+    assert (found.scope, found.delta) == ("lifetime", 1e-6)
 
 
-def test_pure_queries_add_up_and_what_is_repeated_costs_once() -> None:
-    pure = Serving(mode="interest", epsilon=1.0, queries=30)
-    together = composed(pure, make_mechanism(pure, Sizes()))
-    assert together is not None
-    assert (together.epsilon, together.delta) == (pytest.approx(30.0), 0.0)
-    with_delta = Serving(mode="interest", epsilon=1.0, delta=1e-6, queries=30)
-    less = composed(with_delta, make_mechanism(with_delta, Sizes()))
-    assert less is not None
-    assert less.epsilon is not None
-    assert less.epsilon < 29.0
-    once = Serving(mode="interest", epsilon=1.0, queries=30, memoised=True)
-    repeated = composed(once, make_mechanism(once, Sizes()))
-    assert repeated is not None
-    assert (repeated.epsilon, repeated.scope) == (pytest.approx(1.0), "per message")  # of one period, not of a lifetime
-    assert "every new version costs as much again" in repeated.caveats[0]
-    assert composed(Serving(mode="interest", epsilon=1.0), make_mechanism(pure, Sizes())) is None
+def test_pure_queries_add_up_and_what_is_repeated_costs_once():
+    pure = together(mode="interest", epsilon=1.0, queries=30)
+    assert (pure.epsilon, pure.delta) == (pytest.approx(30.0), 0.0)
+    assert together(mode="interest", epsilon=1.0, delta=1e-6, queries=30).epsilon < 29.0
+    once = together(mode="interest", epsilon=1.0, queries=30, memoised=True)
+    assert (once.epsilon, once.scope) == (pytest.approx(1.0), "per message")  # of one period, not of a lifetime
+    assert "every new version costs as much again" in once.caveats[0]
+    assert together(mode="interest", epsilon=1.0) is None

@@ -1,37 +1,33 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.evaluation.served import DIM, NEWS, MeanModel, categories, impressions, texts
 from veilrec.client.queries import Serving
-from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.csr import Csr
 from veilrec.evaluation.metrics import impression_metrics, places_in_lists
-from veilrec.evaluation.serving import ServingResult, serve, skew
+from veilrec.evaluation.serving import serve, skew
 from veilrec.serving.answering import scores_in_lists
 
 ASKED = impressions()
 
 
-def _served(model: MeanModel, asked: Any = ASKED, **how: Any) -> ServingResult:
+def _served(model, asked=ASKED, **how):
     return serve(Serving(**how), model, asked, _plain(model, asked), texts(), categories())
 
 
-def _plain(model: MeanModel, asked: Any = ASKED) -> Floats:
+def _plain(model, asked=ASKED):
     return scores_in_lists(model.users(asked.histories), model.news, asked.history_of.astype(np.int64), asked.shown)
 
 
-def _auc(scores: Doubles | Floats) -> float:
+def _auc(scores):
     ranks = places_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)
     offsets = 3 * np.arange(len(ASKED) + 1)
     return float(impression_metrics(ranks, offsets, ASKED.shown.lengths())["auc"].mean())
 
 
-def test_nothing_sent_gives_what_the_model_gives() -> None:
+def test_nothing_sent_gives_what_the_model_gives():
     model = MeanModel()
     served = _served(model, mode="none-sent")
     np.testing.assert_array_equal(served.scores, _plain(model))
@@ -53,7 +49,7 @@ def test_nothing_sent_gives_what_the_model_gives() -> None:
         (None, {"mode": "vector", "delta": 1e-6}),
     ],
 )
-def test_hardly_any_noise_serves_like_the_model_and_much_like_chance(basis: int | None, how: dict[str, Any]) -> None:
+def test_hardly_any_noise_serves_like_the_model_and_much_like_chance(basis, how):
     model = MeanModel(basis)
     own = _auc(_plain(model))
     little, much = _served(model, epsilon=100.0, **how), _served(model, epsilon=0.01, **how)
@@ -63,55 +59,41 @@ def test_hardly_any_noise_serves_like_the_model_and_much_like_chance(basis: int 
     assert little.skew < much.skew
 
 
-def test_every_impression_has_noise_of_its_own() -> None:
-    model = MeanModel()
+def test_every_impression_has_noise_of_its_own():
     asked = impressions(300)
-    same = replace(asked, histories=asked.histories.take(np.array([5])), history_of=np.zeros(300, np.int32))
-    plan = _served(model, same, mode="vector", epsilon=1.0).plan
-    assert plan is not None
-    shown = replace(same, shown=Csr(np.arange(301, dtype=np.int64), np.full(300, 7, np.int32)))
-    scores = serve(Serving(mode="vector", epsilon=1.0), model, shown, np.zeros(300, np.float32), texts()).scores
+    one = {"histories": asked.histories.take(np.array([5])), "history_of": np.zeros(300, np.int32)}
+    shown = Csr(np.arange(301, dtype=np.int64), np.full(300, 7, np.int32))  # everywhere the same item and history
+    scores, again, other = (
+        _served(MeanModel(), replace(asked, shown=shown, **one), mode="vector", epsilon=1.0, seed=seed).scores
+        for seed in (0, 0, 1)
+    )
     assert len(np.unique(scores)) == 300
-    again = serve(Serving(mode="vector", epsilon=1.0), model, shown, np.zeros(300, np.float32), texts()).scores
     np.testing.assert_array_equal(scores, again)
-    other = serve(Serving(mode="vector", epsilon=1.0, seed=1), model, shown, np.zeros(300, np.float32), texts()).scores
     assert not np.array_equal(scores, other)
 
 
-def test_a_pool_of_all_news_is_ranked_as_the_model_ranks() -> None:
+def test_a_pool_is_ranked_as_the_model_ranks_and_all_else_behind_it():
     model = MeanModel()
     served = _served(model, mode="interest", epsilon=1.0, pool=NEWS)
-    assert served.skew == 0.0
-    assert served.recall == 1.0
+    assert (served.skew, served.recall) == (0.0, 1.0)
     assert _auc(served.scores) == _auc(_plain(model))
-
-
-def test_what_is_outside_of_the_pool_ranks_behind_all_that_is_inside() -> None:
-    model = MeanModel()
     served = _served(model, mode="interest", epsilon=1.0, pool=1)
-    inside = (served.scores >= 1.0).reshape(-1, 12).sum(axis=1)
-    assert inside.max() == 1
+    assert (served.scores >= 1.0).reshape(-1, 12).sum(axis=1).max() == 1
     assert served.recall <= 0.01 + 1e-9
     assert served.bytes_down == pytest.approx(4 * DIM + len("a title") + 3, abs=1)
 
 
-def test_sensitive_clicks_alone_get_noise_so_that_less_is_lost() -> None:
-    model = MeanModel()
-    all_of_them = _served(model, mode="pooled", epsilon=0.1, delta=1e-6)
-    some = _served(model, mode="pooled", epsilon=0.1, delta=1e-6, sensitive=("subject-1",))
-    assert some.bytes_up == all_of_them.bytes_up + 4 * 8
-    assert some.plan is not None
+def test_sensitive_clicks_and_padding():
+    how = {"mode": "pooled", "epsilon": 0.1, "delta": 1e-6}
+    whole, some = _served(MeanModel(), **how), _served(MeanModel(), sensitive=("subject-1",), **how)
+    assert some.bytes_up == whole.bytes_up + 4 * 8
     assert some.plan.asking.question.kind == "pooled-and-clear"
-
-
-def test_padding_works_proven_and_as_published() -> None:
-    model = MeanModel(basis=4)
     for calibration in ("proven", "as-published"):
-        served = _served(model, mode="attention", epsilon=50.0, padding=0.3, calibration=calibration)
-        assert _auc(served.scores) > 0.75
+        how = {"mode": "attention", "epsilon": 50.0, "padding": 0.3, "calibration": calibration}
+        assert _auc(_served(MeanModel(basis=4), **how).scores) > 0.75
 
 
-def test_skew_counts_the_places_that_hold_another_item() -> None:
+def test_skew_counts_the_places_that_hold_another_item():
     lists = Csr(np.array([0, 3, 3, 5]), np.zeros(5, np.int32))
     plain = np.array([3.0, 2.0, 1.0, 1.0, 0.0], np.float32)
     assert skew(plain, plain, lists) == 0.0
@@ -122,7 +104,7 @@ def test_skew_counts_the_places_that_hold_another_item() -> None:
     assert skew(plain[:0], plain[:0], Csr(np.array([0, 0]), np.zeros(0, np.int32))) == 0.0
 
 
-def test_one_candidate_no_click_and_no_history_are_answered() -> None:
+def test_one_candidate_no_click_and_no_history_are_answered():
     model, asked = MeanModel(basis=4), impressions(3)
     odd = replace(
         asked,

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -8,23 +6,18 @@ from veilrec.client.queries import PooledInput
 from veilrec.evaluation.serving import expected_users, groups_of, made_up_histories, pooled_space, public_interests
 
 
-def test_groups_are_found_and_the_same_seed_finds_the_same() -> None:
+def test_groups_are_found_and_the_same_seed_finds_the_same():
     model = MeanModel()
-    centres, group = groups_of(model.news.astype(np.float64), SUBJECTS, seed=3)
+    (centres, group), again = (groups_of(model.news.astype(np.float64), SUBJECTS, seed=3) for _ in range(2))
     assert len(np.unique(group * SUBJECTS + model.subject)) == SUBJECTS  # each group is one subject
-    again = groups_of(model.news.astype(np.float64), SUBJECTS, seed=3)
     np.testing.assert_array_equal(centres, again[0])
-
-
-def test_as_many_groups_as_vectors_and_vectors_that_are_all_the_same() -> None:
-    same = np.ones((5, 3))
-    centres, group = groups_of(same, 4, seed=1)
+    centres, group = groups_of(np.ones((5, 3)), 4, seed=1)  # vectors that are all the same
     np.testing.assert_array_equal(centres, np.ones((4, 3)))
     assert set(group) == {0}
     assert len(groups_of(np.eye(4), 4, seed=1)[0]) == 4
 
 
-def test_made_up_readers_read_what_there_is_and_prefer_a_few_subjects() -> None:
+def test_made_up_readers_read_what_there_is_and_prefer_a_few_subjects():
     model = MeanModel()
     histories = made_up_histories(model.news, 10, seed=1)
     assert histories.items.min() >= 0
@@ -37,14 +30,14 @@ def test_made_up_readers_read_what_there_is_and_prefer_a_few_subjects() -> None:
     assert made_up_histories(model.news[:1], 1, seed=1).items.max() == 0
 
 
-def test_public_interests_are_the_subjects() -> None:
+def test_public_interests_are_the_subjects():
     model = MeanModel()
     interests = public_interests(model, model.news, 8, seed=1)
     assert interests.shape == (8, DIM)
     assert set(interests[:, :SUBJECTS].argmax(axis=1)) == set(range(SUBJECTS))
 
 
-def test_pooled_space_keeps_within_its_clip_norm() -> None:
+def test_pooled_space_keeps_within_its_clip_norm():
     space = pooled_space(MeanModel().news, 4)
     norms = np.linalg.norm(space.table, axis=1)
     assert norms.max() <= space.clip_norm
@@ -52,7 +45,7 @@ def test_pooled_space_keeps_within_its_clip_norm() -> None:
     assert pooled_space(np.ones((3, 2), np.float32), 2).clip_norm == 1.0  # news that do not differ
 
 
-def test_the_guess_is_good_without_noise_and_cautious_with_much() -> None:
+def test_the_guess_is_good_without_noise_and_cautious_with_much():
     model = MeanModel()
     pooled = PooledInput(pooled_space(model.news, DIM).table, model.longest)
     histories = made_up_histories(model.news, 10, seed=9)

@@ -6,12 +6,16 @@ from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 
 
-def test_a_state_comes_back_as_it_was(tmp_path):
+def test_a_state_comes_back_as_it_was_and_only_the_newest_stays(tmp_path):
     state = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], np.int64)}
     progress = Progress(rounds_done=7, up_bytes=2**40, best_value=0.5, metrics={"hr@10": 0.25})
-    path = checkpoint.checkpoint_path(tmp_path, 7)
-    checkpoint.save(path, state, progress)
-    loaded, read = checkpoint.load(path)
+    for rounds in (3, 20, 100):
+        checkpoint.save(checkpoint.checkpoint_path(tmp_path, rounds), state, progress)
+    newest = checkpoint.newest(tmp_path)
+    assert newest == checkpoint.checkpoint_path(tmp_path, 100)
+    checkpoint.prune(tmp_path, keep={newest})
+    assert list((tmp_path / "checkpoints").iterdir()) == [newest]
+    loaded, read = checkpoint.load(newest)
     assert read == progress
     assert checkpoint.digest(loaded) == checkpoint.digest(state)
 
@@ -25,15 +29,6 @@ def test_the_digest_sees_every_name_shape_and_bit():
         {"a": np.full((2, 3), -0.0, np.float32)},
     ]
     assert len({checkpoint.digest(state) for state in [base, *others]}) == 5
-
-
-def test_the_newest_is_found_and_the_rest_pruned(tmp_path):
-    for rounds in (3, 20, 100):
-        checkpoint.save(checkpoint.checkpoint_path(tmp_path, rounds), {"a": np.zeros(1)}, Progress(rounds))
-    newest = checkpoint.newest(tmp_path)
-    assert newest == checkpoint.checkpoint_path(tmp_path, 100)
-    checkpoint.prune(tmp_path, keep={newest})
-    assert list((tmp_path / "checkpoints").iterdir()) == [newest]
 
 
 @pytest.mark.parametrize("content", [b"", b"not a state", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"])

@@ -1,9 +1,6 @@
 """A run asked for by a file: the same again, other options over it, and no name that means nothing."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,12 +13,12 @@ from veilrec.runs.training import train
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
 
 
-def asked_for(path: Path, *settings: str, **given) -> RunRequest:
+def asked_for(path, *settings, **given):
     return make_request(read_config_file(path), given, settings)[0]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
+def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     settings = ("local.dim=8", "cohort.size=20")
     train(
@@ -39,8 +36,13 @@ def test_config_yaml_of_a_run_gives_the_same_model(runs):
     assert (runs / "again" / "config.yaml").read_text() == (runs / "first" / "config.yaml").read_text()
 
 
-def test_every_name_of_config_yaml_can_be_read(runs):
+def test_names_and_values_are_those_that_can_be_read(runs, tmp_path):
     assert set(yaml.safe_load((runs / "first" / "config.yaml").read_text())) <= set(KNOWN)
+    assert as_settings({"local": {"layers": (8, 4)}, "threshold": None}) == ("local.layers=[8, 4]", "threshold=null")
+    with pytest.raises(BadInput, match="is for fedmf, and mf was asked for"):
+        asked_for(runs / "first", method="mf")
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_config_file(tmp_path / "none.yaml")
 
 
 def test_options_win_over_the_file(runs):
@@ -50,24 +52,20 @@ def test_options_win_over_the_file(runs):
     assert asked_for(runs / "first", "rounds=9").rounds is None  # as the setting says
 
 
-def changed(runs: Path, tmp_path: Path, **config) -> Path:
+def changed(runs, tmp_path, **config):
     file = yaml.safe_load((runs / "first" / "config.yaml").read_text())
     file["config"]["local"] |= config
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(file))
     return tmp_path / "config.yaml"
 
 
-def test_what_other_defaults_came_to_is_set(runs, tmp_path):
+def test_what_other_defaults_came_to_is_set_but_not_on_other_data(runs, tmp_path):
     path = changed(runs, tmp_path, epochs=3, negatives=2)
     request, notes = make_request(read_config_file(path), {})
     assert request.settings[-2:] == ("local.epochs=3", "local.negatives=2")
     assert notes == ("set as in the file, otherwise than by default: local.epochs=3, local.negatives=2",)
     assert prepare(request).config.model_dump()["local"]["negatives"] == 2
     assert "local.epochs=5" in asked_for(path, "local.epochs=5").settings  # typed, and so not as in the file
-
-
-def test_with_other_data_only_the_settings_are_taken(runs, tmp_path):
-    path = changed(runs, tmp_path, epochs=3)
     request, notes = make_request(read_config_file(path), {"data": "ml-100k"})
     assert request.settings == ("local.dim=8", "cohort.size=20")
     assert notes == ("with another data than the file's, only its settings are taken over",)
@@ -103,20 +101,6 @@ def test_a_bad_file_is_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(BadInput, match=words):
         asked_for(path)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="cannot be read"):
-        read_config_file(tmp_path / "none.yaml")
-
-
-def test_another_method_than_the_files_is_refused(runs):
-    with pytest.raises(BadInput, match="is for fedmf, and mf was asked for"):
-        asked_for(runs / "first", method="mf")
-
-
-def test_lists_and_nothing_are_spelt_as_set_reads_them():
-    assert as_settings({"local": {"layers": (8, 4)}, "threshold": None}) == ("local.layers=[8, 4]", "threshold=null")
 
 
 def test_a_private_run_carries_the_caveats_of_its_file(tmp_path):

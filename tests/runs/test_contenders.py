@@ -1,7 +1,5 @@
 """Methods as a comparison names them."""
 
-from __future__ import annotations
-
 import pytest
 
 from veilrec.core.errors import BadInput
@@ -10,31 +8,28 @@ from veilrec.runs.comparison import make_contenders
 GIVEN = {"data": "synthetic-ratings", "protocol": None, "preset": None, "rounds": None}
 
 
-def settings(specs, *shared):
-    contenders, notes = make_contenders(specs, GIVEN, shared)
-    return {c.label: c.request.settings for c in contenders}, notes
-
-
-def test_settings_of_ones_own_stand_behind_the_colon():
-    found, notes = settings(["fedmf", "dp-fedmf:privacy.epsilon=4, local.dim=16", "fedncf:local.layers=[16, 8]"])
-    assert found == {
-        "fedmf": (),
-        "dp-fedmf:privacy.epsilon=4,local.dim=16": ("privacy.epsilon=4", "local.dim=16"),
-        "fedncf:local.layers=[16, 8]": ("local.layers=[16, 8]",),
-    }
-    assert notes == []
-
-
-def test_a_setting_reaches_all_that_have_it_and_says_whom_it_does_not():
-    found, notes = settings(["fedmf", "ease", "dp-fedmf:local.dim=4"], "local.dim=8")
-    assert found == {"fedmf": ("local.dim=8",), "ease": (), "dp-fedmf:local.dim=4": ("local.dim=8", "local.dim=4")}
-    assert notes == ["--set local.dim=8 is for fedmf, dp-fedmf:local.dim=4; not for ease"]
-
-
-def test_a_setting_of_one_method_names_it():
-    found, notes = settings(["fedmf", "fedmf-lean"], "fedmf.local.dim=8")
-    assert found == {"fedmf": ("local.dim=8",), "fedmf-lean": ()}
-    assert notes == []
+@pytest.mark.parametrize(
+    ("specs", "shared", "found", "notes"),
+    [
+        (
+            ["fedmf", "dp-fedmf:privacy.epsilon=4, local.dim=16", "fedncf:local.layers=[16, 8]"],
+            [],
+            [(), ("privacy.epsilon=4", "local.dim=16"), ("local.layers=[16, 8]",)],
+            [],
+        ),
+        (  # a setting reaches all that have it
+            ["fedmf", "ease", "dp-fedmf:local.dim=4"],
+            ["local.dim=8"],
+            [("local.dim=8",), (), ("local.dim=8", "local.dim=4")],
+            ["--set local.dim=8 is for fedmf, dp-fedmf:local.dim=4; not for ease"],
+        ),
+        (["fedmf", "fedmf-lean"], ["fedmf.local.dim=8"], [("local.dim=8",), ()], []),
+    ],
+)
+def test_settings_of_all_and_of_one(specs, shared, found, notes):
+    contenders, told = make_contenders(specs, GIVEN, shared)
+    assert [c.label.replace(", ", ",") for c in contenders] == [spec.replace(", ", ",") for spec in specs]
+    assert ([c.request.settings for c in contenders], told) == (found, notes)
 
 
 def test_presets_and_rounds_can_be_of_one():

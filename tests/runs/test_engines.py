@@ -1,7 +1,5 @@
 """Engines: what is asked of them, and the same model from each."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +16,13 @@ from veilrec.runs.training import Engine, hired
 SMALL = RunRequest("fedmf", "synthetic-ratings:users=120,items=200,seed=3", settings=("cohort.size=30",), rounds=3)
 
 
-def test_processes_train_the_same_model(tmp_path: Path) -> None:
+def test_processes_train_the_same_model(tmp_path):
     digests = []
     for place, engine in enumerate((Engine(), Engine("processes", 2))):
         prepared = prepare(SMALL)
         with hired(prepared, engine):
             digests.append(training.train(prepared, tmp_path / str(place))["weights_sha256"])
-        assert prepared.trainer.crew is None  # type: ignore[attr-defined]
+        assert prepared.trainer.crew is None
     assert digests[0] == digests[1]
 
 
@@ -36,26 +34,22 @@ def test_processes_train_the_same_model(tmp_path: Path) -> None:
         ({"name": "ray", "shared": Path("nowhere")}, "no such folder"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings: dict[str, object], words: str) -> None:
+def test_settings_that_do_not_fit_are_refused(settings, words):
     with pytest.raises(BadInput, match=words):
-        Engine(**settings)  # type: ignore[arg-type]
+        Engine(**settings)
 
 
-def test_a_centralised_method_and_one_from_a_file_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        pytest.raises(BadInput, match="ease has all data in one place"),
-        hired(prepare(replace(SMALL, method="ease", settings=(), rounds=None)), Engine("processes", 1)),
+def test_what_no_engine_can_train_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    central, far = replace(SMALL, method="ease", settings=(), rounds=None), "127.0.0.1:1"
+    for request, engine, words in (
+        (central, Engine("processes", 1), "ease has all data in one place"),
+        (SMALL, Engine("ray", 1, address=far), "--address needs --shared"),
+        (SMALL, Engine("ray", 1, address=far, shared=tmp_path), "no Ray cluster answers there"),
     ):
-        pass
+        with pytest.raises(BadInput, match=words), hired(prepare(request), engine):
+            pass
     monkeypatch.setattr(engines, "source_of", lambda name: "mine.py")
     with pytest.raises(BadInput, match="leave --engine out"), hired(prepare(SMALL), Engine("processes", 1)):
         pass
-
-
-def test_a_cluster_needs_an_answer_and_a_folder_that_all_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
-    for shared, words in ((None, "--address needs --shared"), (tmp_path, "no Ray cluster answers there")):
-        engine = Engine("ray", 1, address="127.0.0.1:1", shared=shared)
-        with pytest.raises(BadInput, match=words), hired(prepare(SMALL), engine):
-            pass

@@ -1,10 +1,7 @@
 """Recommendations for everybody in one file."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -19,7 +16,7 @@ from veilrec.runs.training import train
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
+def model(tmp_path_factory):
     """People who ask for quotation marks, one of whom has a single item and so never took part."""
     folder = tmp_path_factory.mktemp("everybody")
     rows = [f'"u,{user}",i{(user + k) % 9}' for user in range(12) for k in range(4)]
@@ -29,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
     return open_model(folder / "run")
 
 
-def test_all_formats_say_the_same_and_what_each_user_gets(model: SavedModel, tmp_path: Path) -> None:
+def test_all_formats_say_the_same_and_what_each_user_gets(model, tmp_path):
     for suffix in ("csv", "jsonl", "parquet"):
         assert write_everybody(model, tmp_path / "new" / f"best.{suffix}", 3) == 13 * 3
     with (tmp_path / "new" / "best.csv").open(newline="") as source:
@@ -43,9 +40,7 @@ def test_all_formats_say_the_same_and_what_each_user_gets(model: SavedModel, tmp
         assert mine == [(rank, best.item) for rank, best in enumerate(model.recommend_user(user, 3), 1)]
 
 
-def test_some_users_at_a_time_come_to_the_same(
-    model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_users_at_a_time_come_to_the_same(model, tmp_path, monkeypatch):
     write_everybody(model, tmp_path / "whole.csv", 4)
     monkeypatch.setattr(saved, "_SCORES_AT_ONCE", 20)  # two users
     monkeypatch.setattr(export, "_ROWS_AT_ONCE", 5)
@@ -56,38 +51,29 @@ def test_some_users_at_a_time_come_to_the_same(
     assert pl.read_parquet(tmp_path / "parts.parquet")["item"].to_list() == whole["item"].to_list()
 
 
-def test_a_file_is_whole_or_as_it_was(model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "best.csv"
-    target.write_text("before")
-
-    def breaks(self: SavedModel, k: int) -> object:
+def test_a_file_is_whole_or_as_it_was(model, tmp_path, monkeypatch):
+    def breaks(self, k):
         yield from [next(real(self, k))]
         raise KeyboardInterrupt
 
-    real = SavedModel.recommend_everybody
+    target, real = tmp_path / "best.csv", SavedModel.recommend_everybody
+    target.write_text("before")
     monkeypatch.setattr(SavedModel, "recommend_everybody", breaks)
     with pytest.raises(KeyboardInterrupt):
         write_everybody(model, target, 3)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("best.csv", "before")]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
+def test_a_file_that_cannot_be_written_is_refused(model, tmp_path, monkeypatch):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(resources, "find_spec", lambda module: None)
+    for name, words in (
         ("best.txt", "ends in .txt: give a name with .csv, .parquet, .jsonl"),
         ("best", "ends in nothing"),
         ("folder.csv", "is a folder"),
         ("file/best.csv", "cannot be written"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_refused(model: SavedModel, tmp_path: Path, name: str, words: str) -> None:
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match=words):
-        write_everybody(model, tmp_path / name, 3)
-
-
-def test_parquet_without_polars_names_it(model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "find_spec", lambda module: None)
-    with pytest.raises(BadInput, match=r"best.parquet needs polars, which is not installed: pip install"):
-        write_everybody(model, tmp_path / "best.parquet", 3)
+        ("best.parquet", r"best.parquet needs polars, which is not installed: pip install"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            write_everybody(model, tmp_path / name, 3)

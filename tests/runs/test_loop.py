@@ -1,11 +1,8 @@
 """The run loop, on a trainer whose whole state is one number."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,43 +18,52 @@ from veilrec.simulation.simulation import StepReport
 class Counter:
     """Adds (round + 1) every round: the sum tells exactly which rounds were done."""
 
-    def __init__(self, interrupt_at: int | None = None) -> None:
+    def __init__(self, interrupt_at=None):
         self.total = 0
         self.interrupt_at = interrupt_at
 
-    def step(self, number: int) -> StepReport:
+    def step(self, number):
         self.total += number + 1
         if number == self.interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
         return StepReport(devices=2, down_bytes=10, up_bytes=5, down_params=3, up_params=1, loss=0.5)
 
-    def model(self) -> Counter:
+    def model(self):
         return self
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self):
         return {"total": np.array([self.total])}
 
-    def load_state(self, state, steps_done: int) -> None:
+    def load_state(self, state, steps_done):
         self.total = int(state["total"][0])
 
 
-def metric(model: Counter) -> dict[str, float]:
+def metric(model):
     return {"ndcg@10": float(model.total)}
 
 
-def lines(folder: Path) -> list[dict]:
+def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_counts_evaluates_and_checkpoints(tmp_path):
-    trainer = Counter()
-    schedule = Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
-    progress = run(tmp_path, trainer, schedule, metric, split_name="test")
+def test_counts_evaluates_checkpoints_and_tells_listeners(tmp_path):
+    heard = []
+
+    class Ear:
+        def on_round(self, progress, report):
+            heard.append(("round", progress.rounds_done, report.loss))
+
+        def on_metrics(self, progress, metrics):
+            heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
+
+    trainer, schedule = Counter(), Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
+    progress = run(tmp_path, trainer, schedule, metric, split_name="test", listeners=(Ear(),))
     assert trainer.total == 28
     assert (progress.rounds_done, progress.devices, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
-    assert [line["round"] for line in lines(tmp_path)] == [3, 6, 7]
-    assert [line["split"] for line in lines(tmp_path)] == ["test"] * 3
+    assert [(line["round"], line["split"]) for line in lines(tmp_path)] == [(3, "test"), (6, "test"), (7, "test")]
     assert checkpoint.newest(tmp_path) == checkpoint.checkpoint_path(tmp_path, 7)
+    assert heard[:4] == [("round", 1, 0.5), ("round", 2, 0.5), ("metrics", 3, 6.0), ("round", 3, 0.5)]
+    assert len(heard) == 7 + 3
 
 
 def test_ctrl_c_finishes_the_round_writes_a_checkpoint_and_resumes_to_the_same_end(tmp_path):
@@ -85,54 +91,32 @@ def test_resume_forgets_what_came_after_the_checkpoint(tmp_path):
     assert [line["round"] for line in lines(tmp_path)] == [1, 2, 3, 4]
 
 
-def rises_then_falls(model: Counter) -> dict[str, float]:
+def rises_then_falls(model):
     return {"ndcg@10": -abs(model.total - 10.0)}  # best after round 4
 
 
-def test_early_stopping_ends_and_returns_to_the_best_round(tmp_path):
-    trainer = Counter()
-    schedule = Schedule(rounds=50, evaluate_every=1, patience=3)
-    progress = run(tmp_path, trainer, schedule, rises_then_falls, split_name="valid")
-    assert (progress.rounds_done, progress.best_round, progress.stopped_early) == (7, 4, True)
-    assert trainer.total == 10
-
-
-def test_early_stopping_survives_a_resume(tmp_path):
+def test_early_stopping_returns_to_the_best_round_and_survives_a_resume(tmp_path):
     schedule = Schedule(rounds=50, evaluate_every=1, checkpoint_every=1, patience=3)
     with pytest.raises(Interrupted):
-        run(tmp_path, Counter(interrupt_at=4), schedule, rises_then_falls, split_name="valid")
-    trainer = Counter()
-    progress = run(tmp_path, trainer, schedule, rises_then_falls, split_name="valid", resume=True)
-    assert (progress.best_round, progress.rounds_done, trainer.total) == (4, 7, 10)
+        run(tmp_path / "cut", Counter(interrupt_at=4), schedule, rises_then_falls, split_name="valid")
+    for folder, resume in ((tmp_path / "whole", False), (tmp_path / "cut", True)):
+        trainer = Counter()
+        progress = run(folder, trainer, schedule, rises_then_falls, split_name="valid", resume=resume)
+        assert (progress.rounds_done, progress.best_round, progress.stopped_early) == (7, 4, True)
+        assert trainer.total == 10
 
 
-def test_stopping_on_a_metric_that_does_not_exist_says_which_do(tmp_path):
-    schedule = Schedule(rounds=2, evaluate_every=1, patience=1, watch="auc")
-    with pytest.raises(VeilrecError, match="cannot stop early on 'auc'.*ndcg@10"):
-        run(tmp_path, Counter(), schedule, metric, split_name="valid")
-
-
-def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
-    heard = []
-
-    class Ear:
-        def on_round(self, progress, report):
-            heard.append(("round", progress.rounds_done, report.loss))
-
-        def on_metrics(self, progress, metrics):
-            heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
-
-    run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
-    assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
-
-
-def test_a_diverged_loss_stops_the_run_and_says_what_to_do(tmp_path):
+def test_a_run_that_cannot_go_on_says_what_to_do(tmp_path):
     class Diverging(Counter):
-        def step(self, number: int) -> StepReport:
+        def step(self, number):
             return StepReport(loss=float("nan"))
 
-    with pytest.raises(VeilrecError, match="diverged.*round 1.*lower the learning rates"):
-        run(tmp_path, Diverging(), Schedule(rounds=3), metric, split_name="test")
+    for trainer, schedule, words in (
+        (Counter(), Schedule(rounds=2, evaluate_every=1, patience=1, watch="auc"), "stop early on 'auc'.*ndcg@10"),
+        (Diverging(), Schedule(rounds=3), "diverged.*round 1.*lower the learning rates"),
+    ):
+        with pytest.raises(VeilrecError, match=words):
+            run(tmp_path, trainer, schedule, metric, split_name="valid")
 
 
 def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
@@ -140,7 +124,7 @@ def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module.time, "perf_counter", lambda: clock[0])
 
     class Slow(Counter):
-        def step(self, number: int) -> StepReport:
+        def step(self, number):
             clock[0] += 10.0 if number in (0, 3) else 0.5  # the first round of a process compiles
             return super().step(number)
 

@@ -1,17 +1,14 @@
 """Noise from a secret: kept, used again, and needed before anything may be published."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee, Trust, no_guarantee
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.noise import kept_secret, obstacle, stated
 from veilrec.runs.request import RunRequest, prepare
@@ -23,30 +20,46 @@ SECURE = RunRequest("dp-fedmf", DATA, protocol="loo-full", settings=("cohort.siz
 
 
 class Stop:
-    """Somebody who presses Ctrl-C in the second round."""
+    """Ctrl-C in the second round."""
 
-    def on_round(self, progress, report) -> None:
+    def on_round(self, progress, report):
         if progress.rounds_done == 2:
             os.kill(os.getpid(), 2)
 
-    def on_metrics(self, progress, metrics) -> None:
+    def on_metrics(self, progress, metrics):
         pass
 
 
-def test_a_secret_is_kept_for_its_owner_alone_and_decides_the_run(tmp_path: Path) -> None:
-    first, second = train(prepare(SECURE), tmp_path / "first"), train(prepare(SECURE), tmp_path / "second")
-    assert first["weights_sha256"] != second["weights_sha256"]
-    path = tmp_path / "first" / "private" / "secret.key"
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    """A finished run with secure noise."""
+    out = tmp_path_factory.mktemp("secure") / "run"
+    train(prepare(SECURE), out)
+    return out
+
+
+def result_of(out):
+    return json.loads((out / "result.json").read_text())
+
+
+def test_a_secret_is_kept_for_its_owner_alone_and_decides_the_run(secure, tmp_path):
+    prepared = prepare(SECURE)
+    assert train(prepared, tmp_path / "other")["weights_sha256"] != result_of(secure)["weights_sha256"]
+    path = secure / "private" / "secret.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    secret = kept_secret(tmp_path / "first")
-    assert secret is not None
+    secret = kept_secret(secure)
     assert len(secret) == 32
     again = train(prepare(SECURE, secret=secret), tmp_path / "again")
-    assert again["weights_sha256"] == first["weights_sha256"]
+    assert again["weights_sha256"] == result_of(secure)["weights_sha256"]
+    # and it is in no file but its own
+    assert repr(prepared.secret) not in repr(prepared)
+    assert prepared.secret.hex() not in json.dumps(prepared.description())
+    files = [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
+    assert [path.name for path in files if prepared.secret in path.read_bytes()] == ["secret.key"]
 
 
-def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(prepare(SECURE), out, listeners=(Stop(),))
@@ -57,62 +70,42 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path: Path) -> No
     with pytest.raises(BadInput, match="its noise is 'secure', now asked for 'seeded'"):
         train(prepare(replace(SECURE, noise="seeded")), out, resume=True)
     assert train(prepare(SECURE, secret=secret), out, resume=True)["weights_sha256"] == straight["weights_sha256"]
-
-
-def test_a_lost_or_damaged_secret_is_refused(tmp_path: Path) -> None:
-    train(prepare(SECURE), tmp_path / "run")
-    path = tmp_path / "run" / "private" / "secret.key"
+    path = out / "private" / "secret.key"
     path.write_bytes(b"short")
     with pytest.raises(BadInput, match="5 bytes instead of 32"):
-        kept_secret(tmp_path / "run")
+        kept_secret(out)
     path.unlink()
     with pytest.raises(BadInput, match="secret.key cannot be read"):
-        kept_secret(tmp_path / "run")
+        kept_secret(out)
 
 
-def test_only_proven_runs_with_secure_noise_may_be_published(tmp_path: Path) -> None:
-    secure = train(prepare(SECURE), tmp_path / "secure")
+def test_only_proven_runs_with_secure_noise_may_be_published(secure, tmp_path):
     seeded = train(prepare(replace(SECURE, noise="seeded")), tmp_path / "seeded")
-    assert (secure["publishable"], seeded["publishable"]) == (True, False)
-    words = open_model(tmp_path / "seeded").guarantee.caveats[-1]
-    assert words == (
+    assert (result_of(secure)["publishable"], seeded["publishable"]) == (True, False)
+    assert open_model(tmp_path / "seeded").guarantee.caveats[-1] == (
         "Not to be published: whoever knows the seed can draw the noise again and take it off;"
         " train with --noise secure."
     )
-    assert not any("protects nobody" in words for words in open_model(tmp_path / "secure").guarantee.caveats)
-    published = replace(
-        SECURE, preset="paper", settings=("cohort.size=30", "calibration=as-published"), rounds=1, noise="secure"
-    )
-    result = train(prepare(published), tmp_path / "published")
+    assert not (tmp_path / "seeded" / "private" / "secret.key").exists()
+    assert not any("Not to be published" in words for words in open_model(secure).guarantee.caveats)
+    settings = ("cohort.size=30", "calibration=as-published")
+    result = train(prepare(replace(SECURE, preset="paper", settings=settings, rounds=1)), tmp_path / "published")
     assert not result["publishable"]
     assert any("a paper's claim" in words for words in result["guarantee"]["caveats"])
     assert obstacle(no_guarantee(), "secure") is not None
-    assert not (tmp_path / "seeded" / "private" / "secret.key").exists()
 
 
-@pytest.mark.parametrize("method", ["mf", "popularity", "ease"])
-def test_methods_that_add_no_noise_have_no_secret(method: str) -> None:
-    with pytest.raises(BadInput, match=f"--noise secure is for methods that add noise, and {method} "):
-        prepare(RunRequest(method, DATA, noise="secure"))
-
-
-def test_the_secret_is_in_no_file_but_its_own(tmp_path: Path) -> None:
-    prepared = prepare(SECURE)
-    train(prepared, tmp_path / "run")
-    assert prepared.secret is not None
-    assert repr(prepared.secret) not in repr(prepared)
-    holding = [
-        path.name for path in (tmp_path / "run").rglob("*") if path.is_file() and prepared.secret in path.read_bytes()
-    ]
-    assert holding == ["secret.key"]
-    assert prepared.secret.hex() not in json.dumps(prepared.description())
+def test_methods_that_add_no_noise_have_no_secret():
+    for method in ("mf", "popularity", "ease"):
+        with pytest.raises(BadInput, match=f"--noise secure is for methods that add noise, and {method} "):
+            prepare(RunRequest(method, DATA, noise="secure"))
 
 
 @pytest.mark.parametrize(
     ("trust", "by_coordinator"),
     [("server", True), ("server sees only sums", True), ("server sees only noisy sums", False)],
 )
-def test_who_draws_the_noise_of_a_sum_is_said_of_real_devices(trust: Trust, by_coordinator: bool) -> None:
+def test_who_draws_the_noise_of_a_sum_is_said_of_real_clients(trust, by_coordinator):
     promise = Guarantee("proven", "user", "add-remove", 1.0, 1e-6, "whole run", trust)
     words = stated(promise, "secure", None, "devices").caveats[-1]
     assert ("is drawn by the coordinator" in words) == by_coordinator

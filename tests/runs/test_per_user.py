@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,7 +9,6 @@ from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Strings
 from veilrec.evaluation.evaluator import EvaluationResult
-from veilrec.runs import export
 from veilrec.runs.export import write_per_user
 
 DATA = "synthetic-ratings:users=60,items=130,mean_history=8,seed=3"
@@ -26,41 +22,28 @@ JUDGEMENT = EvaluationResult(
 )
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 2, 100])
-def test_a_csv_file_has_a_row_for_every_case(
-    rows_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "_ROWS_AT_ONCE", rows_at_once)
+def test_a_file_has_a_row_for_every_case(tmp_path):
     write_per_user(tmp_path / "users.csv", JUDGEMENT, USERS)
     with (tmp_path / "users.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["user", "case", "known_items", "auc", "mrr"]
     assert [row[:3] for row in rows] == [["çelik", "0", "7"], ["anna", "1", "0"], ['b,"quoted"', "3", "300"]]
     assert [float(row[3]) for row in rows] == [0.1, 1 / 3, 1.0]  # every digit
-
-
-def test_a_parquet_file_has_the_same(tmp_path: Path) -> None:
-    write_per_user(tmp_path / "users.csv", JUDGEMENT, USERS)
     write_per_user(tmp_path / "users.parquet", JUDGEMENT, USERS)
-    frame = pl.read_parquet(tmp_path / "users.parquet")
-    assert frame.equals(pl.read_csv(tmp_path / "users.csv"))
-    assert frame.columns == ["user", "case", "known_items", "auc", "mrr"]
-
-
-@pytest.mark.parametrize("name", ["users.xlsx", "users", "users.csv.gz", "users.jsonl"])
-def test_another_ending_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"--per-user .* ends in .*: give a name with \.csv, \.parquet"):
-        write_per_user(tmp_path / name, JUDGEMENT, USERS)
-    assert list(tmp_path.iterdir()) == []
+    assert pl.read_parquet(tmp_path / "users.parquet").equals(pl.read_csv(tmp_path / "users.csv"))
+    for name in ("users.xlsx", "users", "users.csv.gz", "users.jsonl"):
+        with pytest.raises(BadInput, match=r"--per-user .* ends in .*: give a name with \.csv, \.parquet"):
+            write_per_user(tmp_path / name, JUDGEMENT, USERS)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> veilrec.Run:
+def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     return veilrec.train("fedmf", DATA, out=out, seed=1, rounds=2, settings={"cohort.size": 20})
 
 
-def test_the_means_of_the_file_are_the_metrics_of_the_run(run: veilrec.Run, tmp_path: Path) -> None:
+def test_the_means_of_the_file_are_the_metrics_of_the_run(run, tmp_path):
     result = run.evaluate(per_user=tmp_path / "users.parquet")
     assert result["per_user"] == str(tmp_path / "users.parquet")
     frame = pl.read_parquet(tmp_path / "users.parquet")
@@ -77,7 +60,7 @@ def test_the_means_of_the_file_are_the_metrics_of_the_run(run: veilrec.Run, tmp_
     assert all(used[user] == known + 1 for user, known in frame.select("user", "known_items").iter_rows())
 
 
-def test_all_metrics_are_measured_only_if_asked_for(run: veilrec.Run) -> None:
+def test_all_metrics_are_measured_only_if_asked_for(run):
     short, everything = run.evaluate(), run.evaluate(metrics="all")
     assert short["metrics"] == run.metrics
     assert {"recall@10", "precision@10", "map@10", "mrr@10"} <= set(short["metrics"])
@@ -93,12 +76,9 @@ def test_all_metrics_are_measured_only_if_asked_for(run: veilrec.Run) -> None:
     assert "per_user" not in everything
 
 
-def test_a_choice_that_is_none_is_refused(run: veilrec.Run) -> None:
+def test_a_choice_that_is_none_is_refused_and_no_folder_is_made(run, tmp_path):
     with pytest.raises(BadInput, match="unknown choice of metrics 'every': known are all, main"):
-        run.evaluate(metrics="every")  # type: ignore[arg-type]
-
-
-def test_no_folder_is_made_for_the_file(run: veilrec.Run, tmp_path: Path) -> None:
+        run.evaluate(metrics="every")
     with pytest.raises(BadInput, match=r"there is no folder .*nowhere"):
         run.evaluate(per_user=tmp_path / "nowhere" / "x.csv")
     assert not (tmp_path / "nowhere").exists()

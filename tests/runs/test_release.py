@@ -1,142 +1,136 @@
 """A run of every family becomes a release, which ranks as the run does, without torch and without the data."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.runs.test_saved import REQUESTS
-from veilrec.client.recommender import RecommenderClient
+from tests.runs.conftest import NEWS, REQUESTS
 from veilrec.core.errors import BadInput
+from veilrec.data.datasets import load
 from veilrec.runs.release import ReleaseOptions, make_release
 from veilrec.runs.release_model import embedder, open_device, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.wire.releases import Release, open_release
-from veilrec.wire.signing import Rotation, SigningKey, new_key
+from veilrec.wire.releases import open_release
+from veilrec.wire.signing import Rotation, new_key
 
-NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 PRIVATE = RunRequest("privaterec", NEWS, seed=1, noise="secure", rounds=2)
 FAMILY = {
     "news": "news",
+    "privaterec": "news",
     "matrix-factorisation": "factors",
     "least-squares": "factors",
     "private-least-squares": "factors",
     "veil": "catalogue",
 }
+KINDS = pytest.mark.parametrize("kind", [*REQUESTS, "privaterec"])
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+def key(tmp_path_factory):
     return new_key(tmp_path_factory.mktemp("keys") / "a.key")
 
 
-@pytest.fixture(scope="module", params=[*REQUESTS, "privaterec"])
-def released(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, key: SigningKey
-) -> tuple[str, Path, Release]:
-    folder = tmp_path_factory.mktemp("runs")
-    train(prepare(REQUESTS.get(request.param, PRIVATE)), folder / "run")
-    wishes = ReleaseOptions(unprotected=request.param != "privaterec")
-    return request.param, folder / "run", make_release(folder / "run", folder / "release", key, wishes)
+@pytest.fixture(scope="module")
+def released(trained, tmp_path_factory, key):
+    """From a kind of ranker to a run and its release."""
+    folder = tmp_path_factory.mktemp("released")
+
+    @cache
+    def release(kind):
+        run = folder / "privaterec-run" if kind == "privaterec" else trained(kind)[1]
+        if kind == "privaterec":
+            train(prepare(PRIVATE), run)
+        return run, make_release(run, folder / kind, key, ReleaseOptions(unprotected=kind != "privaterec"))
+
+    return release
 
 
-def device(release: Release, state: Path, *items: str) -> RecommenderClient:
+def device(release, state, *items):
     opened = open_device(state, release)
     opened.read(*items)
     return opened
 
 
-def test_a_device_ranks_as_the_run_does(released: tuple[str, Path, Release], tmp_path: Path) -> None:
-    kind, run, release = released
-    assert release.family == FAMILY.get(kind, "news" if kind == "privaterec" else "ranker")
-    ids = texts_of(release).ids
+@KINDS
+def test_a_device_ranks_as_the_run_does(released, kind, tmp_path):
+    run, release = released(kind)
+    assert release.family == FAMILY.get(kind, "ranker")
+    ids, model = texts_of(release).ids, open_model(run)
     for number, history in enumerate(([], [ids[3]], [ids[5], ids[2], ids[30]])):
-        expected = open_model(run).recommend(history, 8)
+        expected = model.recommend(history, 8)
         found = device(release, tmp_path / str(number), *history).recommend(8).items
         scores = np.array([item.score for item in found])
         apart = 1e-4 if release.family != "catalogue" else 0.02  # 16 bits a number: see test_release_catalogue
         assert np.abs(scores - np.array([best.score for best in expected])).max() < apart
         same = sum(item.id == best.item for item, best in zip(found, expected, strict=True))
         assert same == 8 or len(np.unique(np.round(scores, 4))) < 8  # but for ties
-        assert [item.title for item in found] == [
-            open_model(run).titles[open_model(run).items.find(item.id)] for item in found
-        ]
+        assert [item.title for item in found] == [model.titles[model.items.find(item.id)] for item in found]
 
 
-def test_says_what_it_promises(released: tuple[str, Path, Release]) -> None:
-    kind, _, release = released
+@KINDS
+def test_it_says_what_it_promises_and_holds_nothing_of_anybody_but_the_model(released, kind):
+    """Neither users nor their histories, states or the seed; and metrics only of synthetic data."""
+    run, release = released(kind)
     card = release.content("model-card.md").decode()
     assert release.protected == (kind == "privaterec")
     assert ("UNPROTECTED" in card) == (not release.protected)
     assert release.guarantee.line() in card
-    for offer in release.manifest["offers"]:
-        assert f"`{offer['mode']}`" in card
-
-
-def test_a_run_that_is_not_publishable_is_refused(tmp_path: Path, key: SigningKey) -> None:
-    train(prepare(REQUESTS["popularity"]), tmp_path / "run")
-    with pytest.raises(BadInput, match="--unprotected"):
-        make_release(tmp_path / "run", tmp_path / "release", key, ReleaseOptions())
-    assert not (tmp_path / "release").exists()
-    seeded = replace(PRIVATE, noise="seeded")
-    train(prepare(seeded), tmp_path / "seeded")
-    with pytest.raises(BadInput, match="--noise secure"):
-        make_release(tmp_path / "seeded", tmp_path / "release", key, ReleaseOptions())
-
-
-def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Release]) -> None:
-    """Neither users nor their histories, states or the seed; and metrics only of made-up data."""
-    _, run, release = released
-    users = len(open_model(run).devices.users)
+    assert all(f"`{offer['mode']}`" in card for offer in release.manifest["offers"])
+    people = set(open_model(run).devices.users)
     allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder", "ranking")}
     allowed |= {f"model/{name}" for name in ("ranker.json", "guarantee.json", "ranker.safetensors")}
     allowed |= {"model-card.md", "model/model.safetensors", "model/items.safetensors"}
     assert set(release.manifest["files"]) <= allowed
     shapes = [t["shape"] for about in release.manifest["files"].values() for t in about.get("tensors", {}).values()]
-    assert not any({users, users + 1} & set(shape) for shape in shapes)
+    assert not any({len(people), len(people) + 1} & set(shape) for shape in shapes)
     texts = [path.read_text() for path in release.folder.rglob("*") if path.suffix in (".json", ".md")]
-    people = set(open_model(run).devices.users)
     assert not any(people & set(re.findall(r"[\w-]+", text)) for text in texts)
 
 
-def test_metrics_of_people_are_left_out(tmp_path: Path, key: SigningKey) -> None:
-    train(prepare(REQUESTS["popularity"]), tmp_path / "run")
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
-    (tmp_path / "run" / "result.json").write_text(json.dumps(result | {"dataset": "ml-100k"}))
-    shy = make_release(tmp_path / "run", tmp_path / "shy", key, ReleaseOptions(unprotected=True))
+def test_a_run_that_is_not_publishable_is_refused(trained, tmp_path, key):
+    train(prepare(replace(PRIVATE, noise="seeded")), tmp_path / "seeded")
+    for run, words in ((trained("popularity")[1], "--unprotected"), (tmp_path / "seeded", "--noise secure")):
+        with pytest.raises(BadInput, match=words):
+            make_release(run, tmp_path / "release", key, ReleaseOptions())
+        assert not (tmp_path / "release").exists()
+
+
+def test_metrics_of_people_are_left_out(trained, tmp_path, key, monkeypatch):
+    run = trained("popularity")[1]
+    monkeypatch.setattr("veilrec.runs.release._MADE_UP", ())  # as if the data were of people
+    shy = make_release(run, tmp_path / "shy", key, ReleaseOptions(unprotected=True))
     assert "metrics" not in shy.manifest["figures"]
-    told = make_release(tmp_path / "run", tmp_path / "told", key, ReleaseOptions(unprotected=True, metrics=True))
+    told = make_release(run, tmp_path / "told", key, ReleaseOptions(unprotected=True, metrics=True))
     assert "not cover" in told.manifest["figures"]["about"]
 
 
-def test_versions_follow_each_other_and_keys_hand_over(tmp_path: Path, key: SigningKey) -> None:
-    train(prepare(REQUESTS["popularity"]), tmp_path / "run")
-    run, out, wishes = tmp_path / "run", tmp_path / "release", ReleaseOptions(unprotected=True)
+def test_versions_follow_each_other_and_keys_hand_over(trained, tmp_path, key):
+    run, out, wishes = trained("popularity")[1], tmp_path / "release", ReleaseOptions(unprotected=True)
     assert make_release(run, out, key, wishes).version == 1
     assert make_release(run, out, key, wishes).version == 2
-    with pytest.raises(BadInput, match="not later"):
-        make_release(run, out, key, replace(wishes, version=2))
-    with pytest.raises(BadInput, match="holds"):
-        make_release(run, out, key, replace(wishes, name="other"))
     other = new_key(tmp_path / "b.key")
-    with pytest.raises(BadInput, match="another key"):
-        make_release(run, out, other, wishes)
+    for signer, asked, words in (
+        (key, replace(wishes, version=2), "not later"),
+        (key, replace(wishes, name="other"), "holds"),
+        (other, wishes, "another key"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            make_release(run, out, signer, asked)
     assert make_release(run, out, other, wishes, [Rotation.made(key, other.public)]).version == 3
     assert open_release(out, trusted=key.public).key == other.public
 
 
-def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path: Path, key: SigningKey) -> None:
-    train(prepare(REQUESTS["news"]), tmp_path / "run")
-    run, out = tmp_path / "run", tmp_path / "release"
+def test_odd_offers_and_places_are_refused_with_nothing_written(trained, tmp_path, key):
+    run, out = trained("news")[1], tmp_path / "release"
     for offers, line in (
         (["attention:1"], "basis"),
         (["interest"], "MODE:EPSILON"),
@@ -156,40 +150,45 @@ def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path: Path, 
     assert (out / "mine").read_text() == "mine"
 
 
-def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released: tuple[str, Path, Release]) -> None:
-    kind, _, release = released
-    embed = embedder(release)
-    if release.family != "news":
-        assert embed is None
-        return
-    assert embed is not None
-    from veilrec.data.datasets import load
-
-    catalogue = load(NEWS).catalogue
-    assert catalogue is not None and catalogue.subcategories is not None
-    vectors = release.arrays("vectors.safetensors")["items"]
+@pytest.mark.parametrize("kind", ["news", "privaterec"])
+def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released, kind):
+    assert embedder(released("popularity")[1]) is None
+    release = released(kind)[1]
+    embed, known, vectors = embedder(release), load(NEWS).catalogue, release.arrays("vectors.safetensors")["items"]
     for item in (0, 17, 101):
-        abstract = catalogue.abstracts[item] if catalogue.abstracts is not None else ""
-        found = embed(catalogue.titles[item], abstract, catalogue.categories[item], catalogue.subcategories[item])
-        assert np.abs(found - vectors[item]).max() < 1e-5, kind
+        found = embed(
+            *(column[item] for column in (known.titles, known.abstracts, known.categories, known.subcategories))
+        )
+        assert np.abs(found - vectors[item]).max() < 1e-5
 
 
-def test_a_device_needs_neither_torch_nor_numba(released: tuple[str, Path, Release], tmp_path: Path) -> None:
-    kind, _, release = released
+def test_a_device_needs_neither_torch_nor_numba(released, tmp_path):
+    releases = {kind: released(kind)[1] for kind in (*REQUESTS, "privaterec")}
     script = (
-        "import sys; from tests.core_only import hide; hide(); sys.argv[1:] = "
-        f"['query', {str(release.folder)!r}, '-k', '3', '--json']; from veilrec.cli.main import run; run()"
+        "import io, json, sys; from contextlib import redirect_stderr, redirect_stdout\n"
+        "from tests.core_only import hide; hide(); from veilrec.cli.main import run\n"
+        "for folder in sys.argv[1:]:\n"
+        "    sys.argv[1:] = ['query', folder, '-k', '3', '--json']\n"
+        "    code, out, err = 0, io.StringIO(), io.StringIO()\n"
+        "    with redirect_stdout(out), redirect_stderr(err):\n"
+        "        try: run()\n"
+        "        except SystemExit as end: code = end.code or 0\n"
+        "    print(json.dumps([code, out.getvalue(), err.getvalue()]))"
     )
+    folders = [str(release.folder) for release in releases.values()]
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+        [sys.executable, "-c", script, *folders],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
     )
-    if kind in ("neumf", "veil-news"):  # its kernel would take minutes in plain Python; it reads texts of new news
-        assert done.returncode == 2
-        assert "pip install 'veilrec[train]'" in done.stderr
-        return
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["sent_bytes"] == 0
-    assert [item["id"] for item in found["items"]] == [
-        item.id for item in device(release, tmp_path / "here").recommend(3).items
-    ]
+    for (kind, release), line in zip(releases.items(), done.stdout.splitlines(), strict=True):
+        code, out, err = json.loads(line)
+        if kind == "veil-news":  # it reads texts of new news
+            assert (code, "pip install 'veilrec[train]'" in err) == (2, True), kind
+            continue
+        assert code == 0, err
+        found, expected = json.loads(out), device(release, tmp_path / kind).recommend(3).items
+        assert found["sent_bytes"] == 0
+        assert [item["id"] for item in found["items"]] == [item.id for item in expected]

@@ -1,27 +1,23 @@
 """A run of veil becomes a catalogue that a device ranks by itself: as the run does, in few bytes, with nobody in it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from veilrec.client.recommender import RecommenderClient
 from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.core.errors import BadInput
 from veilrec.runs.model_files import load_model
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_device, ranking_of
+from veilrec.runs.release_model import open_device, parts_of, ranking_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.wire.releases import BadRelease, Release
+from veilrec.wire.releases import BadRelease
 from veilrec.wire.signing import new_key
 
 FILMS = "synthetic-ratings:users=150,items=120,mean_history=12,seed=3"
@@ -30,21 +26,19 @@ HISTORIES = ([], ["i003"], ["i005", "i002", "i030"], [f"i{number:03d}" for numbe
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Release]:
+def released(tmp_path_factory):
     folder = tmp_path_factory.mktemp("films")
     train(prepare(REQUEST), folder / "run")
     return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), ReleaseOptions())
 
 
-def device(release: Release, state: Path, *items: str) -> RecommenderClient:
+def device(release, state, *items):
     opened = open_device(state, release)
     opened.read(*items)
     return opened
 
 
-def test_a_device_ranks_as_the_run_does_to_what_sixteen_bits_hold(
-    released: tuple[Path, Release], tmp_path: Path
-) -> None:
+def test_a_device_ranks_as_the_run_does_to_what_sixteen_bits_hold(released, tmp_path):
     run, release = released
     assert release.family == "catalogue"
     for number, history in enumerate(HISTORIES):
@@ -55,7 +49,7 @@ def test_a_device_ranks_as_the_run_does_to_what_sixteen_bits_hold(
         assert max(abs(item.score - expected[item.id]) for item in found if item.id in expected) < 5e-3 * spread
 
 
-def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released: tuple[Path, Release]) -> None:
+def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released):
     run, release = released
     files = release.manifest["files"]
     assert set(files) == {"items.safetensors", "ranking.safetensors", "model-card.md", "model/guarantee.json"}
@@ -68,7 +62,7 @@ def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released: 
     assert not any({people, people + 1} & set(about["shape"]) for about in tensors.values())
 
 
-def test_it_says_what_a_list_rests_on_and_that_nothing_left(released: tuple[Path, Release], tmp_path: Path) -> None:
+def test_it_says_what_a_list_rests_on_and_that_nothing_left(released, tmp_path):
     _, release = released
     told = []
     for number, history in enumerate(HISTORIES):
@@ -82,12 +76,8 @@ def test_it_says_what_a_list_rests_on_and_that_nothing_left(released: tuple[Path
         with pytest.raises(BadInput, match="none-sent"):
             client.recommend(3, "interest")
         assert [item.id for item in client.recommend(3, "nobody").items] != ["i003"]
-
-
-def test_its_order_counts(released: tuple[Path, Release]) -> None:
-    model = ranking_of(released[1])
-    history = np.arange(5, 60, 3, dtype=np.int32)
-    assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01
+    model, history = ranking_of(release), np.arange(5, 60, 3, dtype=np.int32)
+    assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01  # the order counts
 
 
 LOG = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
@@ -99,9 +89,9 @@ FEATURES = """items:
 """
 
 
-def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_path: Path) -> None:
+def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_path):
     """Names, types, shapes, settings and all that is public: only the numbers that the proof covers may differ."""
-    told: list[dict[str, Any]] = []
+    told = []
     (tmp_path / "items.csv").write_text(
         "\n".join(["item,kind,year", *(f"i{n},{'ab'[n % 2]}|{'cde'[n % 3]},{1990 + n % 30}" for n in range(40))])
     )
@@ -128,7 +118,7 @@ def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_p
     assert told[0] == told[1]
 
 
-def test_a_core_install_ranks_with_it(released: tuple[Path, Release], tmp_path: Path) -> None:
+def test_a_core_install_ranks_with_it(released, tmp_path):
     """Without numba, torch and polars; the same list."""
     _, release = released
     history = HISTORIES[3]
@@ -150,43 +140,36 @@ def test_a_core_install_ranks_with_it(released: tuple[Path, Release], tmp_path: 
     )
 
 
-def test_what_does_not_fit_together_is_refused_in_one_line(released: tuple[Path, Release]) -> None:
+def test_what_does_not_fit_together_is_refused_in_one_line(released):
     run, _ = released
     files = load_model(run / "model")
     ranker, n_items = files.ranker, len(files.items)
-    program, arrays = program_of(ranker), packed(ranker, ranker.learnt(files.weights))  # type: ignore[attr-defined]
+    program, arrays = program_of(ranker), packed(ranker, ranker.learnt(files.weights))
     assert unpacked(program, arrays, n_items).fold_in(one_history(np.zeros(0, np.int32))).n_items == n_items
-    codes = arrays["content.codes"].copy()
-    codes[0, 0] = 200
-    weights = arrays["learnt.weights"].copy()
-    weights[0] = np.inf
-    for how, what in (
-        (program | {"ranks": "other"}, arrays),
-        (program | {"formulas": 99}, arrays),
-        (program | {"reading": {"recency": "x"}}, arrays),
-        (program | {"caution": None}, arrays),
-        (program, arrays | {"content.codes": codes}),
-        (program, arrays | {"learnt.weights": weights}),
-        (program, arrays | {"learnt.map": arrays["learnt.map"][1:]}),
-        (program, {name: values for name, values in arrays.items() if name != "whitening"}),
+    codes, weights = arrays["content.codes"].copy(), arrays["learnt.weights"].copy()
+    codes[0, 0], weights[0] = 200, np.inf
+    for how, what, count in (
+        (program | {"ranks": "other"}, arrays, n_items),
+        (program | {"formulas": 99}, arrays, n_items),
+        (program | {"reading": {"recency": "x"}}, arrays, n_items),
+        (program | {"caution": None}, arrays, n_items),
+        (program, arrays | {"content.codes": codes}, n_items),
+        (program, arrays | {"learnt.weights": weights}, n_items),
+        (program, arrays | {"learnt.map": arrays["learnt.map"][1:]}, n_items),
+        (program, {name: values for name, values in arrays.items() if name != "whitening"}, n_items),
+        (program, arrays, n_items + 1),
     ):
         with pytest.raises(BadRelease) as refused:
-            unpacked(how, what, n_items)
+            unpacked(how, what, count)
         assert "\n" not in str(refused.value)
-    with pytest.raises(BadRelease):
-        unpacked(program, arrays, n_items + 1)
 
 
-def test_numbers_that_sixteen_bits_do_not_hold_are_not_released(tmp_path: Path) -> None:
-    from veilrec.runs.release_model import parts_of
-
-    train(
-        prepare(replace(REQUEST, noise="seeded", seed=2)), tmp_path / "run"
-    )  # the same noise every time, and so the same lists
+def test_numbers_that_sixteen_bits_do_not_hold_are_not_released(tmp_path):
+    train(prepare(replace(REQUEST, noise="seeded", seed=2)), tmp_path / "run")  # the same noise and lists every time
     files = load_model(tmp_path / "run" / "model")
-    content = files.ranker.content  # type: ignore[attr-defined]
+    content = files.ranker.content
     tables, scales = content.tables * np.float32(1e-9), content.scales * np.float32(1e9)  # kernels are the same
-    tiny = replace(files.ranker, content=replace(content, tables=tables, scales=scales))  # type: ignore[type-var]
+    tiny = replace(files.ranker, content=replace(content, tables=tables, scales=scales))
     with pytest.raises(BadInput, match="16 bits"):
         parts_of(replace(files, ranker=tiny), None)
     with pytest.raises(BadInput, match="leave --offer out"):

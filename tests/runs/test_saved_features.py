@@ -1,16 +1,11 @@
 """What is saved of methods that read features: nothing that a device adapted, and nothing of anybody's features."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from veilrec.client.rankers import Arrays, ModelParts
 from veilrec.client.reptile import FeatureRanker
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
@@ -33,7 +28,7 @@ items:
 """
 
 
-def log_of(folder: Path, name: str, count: int, town: str, age: int) -> Path:
+def log_of(folder, name, count, town, age):
     """Forty people with all items between them, and one who has so many and is described so."""
     rows = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
     rows += [f"somebody,i{k}" for k in range(count)]
@@ -45,13 +40,13 @@ def log_of(folder: Path, name: str, count: int, town: str, age: int) -> Path:
     return folder / f"{name}.csv"
 
 
-def released(method: str, log: Path, out: Path) -> dict[str, Any]:
+def released(method, log, out):
     """All that the model's folder says, but for the numbers of tensors that were learnt."""
     request = RunRequest(method, f"csv:{log}", protocol="loo-full", settings=METHODS[method], rounds=None)
     prepared = prepare(request)
     train(prepared, out)
     learnt = {f"weight.{name}" for name in prepared.trainer.parts().weights}
-    said: dict[str, Any] = {}
+    said = {}
     for path in sorted((out / "model").iterdir()):
         if path.suffix == ".json":
             said[path.name] = json.loads(path.read_text())
@@ -61,7 +56,7 @@ def released(method: str, log: Path, out: Path) -> dict[str, Any]:
     return said
 
 
-def both(method: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def both(method, folder):
     """What is released with one person and with another."""
     logs = [log_of(folder, "one", 3, "A", 30), log_of(folder, "other", 12, "C", 77)]
     one, other = (released(method, log, folder / f"run-{place}") for place, log in enumerate(logs))
@@ -69,7 +64,7 @@ def both(method: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method: str, tmp_path: Path) -> None:
+def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method, tmp_path):
     one, other = both(method, tmp_path)
     assert one == other
     arrays = {name.partition(":")[2] for name in one if ":" in name}
@@ -80,45 +75,33 @@ def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method: 
     assert not any("features" in name or "users" in name.removeprefix("weight.users.embedding") for name in arrays)
 
 
-def adapted_of_the_last(ranker: FeatureRanker, weights: Arrays, parts: ModelParts, histories: Any) -> np.ndarray:
-    model = ranker.model(weights, parts.private, histories)
-    return model.adapted(np.array([len(histories) - 1]))
+LEAKS = [("dp-privrec", "tables"), ("popularity-head", "tables"), ("dp-privrec", "settings")]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_adapted_weights_in_the_model_are_seen(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound_parts, sound_tables, leak = Simulation.parts, FeatureRanker.tables, {}
+@pytest.mark.parametrize(("method", "where"), LEAKS)
+def test_adapted_weights_or_features_in_the_model_are_seen(method, where, tmp_path, monkeypatch):
+    """Leak what a client adapted into the tables of a model, or the features of people into its settings."""
+    sound_parts, sound, leak = Simulation.parts, getattr(FeatureRanker, where), {}
 
-    def parts(self: Simulation) -> ModelParts:
+    def parts(self):
         made = sound_parts(self)
-        leak["adapted"] = adapted_of_the_last(self.plan.ranker, made.weights, made, self.histories)  # type: ignore[arg-type]
+        if where == "settings":
+            leak["kept"] = {name: values.tolist() for name, values in made.private.items()}
+        else:
+            model = self.plan.ranker.model(made.weights, made.private, self.histories)
+            leak["adapted"] = model.adapted(np.array([len(self.histories) - 1]))
         return made
 
     monkeypatch.setattr(Simulation, "parts", parts)
-    monkeypatch.setattr(FeatureRanker, "tables", lambda self, weights: sound_tables(self, weights) | leak)
+    monkeypatch.setattr(FeatureRanker, where, lambda self, *weights: sound(self, *weights) | leak)
     one, other = both(method, tmp_path)
     assert one != other
 
 
-def test_features_of_people_in_the_model_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sound_parts, sound, leak = Simulation.parts, FeatureRanker.settings, {}
-
-    def parts(self: Simulation) -> ModelParts:
-        made = sound_parts(self)
-        leak["kept"] = {name: values.tolist() for name, values in made.private.items()}
-        return made
-
-    monkeypatch.setattr(Simulation, "parts", parts)
-    monkeypatch.setattr(FeatureRanker, "settings", lambda self: sound(self) | leak)
-    one, other = both("dp-privrec", tmp_path)
-    assert one != other
-
-
-def test_a_saved_device_keeps_the_features_of_its_user(tmp_path: Path) -> None:
+def test_a_saved_device_keeps_the_features_of_its_user(tmp_path):
     released("dp-privrec", log_of(tmp_path, "one", 8, "C", 77), tmp_path / "run")
     model = open_model(tmp_path / "run")
     own = model.recommend_user("somebody", 5)
-    assert model.devices is not None
     used = [model.items[int(k)] for k in model.devices.trained_on.row(40)]
     again = model.recommend(used, 40, about={"town": "C", "age": "77"})
     shown = {best.item: best.score for best in again}

@@ -1,7 +1,5 @@
 """What a search may choose."""
 
-from __future__ import annotations
-
 import pytest
 
 from veilrec.core.errors import BadInput
@@ -32,16 +30,17 @@ def test_the_rule_is_around_the_preset():
     assert usual("ease") == {"ridge": Range(50.0, 5000.0, log=True)}
 
 
-def test_a_promise_is_never_searched_for_and_private_rounds_are():
+def test_a_promise_is_never_searched_for_and_private_rounds_are(tmp_path):
     space = usual("dp-fedmf")
     assert not [name for name in space if "epsilon" in name or "delta" in name]
     assert space["privacy.clip_norm"] == Range(0.0625, 1.0, log=True)
     assert space["rounds"] == Range(5, 20, log=True, whole=True)
-
-
-def test_what_has_nothing_to_choose_says_so():
+    with pytest.raises(BadInput, match="is a promise and not searched for"):
+        read(tmp_path, "privacy.epsilon: [1, 8]", "dp-fedmf")
     with pytest.raises(BadInput, match="popularity has no settings with a usual range: give --space"):
         usual("popularity")
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_space(tmp_path / "none.yaml", get("mf"), "tuned", "")
 
 
 def test_a_file_has_ranges_and_choices(tmp_path):
@@ -75,17 +74,10 @@ def test_a_file_has_ranges_and_choices(tmp_path):
         ("local.dim: {low: 1, high: 3, step: 1}", "step: Unexpected"),
         ("local.item_rate: {low: -1, high: 2}", "-1 cannot be"),
         ("aggregation: [mean, median]", "median cannot be"),
-        ("", "has no settings"),
+        ("", "no list of names and values"),
         ("[", "is no YAML"),
     ],
 )
 def test_a_bad_space_is_refused(tmp_path, text, words):
     with pytest.raises(BadInput, match=words):
         read(tmp_path, text)
-
-
-def test_an_epsilon_is_chosen_and_not_found(tmp_path):
-    with pytest.raises(BadInput, match="is a promise and not searched for"):
-        read(tmp_path, "privacy.epsilon: [1, 8]", "dp-fedmf")
-    with pytest.raises(BadInput, match="cannot be read"):
-        read_space(tmp_path / "none.yaml", get("mf"), "tuned", "")

@@ -1,10 +1,7 @@
 """From a request to a trainer: what is settled before anything is learnt."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,7 @@ SMALL = "synthetic-ratings:users=40,items=60,mean_history=8,seed=3"
 REQUEST = RunRequest("fedmf", SMALL, protocol="loo-full", rounds=1)
 
 
-def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tmp_path: Path) -> None:
+def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tmp_path):
     prepared = prepare(REQUEST)
     (note,) = prepared.notes
     assert note.startswith("every round has all 40 devices instead of the usual 100")
@@ -31,9 +28,7 @@ def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tm
     assert read_config(tmp_path / "run")["config"]["cohort"]["size"] == 40
 
 
-def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(tmp_path, monkeypatch):
     asked, request = [], replace(REQUEST, rounds=3, evaluate_every=2)
     monkeypatch.setattr(evaluation, "judge", lambda *given: asked.append(given) or judge(*given))
     result = train(prepare(request), tmp_path / "run")
@@ -45,39 +40,37 @@ def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(
     assert last.items() < result["metrics"].items()
 
 
-def test_a_cohort_that_fits_stays() -> None:
+def test_a_cohort_that_fits_stays():
     prepared = prepare(replace(REQUEST, data="synthetic-ratings:users=120,items=60,mean_history=8,seed=3"))
     assert (prepared.config.cohort.size, prepared.notes) == (100, ())
 
 
+FEW = r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"
+
+
 @pytest.mark.parametrize(
-    "request_",
+    ("change", "words"),
     [
-        replace(REQUEST, settings=("cohort.size=100",)),
-        replace(REQUEST, method="dp-fedmf", preset="paper", settings=("calibration=proven",)),
-        replace(REQUEST, method="dp-fedmf", preset="paper"),
+        # a cohort that was asked for, or that privacy depends on, never shrinks
+        ({"settings": ("cohort.size=100",)}, FEW),
+        ({"method": "dp-fedmf", "preset": "paper", "settings": ("calibration=proven",)}, FEW),
+        ({"method": "dp-fedmf", "preset": "paper"}, FEW),
+        *(
+            ({name: number}, f"is {number}: it must be from 1 to 2,147,483,647")
+            for name in ("rounds", "evaluate_every", "checkpoint_every", "patience")
+            for number in (0, -1, 10**20)
+        ),
+        ({"settings": ("local.dim=2000000000",)}, r"a table of 60 rows of 2,000,000,000 numbers takes 480.0 GB"),
+        ({"method": "dp-fedmf", "patience": 2}, "which no noise covers"),
     ],
-    ids=["asked for", "proven", "as published"],
 )
-def test_a_cohort_that_was_asked_for_or_that_privacy_depends_on_never_shrinks(request_: RunRequest) -> None:
-    with pytest.raises(BadInput, match=r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"):
-        prepare(request_)
-
-
-@pytest.mark.parametrize("name", ["rounds", "evaluate_every", "checkpoint_every", "patience"])
-@pytest.mark.parametrize("number", [0, -1, 10**20])
-def test_a_count_that_cannot_be_counted_to_is_refused(name: str, number: int) -> None:
-    with pytest.raises(BadInput, match=f"is {number}: it must be from 1 to 2,147,483,647"):
-        prepare(replace(REQUEST, **{name: number}))
-
-
-def test_vectors_that_do_not_fit_into_memory_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"a table of 60 rows of 2,000,000,000 numbers takes 480.0 GB"):
-        prepare(replace(REQUEST, settings=("local.dim=2000000000",)))
+def test_what_cannot_be_trained_is_refused(change, words):
+    with pytest.raises(BadInput, match=words):
+        prepare(replace(REQUEST, **change))
 
 
 @pytest.fixture(scope="module")
-def proven_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def proven_run(tmp_path_factory):
     out = tmp_path_factory.mktemp("proven") / "run"
     data = "synthetic-ratings:users=200,items=60,mean_history=10,seed=1"
     request = RunRequest("dp-fedmf", data, protocol="loo-full", rounds=3, settings=("cohort.size=50",))
@@ -85,23 +78,13 @@ def proven_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_digest_in_the_result_is_that_of_the_last_checkpoint(proven_run: Path) -> None:
+def test_digest_and_noise_of_a_run_can_be_checked_by_hand(proven_run):
     result = json.loads((proven_run / "result.json").read_text())
-    last = checkpoint.newest(proven_run)
-    assert last is not None
-    state, progress = checkpoint.load(last)
+    state, progress = checkpoint.load(checkpoint.newest(proven_run))
     assert progress.rounds_done == 3
     assert checkpoint.digest(state) == result["weights_sha256"]
-
-
-def test_the_noise_of_a_run_can_be_accounted_for_by_hand(proven_run: Path) -> None:
-    noise = json.loads((proven_run / "result.json").read_text())["noise"]
+    noise = result["noise"]
     plan = Rounds(rounds=3, sampling="poisson", population=noise["population"], cohort=noise["cohort"])
     assert 0.998 * 8.0 <= epsilon_for(noise["noise_multiplier"], 1e-6, plan) <= 8.0
     assert noise["cohort"] == 50
     assert noise["sigma"] > 0.0
-
-
-def test_a_proven_run_is_not_stopped_by_what_people_held_out() -> None:
-    with pytest.raises(BadInput, match="which no noise covers"):
-        prepare(RunRequest("dp-fedmf", "synthetic-ratings:users=200,items=60,seed=1", patience=2))

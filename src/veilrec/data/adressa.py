@@ -31,20 +31,11 @@ def read(folder: Path) -> Population:
         )
     user_codes, users = encode(clicks["userId"])
     item_codes, items = encode(clicks["id"])
-    times = clicks["time"].to_numpy()
-    facts = {
-        "rows": sum(rows for _, rows in days),
-        "events_without_article": sum(rows for _, rows in days) - len(events),
-        "duplicates_merged": len(events) - len(clicks),
-    }
-    return Population(
-        "adressa",
-        users,
-        items,
-        pack_interactions(user_codes, item_codes, len(users), times=times),
-        catalogue=_catalogue(clicks),
-        facts=facts,
-    )
+    log = pack_interactions(user_codes, item_codes, len(users), times=clicks["time"].to_numpy())
+    rows = sum(rows for _, rows in days)
+    merged = len(events) - len(clicks)
+    facts = {"rows": rows, "events_without_article": rows - len(events), "duplicates_merged": merged}
+    return Population("adressa", users, items, log, catalogue=_catalogue(clicks), facts=facts)
 
 
 def _day_files(folder: Path) -> list[Path]:

@@ -119,10 +119,8 @@ def _count_phrase(count: int, what: str) -> str:
     """Return the count and a description that begins with a plural; singular for one."""
     if count == 1:
         what = re.sub(r"^((?:shown |published test )?)(?!news|of)(\w+)s\b", r"\1\2", what)
-        what = what.replace("and were merged", "and was merged").replace(
-            "that stand among their", "that stands among its"
-        )
-        what = what.replace("that are known", "that is known")
+        what = what.replace("were merged", "was merged").replace("stand among their", "stands among its")
+        what = what.replace("are known", "is known")
     return f"{count:,} {what}"
 
 
@@ -228,17 +226,12 @@ def _odd(
         for name, counts in splits.items()
     ]
     if text is not None:
-        found += [
-            (
-                text["candidates_without_title"] - unknown["candidates"],
-                "shown candidates that are known without a title",
-            ),
-            (text["history_without_title"] - unknown["in_histories"], "clicks in histories on news without a title"),
-        ]
-    odd = [_count_phrase(count, what) for count, what in found if count]
-    if text is not None:
-        odd += [_count_phrase(text[name], what.format(**text)) for name, what in _ODD_TEXTS.items() if text[name]]
-    odd += about_times(last)
+        untitled = text["candidates_without_title"] - unknown["candidates"]
+        in_histories = text["history_without_title"] - unknown["in_histories"]
+        found += [(untitled, "shown candidates that are known without a title")]
+        found += [(in_histories, "clicks in histories on news without a title")]
+        found += [(text[name], what.format(**text)) for name, what in _ODD_TEXTS.items()]
+    odd = [_count_phrase(count, what) for count, what in found if count] + about_times(last)
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
     return [*odd, *notices(facts)]
@@ -252,30 +245,26 @@ def about_times(last: int | None) -> list[str]:
 
 def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     """How an own file was read, as far as that is worth saying, in words."""
-    said = []
-    if "rows_left_out" in facts:
-        kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
-        listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
-        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {listed}")
-    if "blank_lines" in facts:
-        said.append(f"{counted(int(facts['blank_lines']), 'blank line')} passed over")
-    if "ids_stripped" in facts:
-        said.append(f"{counted(int(facts['ids_stripped']), 'id')} had blanks around, which were taken off")
-    if "columns_used" in facts:
-        said.append(f"columns that were read: {facts['columns_used']}")
-    if "times_in" in facts:
-        said.append(f"times were read as {facts['times_in']} since 1970")
-    for side in ("users", "items"):
-        if f"{side}_without_features" in facts:
-            lacking = counted(int(facts[f"{side}_without_features"]), side.removesuffix("s"))
-            said.append(f"{lacking} of the log not listed in the file of features: all that it says is unknown of them")
-    if "titles_read" in facts:
-        said.append(f"titles were read of {counted(int(facts['titles_read']), 'item')}")
-    if "features_from" in facts:
-        said.append(f"features were read as {facts['features_from']} says")
-    if "columns_ignored" in facts:
-        said.append(f"columns that were ignored: {facts['columns_ignored']}")
-    return said
+    kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
+    listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
+    unlisted = "{} of the log not listed in the file of features: all that it says is unknown of them"
+    said = {  # by fact: how it is told, and what it counts where it is a number
+        "rows_left_out": (f"{{}} left out: {listed}", "bad row"),
+        "blank_lines": ("{} passed over", "blank line"),
+        "ids_stripped": ("{} had blanks around, which were taken off", "id"),
+        "columns_used": ("columns that were read: {}", ""),
+        "times_in": ("times were read as {} since 1970", ""),
+        "users_without_features": (unlisted, "user"),
+        "items_without_features": (unlisted, "item"),
+        "titles_read": ("titles were read of {}", "item"),
+        "features_from": ("features were read as {} says", ""),
+        "columns_ignored": ("columns that were ignored: {}", ""),
+    }
+    return [
+        words.replace("{}", counted(int(facts[name]), what) if what else str(facts[name]))
+        for name, (words, what) in said.items()
+        if name in facts
+    ]
 
 
 def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.resources import files
@@ -42,14 +42,14 @@ class Dataset:
     marks: tuple[str, ...] = ()  # one of these makes a folder the data set's; the first is tried first
 
 
-def _read_datasets() -> Iterator[Dataset]:
-    listed = yaml.safe_load((files("veilrec.data") / "datasets.yaml").read_text("utf-8"))
-    for name, about in listed.items():
-        lists: dict[str, Any] = {key: tuple(about.pop(key, ())) for key in ("files", "marks")}
-        yield Dataset(name, **about, **lists)
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
-DATASETS: Mapping[str, Dataset] = {dataset.name: dataset for dataset in _read_datasets()}
+_LISTED = yaml.safe_load((files("veilrec.data") / "datasets.yaml").read_text("utf-8"))
+DATASETS: Mapping[str, Dataset] = {
+    name: Dataset(name, **{key: _frozen(value) for key, value in about.items()}) for name, about in _LISTED.items()
+}
 
 
 def find_dataset(name: str) -> Dataset:
@@ -88,7 +88,8 @@ def parse(spec: str) -> Spec:
     name = dataset.name
     if colon and not rest:
         alone = "" if dataset.kind == "own file" else f"{name} or "
-        raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}")
+        follows = "users=1000,seed=1" if dataset.kind == "synthetic" else "PATH"
+        raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{follows}")
     if dataset.kind == "synthetic":
         return Spec(dataset, options=_split_options(spec, rest))
     if dataset.kind == "own file" and not rest:
@@ -112,7 +113,11 @@ def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions
         raise BadInput(f"{asked.dataset.name} takes no options, got {', '.join(chosen)}: leave them out")
     if asked.dataset.kind == "own file":
         return _load_own(asked, csv)
-    return _load_published(asked.dataset, locate(asked))
+    from veilrec.data.packed import remembered
+
+    folder = locate(asked)
+    sources = _matches(folder, asked.dataset.files)
+    return remembered(asked.dataset.name, sources, lambda: _reader(asked.dataset)(folder))
 
 
 def locate(asked: Spec) -> Path:
@@ -157,6 +162,7 @@ def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
     if path is None or not path.exists():
         raise BadInput(f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`")
     from veilrec.data import packed
+    from veilrec.data.own_features import beside, read_schema
 
     if path.is_dir():
         population = packed.load(path)
@@ -167,19 +173,12 @@ def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
     else:
         read = _reader(asked.dataset)
         how: dict[str, Any] = {} if csv is None else {"options": csv}
-        sources = [path, *(_feature_sources(path) if name == "csv" else [])]
+        schema = beside(path) if name == "csv" else None
+        sources = [path, *([] if schema is None else read_schema(schema).sources)]
         if len(sources) > 1:
             how["features"] = sources[1]
         population = packed.remembered(name, sources, lambda: read(path, **how), how="" if csv is None else repr(csv))
     return replace(population, name=named_after(path, name)) if population.name == name else population
-
-
-def _feature_sources(log: Path) -> list[Path]:
-    """The file of features beside a log, and the tables that it names."""
-    from veilrec.data.own_features import beside, read_schema
-
-    found = beside(log)
-    return [] if found is None else read_schema(found).sources
 
 
 def named_after(path: Path, otherwise: str) -> str:
@@ -188,13 +187,6 @@ def named_after(path: Path, otherwise: str) -> str:
     for ending in (".gz", ".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet"):
         name = name.removesuffix(ending)
     return otherwise if not name or written_name(name, DATASETS) else name
-
-
-def _load_published(dataset: Dataset, folder: Path) -> Population:
-    sources = _matches(folder, dataset.files)
-    from veilrec.data.packed import remembered
-
-    return remembered(dataset.name, sources, lambda: _reader(dataset)(folder))
 
 
 def _reader(dataset: Dataset) -> Callable[..., Population]:
@@ -228,10 +220,6 @@ def _what_is_expected(dataset: Dataset) -> str:
         f"or put in $VEILREC_DATA/{dataset.name} or {datasets_folder() / dataset.name}; get it with "
         f"{dataset.how_to_get}"
     )
-
-
-def _what_may_follow(dataset: Dataset) -> str:
-    return "users=1000,seed=1" if dataset.kind == "synthetic" else "PATH"
 
 
 def _typed_options(generate: Callable[..., Population], options: Mapping[str, str]) -> dict[str, int | float]:

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
 from urllib.error import HTTPError
@@ -21,8 +22,6 @@ from veilrec.data.datasets import Dataset, datasets_folder, find_dataset
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30
-_RANGE_NOT_SATISFIABLE = 416
-_PARTIAL_CONTENT = 206
 
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes so far; bytes in all, where the server says so
 
@@ -78,24 +77,25 @@ def fetch(
         part.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{part.parent} cannot be written ({error.strerror}): set VEILREC_CACHE") from None
-    failure = _download(addresses, part, progress or _silent)
+    failure = _download(addresses, part, progress or (lambda _done, _total: None))
     if failure:
         raise BadInput(
             f"{name} could not be downloaded ({failure}): run the command again to go on where it broke off, "
             f"or download {_address(archive.addresses[0], archive.file)} by hand and unpack it into {folder}"
         )
     try:
-        _check_md5(part, archive)
+        if archive.md5 is not None:
+            _check(part, "md5", archive.md5, f"{archive.file} has the md5 checksum {{}}, published is {archive.md5}")
         with new_folder(folder) as fresh:
             _unpack(part, archive.file, fresh)
-            _check_inside(fresh, archive)
+            for file, published in archive.sha256_inside.items():
+                if not (fresh / file).is_file():
+                    raise BadInput(f"{archive.file} holds no {file}: the file was removed, try again")
+                words = f"{file} in {archive.file} has the sha256 {{}}, expected is {published}"
+                _check(fresh / file, "sha256", published, words)
     finally:
         part.unlink(missing_ok=True)
     return folder
-
-
-def _silent(_done: int, _total: int | None) -> None:
-    """Report nothing."""
 
 
 def _address(base: str, file: str) -> str:
@@ -132,13 +132,13 @@ def _resume(address: str, part: Path, progress: Progress) -> None:
     try:
         answer = _open(address, start)
     except HTTPError as error:
-        if error.code != _RANGE_NOT_SATISFIABLE:
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         if error.headers.get("Content-Range") == f"bytes */{start}":
             return  # it was whole already
         start, answer = 0, _open(address, 0)  # what is there is no beginning of this file
     with answer:
-        resumed = answer.status == _PARTIAL_CONTENT
+        resumed = answer.status == HTTPStatus.PARTIAL_CONTENT
         done = start if resumed else 0
         length = answer.headers.get("Content-Length")
         total = None if length is None else done + int(length)
@@ -158,29 +158,12 @@ def _open(address: str, start: int) -> http.client.HTTPResponse:
     return answer
 
 
-def _check_md5(part: Path, archive: Archive) -> None:
-    if archive.md5 is None:
-        return
-    with part.open("rb") as source:
-        found = hashlib.file_digest(source, "md5").hexdigest()
-    if found != archive.md5:
-        raise BadInput(
-            f"{archive.file} has the md5 checksum {found}, published is {archive.md5}: the file was removed, try again"
-        )
-
-
-def _check_inside(folder: Path, archive: Archive) -> None:
-    for name, published in archive.sha256_inside.items():
-        try:
-            with (folder / name).open("rb") as source:
-                found = hashlib.file_digest(source, "sha256").hexdigest()
-        except FileNotFoundError:
-            raise BadInput(f"{archive.file} holds no {name}: the file was removed, try again") from None
-        if found != published:
-            raise BadInput(
-                f"{name} in {archive.file} has the sha256 {found}, expected is {published}: "
-                "the file was removed, try again"
-            )
+def _check(path: Path, digest: str, published: str, words: str) -> None:
+    """Refuse a file with another digest; `words` have a place for it."""
+    with path.open("rb") as source:
+        found = hashlib.file_digest(source, digest).hexdigest()
+    if found != published:
+        raise BadInput(f"{words.format(found)}: the file was removed, try again")
 
 
 def _unpack(part: Path, file: str, folder: Path) -> None:

@@ -58,14 +58,14 @@ def _apps(table: TextTable, owners: Offsets, count: int, meta: pl.DataFrame | No
     """Free or paid, and what the store says of an app."""
     columns = {"cost": modal(owners, table.frame["cost"], count)}
     known = {"cost": found_values(table.frame["cost"])}
+    meta = pl.DataFrame() if meta is None else meta
     for name in ("category", "language"):
-        if meta is not None and name in meta.columns:
+        if name in meta.columns:
             columns[name], known[name] = meta[name], found_values(meta[name])
-    if meta is not None and "downloads" in meta.columns:
-        least = meta["downloads"].str.replace_all(",", "").str.extract(r"^(\d+)")
-        columns["downloads"] = least
-        known["downloads"] = tuple(sorted(least.drop_nulls().unique().to_list(), key=int))
-    if meta is not None and "rating" in meta.columns:
+    if "downloads" in meta.columns:
+        columns["downloads"] = meta["downloads"].str.replace_all(",", "").str.extract(r"^(\d+)")
+        known["downloads"] = tuple(sorted(columns["downloads"].drop_nulls().unique().to_list(), key=int))
+    if "rating" in meta.columns:
         steps = (meta["rating"].cast(pl.Float64, strict=False) * 2).floor() / 2
         columns["rating"], known["rating"] = steps.round(1).cast(pl.String), _STARS
     return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])

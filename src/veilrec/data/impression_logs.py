@@ -43,7 +43,7 @@ from veilrec.data.text_files import (
 
 
 def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Interactions:
-    """What every user used: the history before his first training impression, then his training clicks.
+    """Return what every user used: the history before the first training impression, then the training clicks.
 
     Users who only occur in "dev" have the history before their first impression there. Clicks of "dev" are
     never among them.
@@ -61,7 +61,7 @@ def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Int
 
 
 def uses(histories: Csr, train: Impressions) -> Interactions:
-    """Each user's history (a row per user), then his clicks; an item counts once, at its first use."""
+    """Join each user's history (a row per user) with the clicks; an item counts once, at its first use."""
     clickers, clicked = _clicks_in_time(train)
     rows = np.concatenate([histories.row_numbers(), clickers])
     packed = csr_from_pairs(rows, np.concatenate([histories.items, clicked]), len(histories))
@@ -306,5 +306,5 @@ def _split_by_time(log: Impressions) -> dict[str, Impressions]:
 
 
 def _catalogue(described: pl.DataFrame, n_items: int) -> ItemTable:
-    columns = {name: pack_padded(described[name], n_items) for name in _ITEM_COLUMNS}
-    return ItemTable(columns["title"], columns["category"], columns["subcategory"], columns["abstract"])
+    columns = [pack_padded(described[name], n_items) for name in _ITEM_COLUMNS]
+    return ItemTable(columns[0], columns[1], columns[2], columns[3])

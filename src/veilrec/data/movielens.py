@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,24 +36,6 @@ _YEARS = tuple(f"{year}-{year + 4}" for year in range(1915, 2005, 5))
 _FILM = (Feature("genres", "categories", GENRES), Feature("year", "category", _YEARS))
 
 
-def people_of_1m(path: Path | None, users: Strings) -> Side | None:
-    """Age group, gender and occupation of the users from users.dat; None without the file."""
-    if path is None:
-        return None
-    listing = read_table(path, ("user", "gender", "age", "occupation", "zip"), separator="::", encoding="latin-1")
-    names = {str(number): name for number, name in enumerate(OCCUPATIONS_1M)}
-    occupations = listing.frame["occupation"].replace_strict(names, default="", return_dtype=pl.String)
-    return _people(listing, occupations, OCCUPATIONS_1M, users)
-
-
-def people_of_100k(path: Path | None, users: Strings) -> Side | None:
-    """Age group, gender and occupation of the users from u.user; None without the file."""
-    if path is None:
-        return None
-    listing = read_table(path, ("user", "age", "gender", "occupation", "zip"), separator="|", encoding="latin-1")
-    return _people(listing, listing.frame["occupation"], OCCUPATIONS_100K, users)
-
-
 def film_side(catalogue: ItemTable) -> Side:
     """Genres, and the year that ends the title."""
     titles = unpack(catalogue.titles)
@@ -62,7 +45,15 @@ def film_side(catalogue: ItemTable) -> Side:
     return side_of(pl.DataFrame({"genres": unpack(catalogue.categories), "year": bins}), _FILM)
 
 
-def _people(listing: TextTable, occupations: pl.Series, known: tuple[str, ...], users: Strings) -> Side:
+def _people(path: Path | None, separator: str, columns: Sequence[str], users: Strings) -> Side | None:
+    """Age group, gender and occupation of the users; None without the file."""
+    if path is None:
+        return None
+    listing = read_table(path, columns, separator=separator, encoding="latin-1")
+    occupations, known = listing.frame["occupation"], OCCUPATIONS_100K
+    if separator == "::":  # 1M has numbers
+        names, known = {str(number): name for number, name in enumerate(OCCUPATIONS_1M)}, OCCUPATIONS_1M
+        occupations = occupations.replace_strict(names, default="", return_dtype=pl.String)
     group = pl.lit(None, pl.String)
     age = pl.Series(listing.integers("age", low=0))
     for begins in AGES:
@@ -101,7 +92,8 @@ def read_100k(folder: Path) -> Population:
         genres = pl.Series(["|".join(np.array(_FLAGS)[row == 1]) for row in flags])
         catalogue = _catalogue(films, genres, items)
     population = _population("ml-100k", rows, table, items, item_codes, catalogue, {})
-    return _described(population, people_of_100k(find_optional(folder, "u.user"), population.users))
+    columns = ("user", "age", "gender", "occupation", "zip")
+    return _described(population, _people(find_optional(folder, "u.user"), "|", columns, population.users))
 
 
 def read_1m(folder: Path) -> Population:
@@ -120,7 +112,8 @@ def read_1m(folder: Path) -> Population:
         catalogue = _catalogue(films, films.frame["genres"], items)
         facts["items_listed"] = len(films)
     population = _population("ml-1m", rows, table, items, rank[codes], catalogue, facts)
-    population = _described(population, people_of_1m(find_optional(folder, "users.dat"), population.users))
+    columns = ("user", "gender", "age", "occupation", "zip")
+    population = _described(population, _people(find_optional(folder, "users.dat"), "::", columns, population.users))
     fixed_test = _published_test(folder / "ncf", population)
     if fixed_test is None:
         return population

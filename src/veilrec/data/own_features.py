@@ -247,12 +247,7 @@ class _SideColumns:
     where: str
     frame: pl.DataFrame  # texts, by the names of the features
     owners: Indices  # [rows], -1 for one that the log does not have: its values count, without an owner
-    ids: Strings
-
-    @property
-    def count(self) -> int:
-        """How many users or items there are."""
-        return len(self.ids)
+    count: int  # of users or items
 
 
 def own_features(
@@ -264,7 +259,7 @@ def own_features(
     facts: Facts = {"features_from": schema.path.name}
     for name, asked in schema.sides.items():
         if asked.file is None:
-            columns = _SideColumns(f"{schema.path}, {name}", log, owners[name], ids[name])
+            columns = _SideColumns(f"{schema.path}, {name}", log, owners[name], len(ids[name]))
         else:
             columns, absent = _second_file(name, asked, asked.file, ids[name])
             facts |= {f"{name}_without_features": absent} if absent else {}
@@ -315,7 +310,7 @@ def _second_file(side: str, asked: SideSchema, path: Path, ids: Strings) -> tupl
     frame = pl.DataFrame([text_column(raw, name, f"features of {side}") for name in asked.columns])
     numbered = pl.DataFrame({"id": unpack(ids), "owner": np.arange(len(ids), dtype=np.int32)})
     owners = pl.DataFrame({"id": key}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
-    columns = _SideColumns(str(path), frame, owners.fill_null(-1).to_numpy(), ids)
+    columns = _SideColumns(str(path), frame, owners.fill_null(-1).to_numpy(), len(ids))
     return columns, len(ids) - int(owners.is_not_null().sum())
 
 

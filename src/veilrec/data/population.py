@@ -170,25 +170,17 @@ class Population:
 
 def some_users(population: Population, users: Offsets) -> Population:
     """The population of these users, given in rising order; they are numbered anew."""
-    features, fixed = population.features, population.fixed_test
+    features, fixed, log = population.features, population.fixed_test, population.interactions
+    rows = Csr(log.offsets, np.arange(len(log.items), dtype=np.int32)).take(users)
+    ratings = None if log.ratings is None else log.ratings[rows.items]
+    times = None if log.times is None else log.times[rows.items]
     return replace(
         population,
         users=Strings.of(population.users[int(user)] for user in users),
-        interactions=_interactions_of(population.interactions, users),
+        interactions=Interactions(rows.offsets, log.items[rows.items], ratings, times),
         impressions={name: _impressions_of(split, users) for name, split in population.impressions.items()},
         features=None if features is None else Features(features.users.take(users), features.items),
         fixed_test=None if fixed is None else (fixed[0][users], fixed[1][users]),
-    )
-
-
-def _interactions_of(log: Interactions, users: Offsets) -> Interactions:
-    rows = Csr(log.offsets, np.arange(len(log.items), dtype=np.int32)).take(users)
-    chosen = rows.items
-    return Interactions(
-        rows.offsets,
-        log.items[chosen],
-        None if log.ratings is None else log.ratings[chosen],
-        None if log.times is None else log.times[chosen],
     )
 
 

@@ -91,7 +91,8 @@ def generate(
     generator = np.random.default_rng([seed, n_news])
     published = np.sort(generator.uniform(-_ARCHIVE_DAYS, days, n_news))
     subtopic = (_N_SUBTOPICS * generator.random(n_news) ** 1.2).astype(np.int32)
-    tones = _draw_tones(n_news, generator)
+    # how many lifting words each title has; below 0: how many dull ones
+    tones: Indices = generator.choice(np.array(_TONES, np.int32), n_news, p=_TONE_SHARES)
 
     histories, visit_offsets = _draw_pasts(seed, users, visits_per_user, published, subtopic, tones)
     drawn = _make_impressions(seed, days, published, subtopic, tones, visit_offsets, histories)
@@ -114,7 +115,7 @@ def generate(
 def _draw_pasts(
     seed: int, users: int, visits_per_user: float, published: Doubles, subtopic: Indices, tones: Indices
 ) -> tuple[Csr, Offsets]:
-    """Every user's history before the first day, and where his impressions begin in the list of all."""
+    """Draw every user's history before the first day, and where the user's impressions begin."""
     n_archive = int(np.searchsorted(published, 0.0))
     archive = csr_from_pairs(subtopic[:n_archive].astype(np.int64), np.arange(n_archive, dtype=np.int32), _N_SUBTOPICS)
     lengths, visits = np.empty(users, np.int64), np.empty(users, np.int64)
@@ -159,12 +160,6 @@ class _Kind(NamedTuple):
 
     start: int
     size: int
-
-
-def _draw_tones(count: int, generator: np.random.Generator) -> Indices:
-    """How many lifting words the title of each news has; below 0: how many dull ones."""
-    tones: Indices = generator.choice(np.array(_TONES, np.int32), count, p=_TONE_SHARES)
-    return tones
 
 
 def _write_catalogue(subtopics: Indices, tones: Indices, generator: np.random.Generator) -> ItemTable:
@@ -237,7 +232,7 @@ def _named(names: Sequence[str], codes: Indices) -> Strings:
 def _draw_lengths(
     seed: int, mean_history: float, longest: int, mean_visits: float, histories: Offsets, visits: Offsets
 ) -> None:
-    """How many news each user has read before the first day, and how many impressions he gets."""
+    """Draw the lengths of histories before the first day and the numbers of impressions."""
     state = np.empty(1, np.uint64)
     for user in range(len(visits)):
         draws.start(state, seed, _LENGTH_STREAM, user)
@@ -249,7 +244,7 @@ def _draw_lengths(
 def _draw_histories(
     seed: int, tones: Indices, archive_offsets: Offsets, archive_items: Indices, offsets: Offsets, items: Indices
 ) -> None:
-    """What each user read before the first day: mostly news of his interests, the better toned of two."""
+    """Draw histories before the first day: mostly news of the user's interests, the better toned of two."""
     n_archive = len(archive_items)
     state = np.empty(1, np.uint64)
     interests, at_start, at_end = np.empty(INTERESTS, np.int64), np.empty(INTERESTS), np.empty(INTERESTS)

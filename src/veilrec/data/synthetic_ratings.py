@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
@@ -91,24 +92,10 @@ def generate(
     lengths = np.empty(users, np.int64)
     _draw_lengths(seed, mean_history, min(longest, round(20 * mean_history)), lengths)
     offsets = offsets_of(lengths)
-    chosen = np.empty(offsets[-1], np.int32)
-    ratings = np.empty(offsets[-1], np.float32)
-    times = np.empty(offsets[-1], np.int64)
-    _draw_uses(
-        seed,
-        days,
-        world.popularity,
-        np.cumsum(world.popularity),
-        world.first,
-        world.quality,
-        world.members.offsets,
-        world.members.items,
-        world.member_cdf,
-        offsets,
-        chosen,
-        ratings,
-        times,
-    )
+    chosen, ratings, times = (np.empty(offsets[-1], kind) for kind in (np.int32, np.float32, np.int64))
+    items_known = (world.popularity, np.cumsum(world.popularity), world.first, world.quality)
+    clusters = (world.members.offsets, world.members.items, world.member_cdf)
+    _draw_uses(seed, days, *items_known, *clusters, offsets, chosen, ratings, times)
     interactions = Interactions(offsets, chosen, ratings, times)
     facts = {"rows": int(offsets[-1]), "seed": seed, "days": days, **_reachable(world, interactions)}
     return Population(
@@ -158,24 +145,14 @@ def film_titles(genres: Indices, generator: np.random.Generator) -> list[str]:
     """A title for each film of these genres, all distinct: a title that is there already gets a sequel's number."""
     noun = generator.integers(0, _NOUNS.shape[1], len(genres))
     quality = generator.integers(0, len(_QUALITIES), len(genres))
-    part = _occurrence((genres.astype(np.int64) * _NOUNS.shape[1] + noun) * len(_QUALITIES) + quality)
+    keys = pl.DataFrame({"key": (genres.astype(np.int64) * _NOUNS.shape[1] + noun) * len(_QUALITIES) + quality})
+    part = keys.select(pl.int_range(pl.len()).over("key")).to_series()  # how many equal ones stand before it
     return [
         f"The {adjective} {thing}{f' {number + 1}' if number else ''} ({GENRES[genre]})"
         for adjective, thing, number, genre in zip(
-            _QUALITIES[quality].tolist(), _NOUNS[genres, noun].tolist(), part.tolist(), genres.tolist(), strict=True
+            _QUALITIES[quality].tolist(), _NOUNS[genres, noun].tolist(), part.to_list(), genres.tolist(), strict=True
         )
     ]
-
-
-def _occurrence(keys: np.ndarray) -> np.ndarray:
-    """For each key, how many equal ones stand before it."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    within = np.arange(len(keys)) - np.repeat(starts, np.diff(starts, append=len(keys)))
-    counts = np.empty_like(within)
-    counts[order] = within
-    return counts
 
 
 def _describe(world: RatingsWorld, users: int) -> Features:
@@ -339,7 +316,7 @@ def _score_pairs(
 def _draw_unused(
     seed: int, n_items: int, offsets: Offsets, items: Indices, users: Offsets, candidates: Offsets
 ) -> None:
-    """Fill columns 1.. of a user's row with distinct items that he has not used."""
+    """Fill columns 1.. of a user's row with distinct unused items."""
     state = np.empty(1, np.uint64)
     taken_by = np.full(n_items, -1, np.int64)
     for row in range(len(users)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class EvaluationResult:
         return len(self.users)
 
     def of(self, chosen: Bools) -> EvaluationResult:
-        """Of the chosen cases alone, without what only all of them have."""
+        """Keep the chosen cases alone, without what only all of them have."""
         values = {name: values[chosen] for name, values in self.values.items()}
         return EvaluationResult(self.cases[chosen], self.users[chosen], self.known[chosen], values)
 
@@ -80,22 +81,20 @@ class EvaluationResult:
 
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
     """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
-    return _judge(cases, train, model, further=False).means(further=False)
+    return judge(cases, train, model, further=False).means(further=False)
 
 
-def judge(cases: Cases, train: Csr, model: Model, items: ListItems | None = None) -> EvaluationResult:
-    """Every metric of every case by itself, in the order of the cases; those of whole lists if `items` are given.
-
-    `train` is the split's: where all items are ranked, a user's own row of it is left out.
-    """
-    return _judge(cases, train, model, items, further=True)
-
-
-def _judge(
-    cases: Cases, train: Csr, model: Model, items: ListItems | None = None, *, further: bool
+def judge(
+    cases: Cases, train: Csr, model: Model, items: ListItems | None = None, *, further: bool = True
 ) -> EvaluationResult:
+    """Measure every case by itself, in the order of the cases; also whole lists if `items` are given.
+
+    `train` is the split's: where all items are ranked, a user's own row of it is left out. Without `further`, the main
+    metrics alone.
+    """
     if cases.impressions is not None:
-        return _judge_impressions(cases.impressions, model, items, further=further)
+        scores = _scores_of_impressions(cases.impressions, model)
+        return judge_impressions(cases.impressions, scores, items, further=further)
     offsets = cases.positives.offsets
     lists = None if items is None else ListEvaluator(items, CUTOFFS, len(cases))
     one_by_one = cases.adapt is not None
@@ -105,7 +104,8 @@ def _judge(
     elif cases.candidates is not None:
         ranks = _sampled_places(cases.users, cases.candidates, model)
         if lists is not None:
-            _fill(lists, cases.users, _used(cases, train), model)
+            for part, scores, left_out in _scores_of_all(cases.users, _used(cases, train), model):
+                lists.add(part.start, top_of_all(scores, left_out, lists.k))
     else:
         ranks = _full_places(cases.users, cases, _used(cases, train), model, lists)
     known = train.lengths()[cases.users] if cases.adapt is None else cases.adapt.lengths()
@@ -147,11 +147,6 @@ def _full_places(users: Offsets, cases: Cases, excluded: Csr, scorer: Scorer, li
     return places
 
 
-def _fill(lists: ListEvaluator, users: Offsets, excluded: Csr, scorer: Scorer) -> None:
-    for part, scores, left_out in _scores_of_all(users, excluded, scorer):
-        lists.add(part.start, top_of_all(scores, left_out, lists.k))
-
-
 def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tuple[slice, Floats, Csr]]:
     """The scores of all items, some users at a time, and what is excluded for them."""
     for part in _parts(len(users), scorer.n_items):
@@ -159,27 +154,30 @@ def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tu
         yield part, _checked(scorer.score_all(users[part]), (len(rows), scorer.n_items)), excluded.take(rows)
 
 
-def _judge_impressions(
-    impressions: Impressions, model: Model, items: ListItems | None, *, further: bool
-) -> EvaluationResult:
-    shown = impressions.shown
+def _scores_of_impressions(impressions: Impressions, model: Model) -> Floats:
     if isinstance(model, ImpressionScorer):
-        scores = _checked(model.score_impressions(impressions), shown.items.shape)
-    else:
-        scores = _scores_of_shown(impressions, model.fold_in(impressions.histories))
-    counted = judged(impressions)
+        return model.score_impressions(impressions)
+    return _scores_of_shown(impressions, model.fold_in(impressions.histories))
+
+
+def judge_impressions(
+    impressions: Impressions, scores: Doubles | Floats, items: ListItems | None = None, *, further: bool = True
+) -> EvaluationResult:
+    """Measure the impressions that have both labels by the scores of everything that was shown."""
+    shown = impressions.shown
+    ranked, counted = _checked(scores, shown.items.shape), judged(impressions)
     entries: Bools = np.repeat(counted, shown.lengths())
     asked = np.flatnonzero(counted)
-    shown, scores, wanted = shown.take(asked), scores[entries], impressions.clicked[entries]
+    shown, ranked, wanted = shown.take(asked), ranked[entries], impressions.clicked[entries]
     clicks = keep_entries(shown, wanted > 0)
     users, known = impressions.users[asked].astype(np.int64), impressions.histories.lengths()
     known = known[impressions.history_of[asked]]
-    ranks = places_in_lists(scores, shown.offsets, wanted)
+    ranks = places_in_lists(ranked, shown.offsets, wanted)
     values = impression_metrics(ranks, clicks.offsets, shown.lengths())
     if further:
         values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
     judgement = EvaluationResult(asked, users, known, values, len(counted) - len(asked))
-    return judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items)
+    return judgement if items is None else _with_lists_of_shown(judgement, shown, ranked, items)
 
 
 def _with_lists_of_shown(judgement: EvaluationResult, shown: Csr, scores: Floats, items: ListItems) -> EvaluationResult:
@@ -217,7 +215,7 @@ def _parts(rows: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + size, rows))
 
 
-def _checked(scores: Floats, shape: tuple[int, ...]) -> Floats:
+def _checked(scores: Any, shape: tuple[int, ...]) -> Any:
     """The scores, if they can be ranked; infinite ones become the largest finite ones."""
     if scores.shape != shape:
         raise VeilrecError(f"the model is broken: it gave scores of shape {scores.shape} where {shape} was asked for")
@@ -313,7 +311,7 @@ class PersonalisationPoint:
 
 
 def personalisation(split: Split, model: Model, seed: int) -> list[PersonalisationPoint]:
-    """The same test cases by each of `COUNTS`; the last one is the protocol's own evaluation."""
+    """Answer the test cases by each of `COUNTS`; the last one is the protocol's own evaluation."""
     refuse_without_halves(split.protocol, adapts=split.test.adapt is not None)
     return [
         PersonalisationPoint(count, judge(given_first(split.test, count, seed), split.train, model)) for count in COUNTS
@@ -330,7 +328,7 @@ def refuse_without_halves(protocol: str, *, adapts: bool) -> None:
 
 
 def given_first(cases: Cases, count: int | None, seed: int) -> Cases:
-    """The same cases with the first `count` items of the half for adapting, in a random order that is always the same.
+    """Give the first `count` items of the half for adapting, in a random order that is always the same.
 
     Whoever has fewer gives all of them. What is given stays in the order of its use, and the rest is set aside.
     """

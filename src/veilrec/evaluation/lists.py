@@ -73,19 +73,9 @@ class ListEvaluator:
 
     def add(self, start: int, lists: Indices) -> None:
         """Judge lists [T, k], which belong to the cases from `start` on."""
-        kinds = self._items.kinds or _NO_KINDS
-        _judge_lists(
-            lists,
-            start,
-            self.cutoffs,
-            self._items.information,
-            self._items.kinds is not None,
-            kinds.offsets,
-            kinds.items,
-            self._novelty,
-            self._diversity,
-            self._counts,
-        )
+        kinds, found = self._items.kinds or _NO_KINDS, (self._novelty, self._diversity, self._counts)
+        known = (self._items.information, self._items.kinds is not None, kinds.offsets, kinds.items)
+        _judge_lists(lists, start, self.cutoffs, *known, *found)
 
     def values(self) -> dict[str, Doubles]:
         """For every list: novelty@k, and diversity@k where the kinds of items are known.
@@ -100,7 +90,7 @@ class ListEvaluator:
         return {f"{name}@{k}": of[c] for name, of in named.items() for c, k in enumerate(self.cutoffs.tolist())}
 
     def whole(self, reachable: Bools | None = None) -> dict[str, float]:
-        """Of all lists together: coverage@k and gini@k over the reachable items, which are all unless told otherwise.
+        """Measure all lists together: coverage@k and gini@k over the reachable items, by default all.
 
         coverage@k: the share of them that is in any list. gini@k: the Gini coefficient of how many lists each is in:
         0 if all are in equally many, 1 - 1/n if one item of n is in all.

@@ -182,7 +182,7 @@ def further_metrics(ranks: Doubles, offsets: Offsets, cutoffs: Sequence[int]) ->
 
 
 def further_one_by_one_metrics(ranks: Doubles, offsets: Offsets, cutoffs: Sequence[int]) -> dict[str, Doubles]:
-    """The same where every positive has a list of its own: the mean over those of a case."""
+    """Measure lists with one positive each (see `further_metrics`), and take the mean over those of a case."""
     lists = further_metrics(ranks, np.arange(len(ranks) + 1), cutoffs)
     return {name: _sums(values, offsets) / np.diff(offsets) for name, values in lists.items()}
 
@@ -306,7 +306,7 @@ def sign_flip_test(differences: Doubles, *, flips: int = FLIPS, seed: int = 0) -
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The same p-values, corrected for how many there are."""
+    """Correct p-values for how many there are (Holm 1979)."""
     order = np.argsort(p_values, kind="stable")
     corrected = np.empty(len(order))
     largest = 0.0

@@ -176,7 +176,7 @@ def _take_out(pairs: Csr, able: Bools, one_in: int, seed: int, purpose: Purpose)
 
 
 def _liked(population: Population) -> Bools:
-    """Of every pair of user and item, whether the last rating is above 3 stars of five."""
+    """Mark the pairs of user and item whose last rating is above 3 stars of five."""
     log = population.interactions
     without = "use the protocol holdout-users, for which every use counts"
     if log.ratings is None:

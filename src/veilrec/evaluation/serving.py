@@ -1,18 +1,17 @@
-"""What both sides of a private query may know beforehand: made of the model and the news alone, of nobody's clicks.
+"""Public parts of a private query: made of the model and the news alone, without anybody's clicks.
 
-Made-up readers stand in for people here: histories drawn at random from groups of similar news. The model says what
+Synthetic readers stand in for people here: histories drawn at random from groups of similar news. The model says what
 vector each would have; from that come public interests, and what vector to expect of a pooled history.
 
-Ways to serve a news model when only a private query leaves the device: how each is asked, and how it is read.
+Serving modes in which only a private query leaves the client: how each is asked, and how it is read.
 
-What a way of serving promises: of one query, and of all that a device asks.
+The guarantees of a serving mode: of one query, and of all that a client asks.
 
 What a user gets when a model is served privately: scores of what was shown, recall of the best, skew, bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,7 +95,7 @@ def _distances(vectors: Doubles, centres: Doubles) -> Doubles:
 
 
 def made_up_histories(news: Floats, longest: int, seed: int) -> Csr:
-    """Histories of made-up readers: of any length up to the longest, each from a few groups of similar news."""
+    """Draw synthetic histories: of any length up to the longest, each from a few groups of similar news."""
     generator = np.random.default_rng([seed, 1])
     _, group = groups_of(news.astype(np.float64), min(_GROUPS, len(news)), seed)
     members = np.argsort(group, kind="stable")
@@ -116,7 +115,7 @@ def made_up_histories(news: Floats, longest: int, seed: int) -> Csr:
 
 
 def public_interests(model: UserModel, news: Floats, count: int, seed: int) -> Floats:
-    """The typical vectors of so many kinds of made-up readers: [count, dim]."""
+    """Return the typical user vectors of `count` kinds of synthetic readers: [count, dim]."""
     users = model.users(made_up_histories(news, model.longest, seed)).astype(np.float64)
     return groups_of(users, count, seed)[0].astype(np.float32)
 
@@ -144,7 +143,7 @@ def pooled_space(news: Floats, axes: int) -> PooledSpace:
 
 
 def expected_users(model: UserModel, news: Floats, pooled: PooledInput, noise: float, seed: int) -> FromPooled:
-    """The best linear guess of a user vector from a pooled one with this much noise, over made-up readers.
+    """Fit the best linear guess of a user vector from a noisy pooled one, over synthetic readers.
 
     Much noise makes the guess cautious: towards the vector that all readers have in common.
     """
@@ -184,7 +183,7 @@ def every_way(
 
 @dataclass(frozen=True)
 class UnavailableMode:
-    """A way of serving that is not to be had, and why."""
+    """A serving mode that this model cannot offer, and why."""
 
     mode: Mode
     why: str
@@ -245,17 +244,17 @@ def _attention(serving: Serving, model: ServedModel) -> ServingPlan:
             f"the model has {count} basis vectors of {dim} numbers: attention over more of them than numbers hides"
             " nothing that the vector would not; serve by vector, or train with fewer"
         )
-    sizes = Sizes(dim, count, model.longest, padding=Padding(_users_in_slots(model), basis, pad))
+
+    def in_slots(clicks: Doubles, taken: Bools) -> Doubles:
+        return numbers_of(model.users_in_slots(clicks, taken))
+
+    sizes = Sizes(dim, count, model.longest, padding=Padding(in_slots, basis, pad))
     encoder: Encoder = AttentionInput(model, basis)
     if serving.padding:
         # As published only clicks are padded; with every slot filled, adding and removing a click are covered, too.
         encoder = PlacedInput(model.news, pad, model.longest, fill=serving.calibrated == "proven")
     asking = QueryMethod(encoder, make_mechanism(serving, sizes), QueryShape("attention", count), len(model.news))
     return ServingPlan(asking, FromAttention(interests, serving.normalisation))
-
-
-def _users_in_slots(model: ServedModel) -> Callable[[Doubles, Bools], Doubles]:
-    return lambda clicks, taken: numbers_of(model.users_in_slots(clicks, taken))
 
 
 def _pooled(serving: Serving, model: ServedModel, categories: list[str] | None) -> ServingPlan:
@@ -314,17 +313,15 @@ _CLICK_ONLY = "One click is covered, not a habit: all clicks on one subject toge
 
 
 def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarantee:
-    """Of one query."""
+    """Return the guarantee of one query."""
     if serving.mode == "plain":
         return no_guarantee("The server gets the user vector as it is.")
     if serving.mode == "none-sent":
         nothing = "Nothing is sent: the device downloads the same news as every other one and ranks them itself."
-        return Guarantee(
-            "proven", "history", "replace-one", 0.0, 0.0, "lifetime", "nobody", (nothing, ONLY_THE_QUERY, CLICKS_FOLLOW)
-        )
+        caveats = (nothing, ONLY_THE_QUERY, CLICKS_FOLLOW)
+        return Guarantee("proven", "history", "replace-one", 0.0, 0.0, "lifetime", "nobody", caveats)
     if mechanism is None:
         raise BadInput(f"serving by {serving.mode} has no mechanism, and so no guarantee")
-    caveats = [*_scope(serving, mechanism), ONLY_THE_QUERY, CLICKS_FOLLOW, SIMULATED]
     honest: dict[str, Any] = {}
     published = mechanism.calibration == "as-published"
     if published:
@@ -340,7 +337,7 @@ def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Gua
         mechanism.claimed_delta,
         mechanism.scope,
         mechanism.trust,
-        tuple(caveats),
+        (*_scope(serving, mechanism), ONLY_THE_QUERY, CLICKS_FOLLOW, SIMULATED),
         event=mechanism.event(),
         **honest,
     )
@@ -369,7 +366,7 @@ def _scope(serving: Serving, mechanism: Mechanism[Any, Any]) -> list[str]:
 
 
 def composed(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarantee | None:
-    """Of all queries that a device asks, honestly, whatever was claimed of one; None where one was asked about."""
+    """Return the honest guarantee of all queries of a client together; None where only one was asked about."""
     if serving.queries is None and not serving.memoised:
         return None
     if mechanism is None:
@@ -404,7 +401,7 @@ _RECALLED = 2000  # queries whose best news are compared: whole catalogues take 
 
 @dataclass(frozen=True)
 class ServingResult:
-    """How one way of serving answered the impressions."""
+    """How one serving mode answered the impressions."""
 
     scores: Doubles | Floats  # of everything that was shown
     recall: float
@@ -514,6 +511,6 @@ def _recall(found: Indices, wanted: Indices, n_items: int) -> float:
 
 
 def _places(scores: Doubles | Floats) -> Doubles:
-    """The same order, equal ones still equal, as numbers from 0 to below 1."""
+    """Replace scores by their ranks, from 0 to below 1; equal scores stay equal."""
     values, place = np.unique(scores, return_inverse=True)
     return np.asarray(place.reshape(-1) / max(1, len(values)), np.float64)

@@ -1,4 +1,4 @@
-"""What a protocol hands out (what devices may learn from, and what they are asked afterwards), and what it is cut with.
+"""What a protocol makes of a population: what clients train on, what the test asks, and the draws behind both.
 
 Random choices are keyed by (seed, purpose, user): what one user gets does not depend on who else is there.
 
@@ -67,7 +67,7 @@ class Split:
 
 
 def for_search(split: Split) -> Split:
-    """The same cut with the validation part asked in place of the test part, which nobody then has."""
+    """Put the validation part in place of the test part, for a search that must not see the latter."""
     if split.valid is None:
         raise ValueError("a search needs a split with a validation part")
     return replace(split, test=split.valid, valid=None)
@@ -80,7 +80,7 @@ def join_rows(left: Csr, right: Csr) -> Csr:
 
 
 def keep_entries(rows: Csr, kept: Bools) -> Csr:
-    """The same rows with only the marked entries, in the same order."""
+    """Keep only the marked entries of each row, in their order."""
     return Csr(offsets_of(kept)[rows.offsets], rows.items[kept])
 
 
@@ -159,7 +159,7 @@ class TextReader(Protocol):
     """A model that knows items by their text, and so can rank those of another data set."""
 
     def on(self, catalogue: ItemTable) -> Model:
-        """The same model for the items of another catalogue."""
+        """Return the model for the items of another catalogue."""
 
 
 VALID_SHARE = 0.1  # of the train impressions
@@ -262,7 +262,7 @@ class Marks:
     first: Indices
 
     def named(self, users: Strings, items: Strings) -> pl.DataFrame:
-        """The same under the ids of a data set."""
+        """Return the marks with the ids of a data set in place of indices."""
         import polars as pl
 
         from veilrec.data.text_files import unpack

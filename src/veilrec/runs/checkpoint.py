@@ -139,7 +139,7 @@ def check_out(out: Path, *, resume: bool) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """Where a run keeps what nobody else may read; made if it is not there."""
+    """Return the folder that only its owner may read; make it if it is not there."""
     private = folder / PRIVATE
     private.mkdir(mode=0o700, parents=True, exist_ok=True)
     return private

@@ -26,13 +26,13 @@ from veilrec.evaluation.evaluator import FAIRNESS_METRIC, EvaluationResult, by_a
 from veilrec.evaluation.metrics import FLIPS, holm, sign_flip_test
 from veilrec.evaluation.protocols import default_protocol, make_split
 from veilrec.evaluation.split import Split
-from veilrec.methods.base import configure, ready, setting_names
+from veilrec.methods.base import ready, setting_names
 from veilrec.methods.plugins import is_file
 from veilrec.methods.registry import METHODS, full_name, get, short_name
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.config_file import make_request, read_config_file
-from veilrec.runs.evaluation import BASELINES, baseline, refuse_changed_data
+from veilrec.runs.evaluation import BASELINES, baseline, refuse_changed_data, usual_guarantee
 from veilrec.runs.request import RunRequest, in_full, read_trained, sizes
 from veilrec.runs.saved import open_model
 from veilrec.runs.trials import Follow, RunTrial, Say, complete, find_finished, finished_runs, folder_name
@@ -70,11 +70,10 @@ def make_contenders(
     if not specs:
         raise BadInput("give at least one method to compare, such as fedmf; see `veilrec methods`")
     parsed = [_parse(spec) for spec in specs]
-    twice = [
-        spec.label for number, spec in enumerate(parsed) if spec.label in {other.label for other in parsed[:number]}
-    ]
-    if twice:
-        raise BadInput(f"{twice[0]} is given twice: give each once, or with other settings")
+    labels = [spec.label for spec in parsed]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BadInput(f"{label} is given twice: give each once, or with other settings")
     fitting, notes = _shared(settings, parsed)
     contenders = []
     for spec in parsed:
@@ -84,11 +83,9 @@ def make_contenders(
         one_step = get(spec.method).rounds == 1  # such as ease, which is solved and done
         if one_step or any(setting.partition("=")[0].strip() == "rounds" for setting in own):
             asked.pop("rounds", None)
-        file = None
-        if spec.file is not None:
-            file = read_config_file(spec.file)
-            if "preset" in file.asked and "preset" not in spec.options:
-                asked.pop("preset", None)
+        file = None if spec.file is None else read_config_file(spec.file)
+        if file is not None and "preset" in file.asked and "preset" not in spec.options:
+            asked.pop("preset", None)
         request, more = make_request(file, asked, own)
         notes += [f"{spec.label}: {note}" for note in more]
         request = in_full(request)
@@ -164,8 +161,8 @@ def _names(method: str) -> list[str]:
 
 def _check(request: RunRequest) -> None:
     """Refuse what cannot be trained before anything is."""
-    method, dataset = get(request.method), request.data.partition(":")[0]
-    config, _ = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    method, dataset = get(request.method), request.dataset
+    config, _ = request.configured()
     if dataset in DATASETS and dataset not in method.datasets:
         raise BadInput(
             f"{method.name} does not learn from {dataset}, but from {', '.join(method.datasets)}: leave it out, or give"
@@ -305,11 +302,6 @@ def _each(entries: Sequence[ComparisonEntry], name: str) -> str:
     return ", ".join(f"{entry.label} {value}" for entry, value in zip(entries, values, strict=True))
 
 
-def default_folder(data: str) -> Path:
-    """runs/compare-DATA: comparisons of the same data share their runs."""
-    return runs_folder() / f"compare-{datasets.short_name(data)}"
-
-
 def runs_folder() -> Path:
     """$VEILREC_RUNS, or runs."""
     return Path(os.environ.get("VEILREC_RUNS", "runs"))
@@ -350,7 +342,7 @@ def compare(
     tested = metric or ("ndcg@10" if splits[0].test.impressions is None else "auc")
     if tested not in first[0].values:
         raise unknown_name(f"metric of {protocol}", tested, first[0].values)
-    folder = default_folder(data) if out is None else out
+    folder = out or runs_folder() / f"compare-{datasets.short_name(data)}"  # shared by comparisons of the same data
     trials, there = _trials(contenders, protocol, seeds, sizes(population), folder)
     if there:
         say(f"{counted(len(there), 'run')} of {seeds * len(contenders)} finished before and read again.")
@@ -362,13 +354,18 @@ def compare(
     for contender, row in zip(contenders, trials, strict=True):
         problem = next((problems[trial.folder] for trial in row if trial.folder in problems), "")
         if problem:
-            entries.append(_failed(contender, problem))
+            problem = problem.removeprefix("failed: ")
+            method = contender.request.method
+            entries.append(ComparisonEntry(contender.label, short_name(method), get(method).kind, problem=problem))
             continue
         judged[contender.label] = [_judge_run(t, s, population) for t, s in zip(row, splits, strict=True)]
         entries.append(_entry(contender, row, judged[contender.label]))
     if not judged:
         raise VeilrecError(f"nothing could be trained: {entries[0].label}: {entries[0].problem}")
-    entries += [_baseline_entry(name, judgements) for name, judgements in baselines.items()]
+    entries += [
+        ComparisonEntry(name, name, get(name).kind, _spreads(found), usual_guarantee(name), fairness=_fairness(found))
+        for name, found in baselines.items()
+    ]
     return MethodComparison(
         data=data,
         dataset=population.name,
@@ -394,15 +391,11 @@ def _trials(
         row = []
         for seed in range(seeds):
             request = replace(contender.request, seed=seed, protocol=protocol)
-            dataset = request.data.partition(":")[0]
-            method = get(request.method)
-            config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
-            rounds = rounds if request.rounds is None else request.rounds
-            trial = RunTrial(request, folder / "runs" / folder_name(request, config, rounds), today)
-            found = find_finished(trial, finished)
-            if found is not None:
+            trial = RunTrial(request, folder / "runs" / folder_name(request, *request.configured()), today)
+            if (found := find_finished(trial, finished)) is not None:
                 there.add(found)
-            row.append(trial if found is None else replace(trial, folder=found))
+                trial = replace(trial, folder=found)
+            row.append(trial)
         rows.append(row)
     return rows, there
 
@@ -414,16 +407,10 @@ def _judge_run(trial: RunTrial, split: Split, population: Population) -> Evaluat
     return judge(split.test, split.train, model.for_users)
 
 
-def _failed(contender: Contender, problem: str) -> ComparisonEntry:
-    r = contender.request
-    return ComparisonEntry(
-        contender.label, short_name(r.method), get(r.method).kind, problem=problem.removeprefix("failed: ")
-    )
-
-
 def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[EvaluationResult]) -> ComparisonEntry:
     results = [read_result(trial.folder) for trial in row]
     guarantees = [Guarantee.from_json(result["guarantee"]) for result in results]
+    weakest = max(guarantees, key=lambda g: (g.honest_epsilon or 0.0, g.epsilon or 0.0))  # it holds for every seed
     caveats = dict.fromkeys(words for guarantee in guarantees for words in guarantee.caveats)
     traffic = [result["communication"] for result in results]
     sends = any(entry["up_bytes"] for entry in traffic)
@@ -434,7 +421,7 @@ def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[E
         kind=get(r.method).kind,
         metrics=_spreads(judgements),
         fairness=_fairness(judgements),
-        guarantee=replace(_weakest(guarantees), caveats=tuple(caveats)),
+        guarantee=replace(weakest, caveats=tuple(caveats)),
         preset=r.preset,
         settings=r.settings,
         rounds=results[0]["rounds"],
@@ -443,18 +430,6 @@ def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[E
         down_bytes=float(np.mean([entry["down_bytes"] for entry in traffic])) if sends else None,
         up_bytes=float(np.mean([entry["up_bytes"] for entry in traffic])) if sends else None,
     )
-
-
-def _baseline_entry(name: str, judgements: Sequence[EvaluationResult]) -> ComparisonEntry:
-    method = get(name)
-    config, _ = configure(method, preset="tuned", dataset="")
-    guarantee = method.guarantee(config)
-    return ComparisonEntry(name, name, method.kind, _spreads(judgements), guarantee, fairness=_fairness(judgements))
-
-
-def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
-    """The one that holds for every seed: of the same kind, the largest epsilon."""
-    return max(guarantees, key=lambda g: (g.honest_epsilon or 0.0, g.epsilon or 0.0))
 
 
 def _spreads(judgements: Sequence[EvaluationResult]) -> dict[str, Spread]:

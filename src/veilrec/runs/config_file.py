@@ -1,4 +1,4 @@
-"""A run asked for by a file: config.yaml of a run, best.yaml of a search, or one written by hand.
+"""Run requests in files: config.yaml of a run, best.yaml of a search, or one written by the user.
 
 The file has the names of a request (method, data, seed, protocol, preset, settings, rounds, ...). config.yaml also says
 what all settings came to (`config`): what the method's defaults or presets of today would give otherwise is set as the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from veilrec.core.errors import BadInput, unknown_name, written_name
-from veilrec.methods.base import configure, leaves
+from veilrec.methods.base import leaves
 from veilrec.methods.plugins import is_file
-from veilrec.methods.registry import exists, full_name, get, short_name, source_of
+from veilrec.methods.registry import exists, full_name, short_name, source_of
 from veilrec.runs.checkpoint import CONFIG
 from veilrec.runs.request import RunRequest
 
@@ -41,14 +41,7 @@ class ConfigFile:
 def read_config_file(path: Path) -> ConfigFile:
     """Read a file, or config.yaml of the folder of a run; names that mean nothing are refused."""
     path = path / CONFIG if path.is_dir() else path
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"--config {path} cannot be read ({error.strerror}): give a config.yaml or best.yaml") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"--config {path} is no YAML ({' '.join(str(error).split())}): give a config.yaml") from None
-    if not isinstance(found, dict) or not found:
-        raise BadInput(f"--config {path} is no list of names and values: it has lines such as `method: fedmf`")
+    found = read_names("--config", path, "method: fedmf")
     unknown = [str(name) for name in found if name not in KNOWN]
     if unknown:
         more = f" (and {len(unknown) - 1} more: {', '.join(unknown[1:])})" if len(unknown) > 1 else ""
@@ -61,6 +54,19 @@ def read_config_file(path: Path) -> ConfigFile:
     if not isinstance(config, dict):
         raise BadInput(f"--config {path}: config is {config!r}: it is what settings came to, by name; leave it out")
     return ConfigFile(path, asked, str(found.get("method_from") or ""), config)
+
+
+def read_names(option: str, path: Path, example: str) -> dict[str, Any]:
+    """Read a YAML file of names with values."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{option} {path} cannot be read ({error.strerror}): give a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{option} {path} is no YAML ({' '.join(str(error).split())}): give a YAML file") from None
+    if not isinstance(found, dict) or not found:
+        raise BadInput(f"{option} {path} is no list of names and values: write lines such as `{example}`")
+    return found
 
 
 def as_settings(given: Mapping[str, Any] | Iterable[str], where: str = "settings") -> tuple[str, ...]:
@@ -92,8 +98,10 @@ def make_request(
     kept = [setting for setting in asked.pop("settings") if _name(setting) not in {_name(s) for s in settings}]
     request = _checked({**asked, **given, "settings": (*kept, *settings)}, f"--config {file.path}")
     elsewhere = [name for name in ("data", "preset") if name in given and given[name] != asked.get(name, given[name])]
-    if not file.config or elsewhere:
-        return request, _only_settings(elsewhere) if file.config else ()
+    if not file.config:
+        return request, ()
+    if elsewhere:
+        return request, (f"with another {' and '.join(elsewhere)} than the file's, only its settings are taken over",)
     return _as_it_was(file, request, {_name(setting) for setting in settings})
 
 
@@ -116,29 +124,19 @@ def _check_method(file: ConfigFile, named: str | None) -> None:
         )
 
 
-def _only_settings(elsewhere: Sequence[str]) -> tuple[str, ...]:
-    return (f"with another {' and '.join(elsewhere)} than the file's, only its settings are taken over",)
-
-
 def _as_it_was(file: ConfigFile, request: RunRequest, over: set[str]) -> tuple[RunRequest, tuple[str, ...]]:
     """The request with settings for all that today's defaults and presets would give otherwise."""
-    dataset = request.data.partition(":")[0]
-    today, _ = configure(get(request.method), preset=request.preset, dataset=dataset, settings=request.settings)
-    now = dict(leaves(today.model_dump(mode="json")))
+    now = dict(leaves(request.configured()[0].model_dump(mode="json")))
     then = dict(leaves(file.config))
     changed = {name: value for name, value in then.items() if name not in over and now.get(name, ...) != value}
     if not changed:
         return request, ()
     kept = [setting for setting in request.settings if _name(setting) not in changed]
-    exact = RunRequest(**{**_fields(request), "settings": (*kept, *as_settings(changed))})
-    configure(get(exact.method), preset=exact.preset, dataset=dataset, settings=exact.settings)
+    exact = replace(request, settings=(*kept, *as_settings(changed)))
+    exact.configured()  # refuses settings that the method does not have
     few = ", ".join(f"{name}={_spelt(value)}" for name, value in list(changed.items())[:3])
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     return exact, (f"set as in the file, otherwise than by default: {few}{more}",)
-
-
-def _fields(request: RunRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in _ASKED}
 
 
 def _checked(values: Mapping[str, Any], where: str) -> RunRequest:
@@ -166,13 +164,10 @@ def _spelt(value: Any) -> str:
 def write_request(request: RunRequest, told: Mapping[str, Any] | None = None) -> str:
     """A file that asks for this request, as YAML; only what is not usual."""
     usual = asdict(RunRequest(request.method, request.data))
-    asked = {
-        name: value for name, value in asdict(request).items() if name in ("method", "data") or value != usual[name]
-    }
-    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
-    lists = {name: str(value) if isinstance(value, Path) else value for name, value in lists.items()}
+    asked: dict[str, Any] = {"method": request.method}
     if is_file(request.method):
-        lists = {"method": short_name(request.method), "method_from": source_of(request.method)} | {
-            name: value for name, value in lists.items() if name != "method"
-        }
-    return yaml.safe_dump({**lists, **(told or {})}, sort_keys=False, allow_unicode=True)
+        asked = {"method": short_name(request.method), "method_from": source_of(request.method)}
+    for name, value in asdict(request).items():
+        if name == "data" or value != usual[name]:
+            asked[name] = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+    return yaml.safe_dump({**asked, **(told or {})}, sort_keys=False, allow_unicode=True)

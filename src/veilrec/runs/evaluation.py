@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
+from veilrec.evaluation import evaluator
 from veilrec.evaluation.evaluator import (
     FAIRNESS_METRIC,
     EvaluationResult,
     by_activity,
     by_known_items,
     judge,
-    personalisation,
     refuse_without_halves,
 )
 from veilrec.evaluation.lists import ListItems, describe_items
@@ -97,18 +97,6 @@ def measure(
     return TestMetrics(judge(split.test, split.train, model, items) if judged is None else judged, baselines)
 
 
-def by_given_items(model: Model, split: Split, seed: int, measured: TestMetrics) -> list[dict[str, Any]]:
-    """The main metrics by how many items of a new user the model is given, beside the baselines.
-
-    These do not look at a user's items, and the questions stay the same: `measured` has them for every number.
-    """
-    baselines = {name: judgement.main for name, judgement in measured.baselines.items()}
-    return [
-        {"given": given.label, "mean_items": given.mean_items, "metrics": given.judgement.main, "baselines": baselines}
-        for given in personalisation(split, model, seed)
-    ]
-
-
 def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:
     """The main metrics of a start and of what was trained from it on the test cases, and what training gained.
 
@@ -125,7 +113,7 @@ def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, An
 
 
 def _error(gains: Doubles, users: Offsets) -> float:
-    """Of the mean of gains, where those of one user go together."""
+    """Return the standard error of the mean gain, where the gains of one user go together."""
     _, owner = np.unique(users, return_inverse=True)
     by_user = np.bincount(owner.reshape(-1), gains - gains.mean())
     return float(np.sqrt((by_user**2).sum()) / len(gains))
@@ -146,7 +134,7 @@ def with_popularity(
     """A private model that ranks no better than the items' counts says so, unless it is made of nothing else."""
     if guarantee.basis == "none" or method == PRIVATE_POPULARITY or _beats(metrics, popularity):
         return guarantee
-    other = _promise_of_private_popularity()
+    other = usual_guarantee(PRIVATE_POPULARITY)
     if _terms(guarantee) == _terms(other):
         gives = "may give as much at a smaller epsilon in the same terms"
     else:
@@ -156,10 +144,10 @@ def with_popularity(
     return replace(guarantee, caveats=(*guarantee.caveats, caveat))
 
 
-def _promise_of_private_popularity() -> Guarantee:
-    method = get(PRIVATE_POPULARITY)
-    config, _ = configure(method, preset="tuned", dataset="")
-    return method.guarantee(config)
+def usual_guarantee(name: str) -> Guarantee:
+    """Guarantee of a method with its defaults."""
+    config, _ = configure(get(name), preset="tuned", dataset="")
+    return get(name).guarantee(config)
 
 
 def _terms(guarantee: Guarantee) -> tuple[str | None, ...]:
@@ -229,7 +217,7 @@ def evaluate_run(
     if per_user is not None:
         check_per_user(per_user)
     asked = open_for_evaluation(folder, protocol, data, method=method)
-    trained, model, population, split = asked.trained, asked.model, asked.population, asked.split
+    trained, population, split = asked.trained, asked.population, asked.split
     if personalisation:
         refuse_without_halves(split.protocol, adapts=split.test.adapt is not None)
     items = None
@@ -238,12 +226,16 @@ def evaluate_run(
     judged = measure(asked.ranks, split, trained.seed, items)
     measured = judged.to_json()
     scores, baselines = measured["metrics"], measured["baselines"]
-    guarantee = with_popularity(model.guarantee, scores, baselines["popularity"], method=trained.method)
+    guarantee = with_popularity(asked.model.guarantee, scores, baselines["popularity"], method=trained.method)
     if per_user is not None:
         write_per_user(per_user, judged.model, population.users)
     further: dict[str, Any] = {} if per_user is None else {"per_user": str(per_user)}
-    if personalisation:
-        further["personalisation"] = by_given_items(asked.ranks, split, trained.seed, judged)
+    if personalisation:  # baselines do not look at a user's items: they are the same for every number
+        beside = {name: judgement.main for name, judgement in judged.baselines.items()}
+        further["personalisation"] = [
+            {"given": of.label, "mean_items": of.mean_items, "metrics": of.judgement.main, "baselines": beside}
+            for of in evaluator.personalisation(split, asked.ranks, trained.seed)
+        ]
     return {
         "method": trained.method,
         "dataset": population.name,
@@ -277,7 +269,8 @@ def open_for_evaluation(
     population = load(trained.data if data is None else data)
     if data is not None:
         ranks = _reading_others(folder, trained, model, population, data)
-        split = _split_of_others(model, trained.seed, population, protocol or _protocol_elsewhere(trained, population))
+        own = None if population.impressions else trained.protocol  # where the other data set has what it asks for
+        split = _split_of_others(model, trained.seed, population, protocol or own)
         return OpenedRun(trained, model, population, ranks, split)
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
@@ -302,11 +295,6 @@ def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, popul
                 f"the {what} of {trained.data} are not those that {folder} was trained with: bring the old files back,"
                 " or train again"
             )
-
-
-def _protocol_elsewhere(trained: Trained, population: Population) -> str | None:
-    """The run's own protocol where the other data set has what it asks for, else that of the data set."""
-    return None if population.impressions else trained.protocol
 
 
 def _split_of_others(model: SavedModel, seed: int, population: Population, protocol: str | None) -> Split:
@@ -341,18 +329,14 @@ def _reading_others(folder: Path, trained: Trained, model: SavedModel, populatio
 
 def refuse_seen_items(asked: Split, trained: Split) -> None:
     """An evaluation whose test items were trained on would measure memory."""
-    if asked.test.impressions is not None or asked.test.adapt is not None:
+    test, learnt = asked.test, trained.train
+    if test.impressions is not None or test.adapt is not None:
         seen = asked.protocol != trained.protocol
     else:
-        seen = bool(_in_training(asked, trained).any())
+        tested = test.users[test.positives.row_numbers()] * asked.n_items + test.positives.items
+        seen = bool(np.isin(tested, learnt.row_numbers() * trained.n_items + learnt.items).any())
     if seen:
         raise BadInput(
             f"the run was trained for {trained.protocol}, and test items of {asked.protocol} were in its training part:"
             f" train again with --protocol {asked.protocol}"
         )
-
-
-def _in_training(asked: Split, trained: Split) -> Bools:
-    tested = asked.test.users[asked.test.positives.row_numbers()] * asked.n_items + asked.test.positives.items
-    learned = trained.train.row_numbers() * trained.n_items + trained.train.items
-    return np.isin(tested, learned)

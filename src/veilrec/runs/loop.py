@@ -41,7 +41,7 @@ class Schedule:
 
 
 class Listener(Protocol):
-    """Somebody who follows a run: a progress bar, TensorBoard, MLflow."""
+    """Follows a run: a progress bar, TensorBoard, MLflow."""
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
         """A round is done."""
@@ -97,7 +97,8 @@ def run(
 
     `rates` are the settings to lower when it diverges.
     """
-    progress = _restore(folder, trainer) if resume else Progress()
+    newest = checkpoint.newest(folder) if resume else None
+    progress = Progress() if newest is None else checkpoint.restore(trainer, newest)
     journal = _Journal(folder / "metrics.jsonl", progress.rounds_done)
     loop = _Loop(folder, trainer, schedule, evaluation, split_name, listeners, journal, progress, rates)
     with _stop_between_rounds() as asked_to_stop:
@@ -109,11 +110,6 @@ def run(
     if schedule.patience is not None and progress.best_round:
         checkpoint.restore(trainer, checkpoint.checkpoint_path(folder, progress.best_round))
     return progress
-
-
-def _restore(folder: Path, trainer: Trainer) -> Progress:
-    path = checkpoint.newest(folder)
-    return Progress() if path is None else checkpoint.restore(trainer, path)
 
 
 @dataclass

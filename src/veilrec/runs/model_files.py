@@ -92,7 +92,9 @@ def save_model(folder: Path, model: ModelFiles) -> None:
     with new_folder(folder / MODEL, replace=True) as part:
         about = {"format": _FORMAT, "method": model.method, "kind": kind}
         _write(part / _WEIGHTS, weights, {name: str(value) for name, value in about.items()})
-        _write(part / _ITEMS, _items_tables(model))
+        # ids, titles and categories are public, and the same whoever has used the items
+        named = {"ids": model.items, "titles": model.titles, "categories": model.categories}
+        _write(part / _ITEMS, {key: v for name, strings in named.items() for key, v in _packed(name, strings).items()})
         tables = model.ranker.tables(model.weights)
         if tables:
             _write(part / _TABLES, tables)
@@ -101,7 +103,7 @@ def save_model(folder: Path, model: ModelFiles) -> None:
 
 
 def find_model(folder: Path) -> Path:
-    """The folder of the model of a run; also the given one, where somebody was handed it alone."""
+    """Find the folder of the model of a run; also the given one, if it is a `model/` folder by itself."""
     for place in (folder / MODEL, folder):
         if (place / _RANKER).is_file():
             return place
@@ -123,10 +125,10 @@ def load_model(place: Path, method: str | None = None) -> ModelFiles:
             ranker=_ranker_of(place, about, method).restored(about["settings"], tables),
             weights=_under(stored, _WEIGHT),
             sent=stored.get(_SENT),
-            items=_unpacked(items, "ids"),
-            titles=_unpacked(items, "titles") if "titles.data" in items else None,
+            items=Strings(items["ids.offsets"], items["ids.data"]),
+            titles=_unpacked(items, "titles"),
             guarantee=guarantee,
-            categories=_unpacked(items, "categories") if "categories.data" in items else None,
+            categories=_unpacked(items, "categories"),
         )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, ValidationError) as error:
         raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
@@ -134,7 +136,7 @@ def load_model(place: Path, method: str | None = None) -> ModelFiles:
 
 @contextmanager
 def saved_devices(folder: Path, devices: Devices) -> Iterator[None]:
-    """Write what stays on devices, where nobody but the owner of the run looks; put in its place when all else is."""
+    """Write what simulated clients keep, for the owner of the run alone; put in its place when all else is."""
     arrays = _packed("users", devices.users) | {f"{_STATE}{name}": v for name, v in devices.states.items()}
     for name, rows in (("trained_on", devices.trained_on), ("used", devices.used), ("liked", devices.liked)):
         if rows is not None:
@@ -152,7 +154,7 @@ def load_devices(folder: Path) -> Devices:
         raise BadInput(f"{folder} knows no users: {PRIVATE}/{_DEVICES} is not there; for anybody give --history")
     try:
         stored = _read(path)
-        users = _unpacked(stored, "users")
+        users = Strings(stored["users.offsets"], stored["users.data"])
         trained_on, used = (Csr(stored[f"{n}.offsets"], stored[f"{n}.items"]) for n in ("trained_on", "used"))
         liked = Csr(stored["liked.offsets"], stored["liked.items"]) if "liked.items" in stored else None
         learnt_from = Marks(**marks) if (marks := _under(stored, _LEARNT)) else None
@@ -222,17 +224,12 @@ def _under(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
-def _items_tables(model: ModelFiles) -> dict[str, NDArray[Any]]:
-    """Ids, titles and categories of the items: public, and the same whoever has used them."""
-    return _packed("ids", model.items) | _packed("titles", model.titles) | _packed("categories", model.categories)
-
-
 def _packed(name: str, strings: Strings | None) -> dict[str, NDArray[Any]]:
     return {} if strings is None else {f"{name}.offsets": strings.offsets, f"{name}.data": strings.data}
 
 
-def _unpacked(arrays: Arrays, name: str) -> Strings:
-    return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
+def _unpacked(arrays: Arrays, name: str) -> Strings | None:
+    return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"]) if f"{name}.data" in arrays else None
 
 
 def _first_line(error: Exception) -> str:

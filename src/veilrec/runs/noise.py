@@ -23,7 +23,7 @@ _BYTES = 32
 _FILE = "secret.key"
 NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
 Real = Literal["devices", "rehearsal"]
-"""How real devices learnt a model: each with noise of its own, or all with a secret that somebody holds."""
+"""How real clients trained a model: each with noise of its own, or all with one shared secret (a rehearsal)."""
 _OF_DEVICES = (
     "Every device had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
     " its ledger before a message left; {sums}."
@@ -45,7 +45,7 @@ def check_noise(noise: str, method: Method[Config]) -> None:
 
 
 def new_secret() -> bytes:
-    """A secret that nobody can guess."""
+    """Draw a secret from the operating system's random source."""
     return os.urandom(_BYTES)
 
 
@@ -98,13 +98,13 @@ def obstacle(
 
 
 def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
-    """The same of a finished run, whose statement says it: also what is known of earlier runs alone."""
+    """Say why a finished run may not be published, from its statement, which also knows of earlier runs."""
     said = [words for words in guarantee.caveats if words.startswith(NOT_PUBLISHABLE)]
     return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
 
 
 def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None) -> Guarantee:
-    """The guarantee of a run, with whom it covers or why it covers nobody: a simulation has all data in one place."""
+    """Add to a guarantee whom it covers, or why the model is not to be published."""
     reason = obstacle(guarantee, noise, seeded_before, real)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))

@@ -28,7 +28,7 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
-from veilrec.runs.release_model import ReleaseParts, parts_of
+from veilrec.runs.release_model import parts_of
 from veilrec.wire.releases import (
     FORMAT,
     MANIFEST,
@@ -127,8 +127,12 @@ def make_release(
     version = _version_of(wishes, earlier, name)
     parts = parts_of(files, wishes.offers)
     with new_folder(out, replace=earlier is not None) as folder:
-        _write_model(find_model(run), folder, parts.model_files)
-        _write_arrays(folder, _items(files), parts)
+        (folder / "model").mkdir()
+        for file in parts.model_files:  # by name: nothing else that lies beside them
+            if (find_model(run) / file).exists():
+                shutil.copyfile(find_model(run) / file, folder / "model" / file)
+        for file, arrays in ({"items.safetensors": _items(files)} | parts.arrays).items():
+            save_file({key: np.array(values, order="C") for key, values in arrays.items()}, folder / file)
         manifest = {
             "format": FORMAT,
             "minimum_client": NEEDS.get(parts.family, 1),
@@ -141,12 +145,7 @@ def make_release(
             "protected": obstacle is None,
             "why_unprotected": [] if obstacle is None else [obstacle],
             "guarantee": files.guarantee.to_json(),
-            "sizes": {
-                "items": len(files.items),
-                "dim": parts.dim,
-                "interests": parts.interests,
-                "longest": parts.longest,
-            },
+            "sizes": {"items": len(files.items)} | {k: getattr(parts, k) for k in ("dim", "interests", "longest")},
             "encoder": parts.encoder,
             "offers": parts.offers,
             "data": {"dataset": str(result.get("dataset", "")), "protocol": str(result.get("protocol", ""))},
@@ -210,48 +209,25 @@ def _version_of(wishes: ReleaseOptions, earlier: Release | None, name: str) -> i
     return version
 
 
-def _write_model(place: Path, folder: Path, names: Sequence[str]) -> None:
-    """The files that a model consists of, by name: nothing else that lies beside them."""
-    (folder / "model").mkdir()
-    for name in names:
-        if (place / name).exists():
-            shutil.copyfile(place / name, folder / "model" / name)
-
-
 def _items(files: ModelFiles) -> dict[str, NDArray[Any]]:
     count = len(files.items)
     titles = files.titles if files.titles is not None else Strings.of([""] * count)
     own = list(files.categories) if files.categories is not None else [""] * count
     names = sorted(set(own) - {""})
     code = {name: number for number, name in enumerate(names)}
-    packed = Strings.of(names)
-    return {
-        "ids.offsets": files.items.offsets,
-        "ids.data": files.items.data,
-        "titles.offsets": titles.offsets,
-        "titles.data": titles.data,
-        "categories.offsets": packed.offsets,
-        "categories.data": packed.data,
-        "category": np.array([code.get(name, -1) for name in own], np.int32),
-    }
-
-
-def _write_arrays(folder: Path, items: Mapping[str, NDArray[Any]], parts: ReleaseParts) -> None:
-    for file, arrays in ({"items.safetensors": dict(items)} | parts.arrays).items():
-        save_file({name: np.array(values, order="C") for name, values in arrays.items()}, folder / file)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, strings in (("ids", files.items), ("titles", titles), ("categories", Strings.of(names))):
+        arrays |= {f"{name}.offsets": strings.offsets, f"{name}.data": strings.data}
+    return arrays | {"category": np.array([code.get(name, -1) for name in own], np.int32)}
 
 
 def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOptions) -> dict[str, Any]:
-    """Figures that may be shown: of made-up data all, of people's only what was asked for, and it says so."""
+    """Return the figures to show: all of synthetic data, of people's only what was asked for, with a remark."""
     covered = {"rounds": result["rounds"]}
+    main = {name: round(float(value), 4) for name, value in list(result["metrics"].items())[:4]}
     if str(result.get("dataset", "")) in _MADE_UP:
-        return covered | {"metrics": _main(result["metrics"]), "about": "Measured on made-up data, which is nobody's."}
+        return covered | {"metrics": main, "about": "Measured on made-up data, which is nobody's."}
     if wishes.metrics:
         about = "Exact figures of real people, which the guarantee does not cover; shown because that was asked for."
-        return covered | {"metrics": _main(result["metrics"]), "about": about}
+        return covered | {"metrics": main, "about": about}
     return covered | {"about": "Exact metrics are of real people and not covered by the guarantee: they are left out."}
-
-
-def _main(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The first few, to four digits."""
-    return {name: round(float(value), 4) for name, value in list(metrics.items())[:4]}

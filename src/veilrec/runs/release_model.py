@@ -6,7 +6,7 @@ A release at work: opened, checked, and ready to rank on a device or to take in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +76,12 @@ class ReleaseParts:
 
 def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
     """The parts of a model; `asked` are the offers, as MODE:EPSILON[:DELTA], or None for those that it can make."""
-    model = ModelParts(files.ranker, files.weights, sent=files.sent).model(_NOBODY)
+    model = _model(files)
     if files.ranker.kind == "news":
         return _news(model, asked)
     if isinstance(model, FactorModel | FcfModel):
         users = ReleasedFactors(model)
-        serving, offers, left_out = _serving(users, asked)
-        arrays = {
-            "vectors.safetensors": {"items": users.news},
-            "serving.safetensors": serving,
-            "readers.safetensors": _readers(users),
-        }
-        return ReleaseParts(
-            "factors", users.news.shape[1], users.longest, arrays=arrays, offers=offers, left_out=tuple(left_out)
-        )
+        return _with_queries(ReleaseParts("factors", users.news.shape[1], users.longest), users, asked)
     if asked:
         raise BadInput(
             f"{files.method} has no user vector, so that devices have nothing to ask with: leave --offer out; they rank"
@@ -134,18 +126,12 @@ def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
     weights = dict(encoder_weights(model.model, program))
     users = NewsUsers(model)
     _check_encoder(users, program, weights)
-    serving, offers, left_out = _serving(users, asked)
-    arrays = {
-        "vectors.safetensors": {"items": users.news},
-        "serving.safetensors": serving,
-        "readers.safetensors": _readers(users),
-        "encoder.safetensors": weights,
-    }
-    return ReleaseParts("news", users.news.shape[1], model.longest, program, arrays, offers, tuple(left_out))
+    arrays = {"encoder.safetensors": weights}
+    return _with_queries(ReleaseParts("news", users.news.shape[1], model.longest, program, arrays), users, asked)
 
 
 def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
-    """User vectors of made-up readers, of which nothing is anybody's: by them a server chooses what a pool holds."""
+    """Return user vectors of synthetic readers, by which a server chooses what a pool holds."""
     histories = made_up_histories(users.news, users.longest, _PUBLIC_SEED)
     some = histories.take(np.arange(min(_READERS, len(histories)), dtype=np.int64))
     return {"vectors": np.clip(users.users(some), -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)}
@@ -171,10 +157,8 @@ def _check_encoder(users: Any, program: Mapping[str, Any], weights: Mapping[str,
             )
 
 
-def _serving(
-    users: Any, asked: Sequence[str] | None
-) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]], list[str]]:
-    """What private queries need, and what is offered; an offer by default that cannot be made is left out."""
+def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None) -> ReleaseParts:
+    """Add what private queries need, and what is offered; an offer by default that cannot be made is left out."""
     tables: dict[str, NDArray[Any]] = {"nobody": users.users(_NO_HISTORY)[0]}
     offers: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -192,8 +176,14 @@ def _serving(
         tables |= more
     if "interests" not in tables and users.interests is not None:
         tables["interests"] = users.interests
-    offers.append(_plain(users.news.shape[1]))
-    return tables, offers, left_out
+    plain = guarantee_of(Serving(mode="plain"), None).to_json()  # for those who want to see what privacy costs
+    offers.append({"mode": "plain", "kind": "vector", "size": users.news.shape[1], "guarantee": plain})
+    arrays = {
+        "vectors.safetensors": {"items": users.news},
+        "serving.safetensors": tables,
+        "readers.safetensors": _readers(users),
+    }
+    return replace(parts, arrays=arrays | parts.arrays, offers=offers, left_out=tuple(left_out))
 
 
 def _way(text: str) -> Serving:
@@ -248,12 +238,6 @@ def _offer(way: Serving, users: ServedModel) -> tuple[dict[str, Any], dict[str, 
     return offer, tables
 
 
-def _plain(dim: int) -> dict[str, Any]:
-    """The user vector as it is, for those who want to see what privacy costs."""
-    guarantee = guarantee_of(Serving(mode="plain"), None)
-    return {"mode": "plain", "kind": "vector", "size": dim, "guarantee": guarantee.to_json()}
-
-
 Embed = Callable[[str, str, str, str], Floats]  # title, abstract, category, subcategory -> [dim]
 
 
@@ -270,7 +254,7 @@ def ranking_of(release: Release) -> ReleasedModel:
         return ReleasedNews(release)
     if release.family == "catalogue":
         return ReleasedCatalogue(release)
-    model = _parts(_files(release)).model(_nobody())
+    model = _model(_files(release))
     if release.family == "factors" and isinstance(model, FactorModel | FcfModel):
         return ReleasedFactors(model, release.arrays(SERVING_FILE))
     return ReleasedRanker(model)
@@ -289,18 +273,13 @@ def embedder(release: Release) -> Embed | None:
         return None
     from veilrec.methods.news.ranker import NewsScorer
 
-    scorer = _parts(_files(release)).model(_nobody())
+    scorer = _model(_files(release))
     if not isinstance(scorer, NewsScorer):
         raise BadRelease(f"release {release.name} is of the family news and ranks in another way")
 
     def embed(title: str, abstract: str = "", category: str = "", subcategory: str = "") -> Floats:
-        one = ItemTable(
-            Strings.of([title]),
-            Strings.of([category]),
-            Strings.of([subcategory]),
-            Strings.of([abstract]),
-            Strings.of([""]),
-        )
+        texts = [Strings.of([text]) for text in (title, category, subcategory, abstract, "")]
+        one = ItemTable(texts[0], texts[1], texts[2], texts[3], texts[4])
         vector: Floats = scorer.on(one).states[0].numpy()
         return vector
 
@@ -314,11 +293,6 @@ def _files(release: Release) -> ModelFiles:
         raise BadRelease(f"the model of release {release.name} cannot be used: {error}") from None
 
 
-def _parts(files: ModelFiles) -> ModelParts:
-    return ModelParts(files.ranker, files.weights, sent=files.sent)
-
-
-def _nobody() -> Csr:
-    import numpy as np
-
-    return Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+def _model(files: ModelFiles) -> Model:
+    """The model without users."""
+    return ModelParts(files.ranker, files.weights, sent=files.sent).model(_NOBODY)

@@ -68,6 +68,17 @@ class RunRequest:
     real: Real | None = None  # how real devices learnt it; None: they were simulated
     promise: Guarantee | None = None  # of real devices, where it is another than that of a server that sees messages
 
+    @property
+    def dataset(self) -> str:
+        """Name of the data set, without path or options."""
+        return self.data.partition(":")[0]
+
+    def configured(self, dataset: str | None = None) -> tuple[Config, int]:
+        """Return what preset and settings come to, and the number of rounds; `dataset` has other presets."""
+        method, dataset = get(self.method), dataset or self.dataset
+        config, rounds = configure(method, preset=self.preset, dataset=dataset, settings=self.settings)
+        return config, rounds if self.rounds is None else self.rounds
+
 
 @dataclass(frozen=True)
 class PreparedRun:
@@ -103,7 +114,7 @@ class PreparedRun:
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
 
     def _together(self) -> Guarantee:
-        """Of this run and those that it goes on from."""
+        """Compose the guarantees of this run and of those that it starts from."""
         own = self.request.promise or promised(self.method, self.config, self.problem)
         if own.basis == "proven" and self.plan is not None:
             own = replace(own, event=training_event(self.plan))
@@ -150,13 +161,13 @@ def absolute(spec: str) -> str:
 
 
 def as_meant(request: RunRequest) -> RunRequest:
-    """The same request for the private form of its method, where there is one and the settings speak of privacy."""
+    """Switch to the private form of the method, where there is one and the settings speak of privacy."""
     form = get(request.method).private_form
     return replace(request, method=form) if form and speaks_of(request.settings, "privacy") else request
 
 
 def in_full(request: RunRequest) -> RunRequest:
-    """The same request with every name as its list writes it: FedMF on ML-1M is fedmf on ml-1m."""
+    """Spell every name as its list does: FedMF on ML-1M is fedmf on ml-1m."""
     method = get(request.method)
     return replace(
         request,
@@ -191,9 +202,7 @@ def prepare(
     asked, request = request.method, as_meant(request)
     method = get(request.method)
     check_noise(request.noise, method)
-    dataset = dataset or request.data.partition(":")[0]
-    settings, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
-    rounds = rounds if request.rounds is None else request.rounds
+    settings, rounds = request.configured(dataset)
     _check_counts(request, rounds)
     known = ready(method, settings)
     if request.patience is not None and method.guarantee(settings).basis == "proven":
@@ -215,10 +224,10 @@ def prepare(
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
         notes = (f"{asked} with settings of privacy is {method.name}", *notes)
-    carried_over = None
+    carried, notes = None, (*known, *notes)
     if earlier is not None:
-        carried_over = carry_over(earlier, request.method, trainer, population, split)
-        notes = (*notes, *carried_over.notes())
+        carried = carry_over(earlier, request.method, trainer, population, split)
+        notes = (*notes, *carried.notes())
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // method.evaluations),
@@ -227,19 +236,7 @@ def prepare(
         watch="ndcg@10" if split.test.impressions is None else "auc",
     )
     return PreparedRun(
-        request,
-        method,
-        population,
-        split,
-        trainer,
-        schedule,
-        settings,
-        problem,
-        plan,
-        secret,
-        (*known, *notes),
-        earlier,
-        carried_over,
+        request, method, population, split, trainer, schedule, settings, problem, plan, secret, notes, earlier, carried
     )
 
 
@@ -285,16 +282,15 @@ def _made(
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
     """What a method gets of a split: its training part, and what is public."""
-    return Problem(
-        split.train,
-        split.n_items,
-        seed,
-        rounds,
-        news_data(population, split),
-        population.features,
-        ratings_out_of_one(population, split.train),
-        population.catalogue,
-    )
+    news, ratings = news_data(population, split), ratings_out_of_one(population, split.train)
+    return Problem(split.train, split.n_items, seed, rounds, news, population.features, ratings, population.catalogue)
+
+
+def news_data(population: Population, split: Split) -> NewsData | None:
+    """Titles and train impressions, where there are both."""
+    if population.catalogue is None or split.train_impressions is None:
+        return None
+    return NewsData(population.catalogue, split.train_impressions)
 
 
 def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
@@ -304,13 +300,6 @@ def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
         return None
     found = log.ratings_of(train.row_numbers(), train.items)
     return None if found is None else found / np.float32(_MOST_STARS)
-
-
-def news_data(population: Population, split: Split) -> NewsData | None:
-    """Titles and train impressions, where there are both."""
-    if population.catalogue is None or split.train_impressions is None:
-        return None
-    return NewsData(population.catalogue, split.train_impressions)
 
 
 @dataclass(frozen=True)
@@ -325,7 +314,7 @@ class Trained:
     sizes: Mapping[str, int]
 
     def split(self, population: Population) -> Split:
-        """The same cut again."""
+        """Repeat the split of the run."""
         return make_split(population, self.protocol, seed=self.seed, validation=self.validation)
 
 
@@ -333,18 +322,12 @@ def read_trained(folder: Path) -> Trained:
     """From config.yaml."""
     saved = read_config(folder)
     needed = ("data", "seed", "protocol", "patience", "users", "items", "rows")
-    missing = [key for key in needed if key not in saved]
-    if missing:
+    if missing := [key for key in needed if key not in saved]:
         raise BadInput(f"{folder / CONFIG} is not whole: it says nothing of {missing[0]}; train again")
     for key in ("method", "data", "seed", "protocol", "users", "items", "rows"):
         wanted, name = (str, "a name") if key in ("method", "data", "protocol") else (int, "a whole number")
         if not isinstance(saved[key], wanted):
             raise BadInput(f"{folder / CONFIG} is damaged: its {key} is {saved[key]!r}, not {name}; train again")
-    return Trained(
-        method=saved["method"],
-        data=saved["data"],
-        seed=saved["seed"],
-        protocol=saved["protocol"],
-        validation=saved["patience"] is not None,
-        sizes={key: saved[key] for key in ("users", "items", "rows")},
-    )
+    own = {key: saved[key] for key in ("method", "data", "seed", "protocol")}
+    known = {key: saved[key] for key in ("users", "items", "rows")}
+    return Trained(**own, validation=saved["patience"] is not None, sizes=known)

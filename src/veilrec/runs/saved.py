@@ -1,6 +1,6 @@
-"""The model of a run at work: from its folder alone it recommends to anybody, by a history or as one of its users.
+"""A saved model that recommends, from its folder alone: by a history, or to a user of the training.
 
-Histories that people give by hand: item ids in a line of CSV, or one a line in a file, and what to say of them.
+Histories on the command line: item ids in a line of CSV, or one a line in a file, and notes about them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LAST = np.finfo(np.float64).max  # a score that is no number ranks behind all o
 
 @dataclass(frozen=True)
 class Recommendation:
-    """An item that somebody may like."""
+    """A recommended item with its score."""
 
     item: str
     title: str
@@ -81,7 +81,7 @@ class SavedModel:
     def recommend(
         self, history: Sequence[str], k: int = 10, about: Mapping[str, str | float] | None = None
     ) -> list[Recommendation]:
-        """The best items for somebody of whom a history of external item ids is known, the latest last.
+        """Recommend the best items by a history of external item ids, the latest last.
 
         Items that the model does not know are passed over (`split_history` says which); without any item that it does
         know, the list is what the method gives to somebody new. `about` has values by the names of features, for a
@@ -92,12 +92,12 @@ class SavedModel:
         return self.named(self._joining(used, used, k, people=self.people.encoded([about]) if about else None))
 
     def rests_on(self, history: Sequence[str]) -> RestsOn | None:
-        """What that list is made of; None for a method that does not say."""
+        """Describe what the list of a history is made of; None for a method that does not say."""
         known, _ = self.split_history(history)
         return self._said(self.indices(known))
 
     def rests_on_user(self, user: str) -> RestsOn | None:
-        """The same of the list of a user of the training."""
+        """Describe what the list of a user of the training is made of."""
         index, devices = self._user(user), self.devices
         own = devices.trained_on.row(index)
         return self._said(own if len(own) else self._joins_with(index))
@@ -118,11 +118,11 @@ class SavedModel:
 
     def indices(self, known: Sequence[str]) -> Indices:
         """The numbers of items that the model knows."""
-        return np.array([self._item(item) for item in known], np.int32)
+        return np.array([_find(self.items, item) for item in known], np.int32)
 
     def knows(self, item: str) -> bool:
         """Whether an item was in the training."""
-        return self._item(item) is not None
+        return _find(self.items, item) is not None
 
     def split_history(self, history: Sequence[str]) -> tuple[list[str], list[str]]:
         """The items of a history that the model knows, and those that it does not; each once."""
@@ -130,16 +130,13 @@ class SavedModel:
         unknown: list[str] = []
         seen: set[int] = set()
         for item in history:
-            index = self._item(item)
+            index = _find(self.items, item)
             if index is None:
                 unknown += [item] if item not in unknown else []
             elif index not in seen:
                 seen.add(index)
                 known.append(item)
         return known, unknown
-
-    def _item(self, item: str) -> int | None:
-        return _find(self.items, item)
 
     def recommend_user(self, user: str, k: int = 10) -> list[Recommendation]:
         """The best unused items of a user of the training, by the external id."""
@@ -176,12 +173,12 @@ class SavedModel:
                 yield self._joining(self._joins_with(user), used, k, user, self._features_of(user))
 
     def _joins_with(self, user: int) -> Indices:
-        """What the device of somebody who never took part may learn from."""
+        """Return the items that the client of a user without training may learn from."""
         liked = self.devices.liked
         return (self.devices.used if liked is None else liked).row(user)
 
     def _features_of(self, user: int) -> Side | None:
-        """What the device of somebody who never took part knows of its user, for a model that reads it."""
+        """Return the features of a user without training, for a model that reads them."""
         model, states = self.for_anybody, self.devices.states
         if not isinstance(model, KnowsPeople) or CODES not in states:
             return None
@@ -193,7 +190,7 @@ class SavedModel:
 
 
 def open_model(folder: Path, method: str | None = None) -> SavedModel:
-    """The model of a finished run; also that in a folder `model/` that somebody was handed alone.
+    """Open the model of a finished run, or a `model/` folder by itself.
 
     `method` is the file of the method that trained it, where that is not installed and ranks in a way of its own.
     """
@@ -280,7 +277,7 @@ def read_history_file(path: Path) -> list[str]:
 
 
 def read_about(texts: Sequence[str]) -> dict[str, str]:
-    """What is known of somebody, as NAME=VALUE."""
+    """Parse features of a user given as NAME=VALUE."""
     said: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -293,7 +290,7 @@ def read_about(texts: Sequence[str]) -> dict[str, str]:
 
 
 def about_people(people: Side, about: Mapping[str, str]) -> Iterator[str]:
-    """What somebody should know of values that the model makes nothing of."""
+    """Describe the given values that the model cannot use."""
     for feature in people.features:
         value = about.get(feature.name)
         if value is None:
@@ -309,7 +306,7 @@ def about_people(people: Side, about: Mapping[str, str]) -> Iterator[str]:
 def about_history(
     known: Sequence[str], unknown: Sequence[str], found: Sequence[Recommendation], *, says_more: bool = False
 ) -> Iterator[str]:
-    """What somebody who gave a history should know of the list that came of it; less where the model `says_more`."""
+    """Describe what a list rests on, for the user who gave a history; less where the model `says_more`."""
     if unknown:
         named = ", ".join(repr(item) for item in unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
         rest = "none is left, as in an empty history"

@@ -1,4 +1,4 @@
-"""A saved news model measured as its users would meet it: when only a private query leaves the device, or nothing."""
+"""A saved news model measured as served: only a private query leaves the client, or nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.client.queries import MODES, PRIVATE, Serving
-from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
-from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.data.population import Impressions
-from veilrec.evaluation.evaluator import judge
+from veilrec.evaluation.evaluator import judge_impressions
 from veilrec.evaluation.serving import PublicTexts, UnavailableMode, composed, every_way, guarantee_of, serve
-from veilrec.models.scores import Model
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation
 
-ALL = "all"  # every way of serving
+ALL = "all"  # every serving mode
 
 
 def evaluate_serving(
@@ -39,7 +35,7 @@ def evaluate_servings(
     *,
     method: str | None = None,
 ) -> dict[str, Any]:
-    """The same for several ways of serving side by side: `ways`, and those that this model cannot be served by."""
+    """Measure several serving modes side by side: `ways`, and those that this model cannot be served by."""
     asked = _Asked(folder, protocol, data, method)
     found, left_out = [], [{"serving": way.mode, "why": way.why} for way in ways if isinstance(way, UnavailableMode)]
     for way in ways:
@@ -90,7 +86,7 @@ def _numbers(text: str | None) -> tuple[float, ...]:
 
 
 class _Asked:
-    """A run and what it is asked, opened once for all ways of serving."""
+    """A run and its test cases, opened once for all serving modes."""
 
     def __init__(self, folder: Path, protocol: str | None, data: str | None, method: str | None) -> None:
         asked = open_for_evaluation(folder, protocol, data, method=method)
@@ -104,11 +100,12 @@ class _Asked:
         self._asked, self._impressions = asked, impressions
         ranks: Any = asked.ranks
         self._plain_scores = ranks.score_impressions(impressions)
+        judged = judge_impressions(impressions, self._plain_scores)
         population, catalogue = asked.population, asked.population.catalogue
         self._texts = PublicTexts(population.items, None if catalogue is None else catalogue.titles)
         known = catalogue is not None and any(catalogue.categories)
         self._categories = list(catalogue.categories) if catalogue is not None and known else None
-        plain = measure(self._told(self._plain_scores), asked.split, asked.trained.seed)
+        plain = measure(asked.ranks, asked.split, asked.trained.seed, judged=judged)
         self._baselines = plain.baselines
         self.about = {
             "method": asked.trained.method,
@@ -123,20 +120,16 @@ class _Asked:
         }
 
     def served(self, serving: Serving) -> dict[str, Any]:
-        """One way of serving: metrics, promise, bytes, recall, skew."""
-        split = self._asked.split
+        """Measure one serving mode: metrics, guarantee, bytes, recall, skew."""
         users = _users_of(self._asked, serving)
         served = serve(serving, users, self._impressions, self._plain_scores, self._texts, self._categories)
-        judged = judge(split.test, split.train, self._told(served.scores))
-        measured = TestMetrics(judged, self._baselines).to_json()
+        measured = TestMetrics(judge_impressions(self._impressions, served.scores), self._baselines).to_json()
         mechanism = None if served.plan is None else served.plan.asking.mechanism
         guarantee, together = guarantee_of(serving, mechanism), composed(serving, mechanism)
         return {
             "serving": serving.mode,
             "serving_seed": serving.seed,
-            "metrics": measured["metrics"],
-            "groups": measured["groups"],
-            "fairness": measured["fairness"],
+            **{name: measured[name] for name in ("metrics", "groups", "fairness")},
             "recall@100": served.recall,
             "recall_queries": served.recalled,
             "skew": served.skew,
@@ -149,9 +142,6 @@ class _Asked:
             "guarantee": guarantee.to_json(),
             "composed": None if together is None else together.to_json(),
         }
-
-    def _told(self, scores: Doubles | Floats) -> _Told:
-        return _Told(len(self._asked.population.items), scores)
 
 
 def _needless(serving: Serving, pool: int | None, n_news: int) -> list[str]:
@@ -167,7 +157,7 @@ def _needless(serving: Serving, pool: int | None, n_news: int) -> list[str]:
 def _warnings(
     serving: Serving, metrics: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """What has to be said of a way of serving that is worth no more than one that needs no user."""
+    """Warn of a serving mode that ranks no better than a non-personalised list."""
     for name in ("random", "popularity"):
         if metrics["auc"] <= baselines[name]["auc"]:
             better = "a larger epsilon, " if serving.mode in PRIVATE else ""
@@ -212,27 +202,3 @@ def refuse_other_options(metrics: str, per_user: Path | None, *, personalisation
     for option, is_given in asked.items():
         if is_given:
             raise BadInput(f"{option} is not for --serving: leave one of them out")
-
-
-class _Told(Model):
-    """Scores that are there already, of the impressions that are asked about."""
-
-    def __init__(self, n_items: int, scores: Doubles | Floats) -> None:
-        self.n_items = n_items
-        self._scores = scores
-
-    def score_impressions(self, impressions: Impressions) -> Doubles | Floats:
-        """What was served."""
-        return self._scores
-
-    def score_all(self, users: Offsets) -> Floats:
-        """Nobody asks."""
-        raise TypeError("only impressions are scored")
-
-    def score_some(self, users: Offsets, items: Indices) -> Floats:
-        """Nobody asks."""
-        raise TypeError("only impressions are scored")
-
-    def fold_in(self, histories: Csr) -> Model:
-        """Nobody asks."""
-        raise TypeError("only impressions are scored")

@@ -166,15 +166,12 @@ def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult 
     """What result.json says; the final model is asked the test cases unless it was `judged` by them already."""
     r, split, method = prepared.request, prepared.split, prepared.method
     measured = measure(prepared.trainer.model(), split, r.seed, judged=judged).to_json()
-    communication = {
-        "down_bytes": progress.down_bytes,
-        "up_bytes": progress.up_bytes,
-        "down_params": progress.down_params,
-        "up_params": progress.up_params,
-        "selection_bytes": progress.selection_bytes,
-    }
+    counted_ones = ["down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes"]
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
-        communication["paper_params"] = progress.paper_params
+        counted_ones.append("paper_params")
+    trainer = prepared.trainer
+    # where clients that only validate chose between the start and what was trained
+    verdict, compared = (trainer.verdict, trainer.compared()) if isinstance(trainer, Simulation) else (None, {})
     metrics, baselines = measured["metrics"], measured["baselines"]
     guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"], method=r.method)
     return {
@@ -189,9 +186,9 @@ def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult 
         "guarantee": guarantee.to_json(),
         "publishable": prepared.obstacle() is None,
         "noise": (prepared.plan and prepared.plan.mechanism.facts()) or None,
-        "comparison": _verdict(prepared),
-        "before_and_after": _before_and_after(prepared),
-        "communication": communication,
+        "comparison": None if verdict is None else verdict.to_json(),  # whether training was kept
+        "before_and_after": before_and_after(compared["start"], compared["trained"], split) if compared else None,
+        "communication": {name: getattr(progress, name) for name in counted_ones},
         "seconds": round(progress.seconds, 3),
         "clients_per_second": round(progress.clients_per_second, 1),
         "peak_rss_mb": round(peak_rss_mb(), 1),
@@ -200,18 +197,6 @@ def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult 
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
         **_origin(prepared),
     }
-
-
-def _verdict(prepared: PreparedRun) -> dict[str, Any] | None:
-    """Whether training was kept, where people who only judge decided it."""
-    verdict = prepared.trainer.verdict if isinstance(prepared.trainer, Simulation) else None
-    return None if verdict is None else verdict.to_json()
-
-
-def _before_and_after(prepared: PreparedRun) -> dict[str, Any] | None:
-    """What training did to the start, whichever was kept, where a comparison chose between the two."""
-    compared = prepared.trainer.compared() if isinstance(prepared.trainer, Simulation) else {}
-    return before_and_after(compared["start"], compared["trained"], prepared.split) if compared else None
 
 
 def _origin(prepared: PreparedRun) -> dict[str, Any]:

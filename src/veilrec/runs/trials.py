@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError, counted
-from veilrec.methods.base import Config, configure
+from veilrec.methods.base import Config
 from veilrec.methods.registry import code_of, get, short_name
 from veilrec.runs.checkpoint import CONFIG, RESULT, read_config
 from veilrec.runs.loop import Interrupted, Listener
@@ -26,7 +26,7 @@ from veilrec.runs.training import train
 
 Say = Callable[[str], None]
 Follow = Callable[[str, int], AbstractContextManager[Listener | None]]
-"""From the title of a run and its number of rounds to somebody who shows how it goes."""
+"""From the title of a run and its number of rounds to a listener that shows progress."""
 _WITHOUT_EFFECT = ("preset", "settings", "evaluate_every", "checkpoint_every", "users", "items", "rows")
 A = TypeVar("A")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class RunTrial:
 
 def folder_name(request: RunRequest, config: Config, rounds: int) -> str:
     """METHOD-DATA-PRESET-DIGEST-seedN: another one as soon as anything that decides the outcome is another."""
-    r, dataset = request, request.data.partition(":")[0]
+    r = request
     decisive = [
         __version__,
         r.method,
@@ -60,7 +60,7 @@ def folder_name(request: RunRequest, config: Config, rounds: int) -> str:
     if (code := code_of(r.method)) is not None:
         decisive.append(code)
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{short_name(r.method)}-{dataset}-{r.preset}-{digest}-seed{r.seed}"
+    return f"{short_name(r.method)}-{r.dataset}-{r.preset}-{digest}-seed{r.seed}"
 
 
 def complete(trials: Sequence[RunTrial], *, jobs: int = 1, say: Say, follow: Follow | None = None) -> dict[Path, str]:
@@ -90,48 +90,39 @@ def finished(trial: RunTrial) -> bool:
 
 def _out_of_date(trial: RunTrial) -> str:
     """Why the run in the folder is not what would be trained today; "" if it is."""
-    asked = trial.request
     try:
         saved = read_config(trial.folder)
     except BadInput:
         return "its config.yaml cannot be read"
-    config, rounds = configure(
-        get(asked.method), preset=asked.preset, dataset=asked.data.partition(":")[0], settings=asked.settings
-    )
-    if saved.get("config") != config.model_dump(mode="json"):
-        config = _settled(asked, config)
-    today = {
+    today = _described(trial)
+    if saved.get("config") != today["config"]:
+        today["config"] = _settled(trial.request, today["config"])
+    return _first_difference(saved, today)
+
+
+def _described(trial: RunTrial) -> dict[str, Any]:
+    """What config.yaml of a trial would say today of all that it was asked for."""
+    asked = trial.request
+    config, rounds = asked.configured()
+    return {
         "method": short_name(asked.method),
         "data": absolute(asked.data),
         "seed": asked.seed,
         "protocol": asked.protocol,
         "preset": asked.preset,
         "settings": list(asked.settings),
-        "rounds": rounds if asked.rounds is None else asked.rounds,
+        "rounds": rounds,
         "config": config.model_dump(mode="json"),
         **({"caveats": list(asked.caveats)} if asked.caveats else {}),
         **trial.sizes,
     }
-    return _first_difference(saved, today)
 
 
 def find_finished(trial: RunTrial, runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> Path | None:
     """The folder of a finished run that had the same outcome, by its config.yaml, however its settings were spelt."""
-    asked, method = trial.request, get(trial.request.method)
-    dataset = asked.data.partition(":")[0]
-    config, rounds = configure(method, preset=asked.preset, dataset=dataset, settings=asked.settings)
-    wanted = {
-        "veilrec": __version__,
-        "method": short_name(asked.method),
-        "data": absolute(asked.data),
-        "seed": asked.seed,
-        "protocol": asked.protocol,
-        "rounds": rounds if asked.rounds is None else asked.rounds,
-        "noise": asked.noise,
-        "caveats": list(asked.caveats),
-        "config": config.model_dump(mode="json"),
-        **trial.sizes,
-    }
+    asked = trial.request
+    wanted = {"veilrec": __version__, "noise": asked.noise, "caveats": list(asked.caveats)} | _described(trial)
+    del wanted["preset"], wanted["settings"]  # they may be spelt otherwise: `config` is what they came to
     for folder, saved in runs:
         # Whatever else a run may have been asked for, such as early stopping, it must not have been.
         other = {name: value for name, value in saved.items() if name not in wanted and name not in _WITHOUT_EFFECT}
@@ -153,9 +144,9 @@ def finished_runs(*roots: Path) -> list[tuple[Path, Mapping[str, Any]]]:
 
 
 def _settled(asked: RunRequest, config: Any) -> Any:
-    """The configuration as a run would really have it: where devices are few, it settles for a smaller cohort."""
+    """The configuration as a run would really have it: with few clients it settles for a smaller cohort."""
     try:
-        return prepare(asked).config
+        return prepare(asked).config.model_dump(mode="json")
     except VeilrecError:
         return config
 
@@ -193,7 +184,7 @@ def _one_by_one(todo: Sequence[RunTrial], say: Say, follow: Follow | None) -> di
 
 def _in_processes(todo: Sequence[RunTrial], jobs: int, say: Say) -> dict[Path, str]:
     problems = {}
-    for trial, problem in in_processes(_attempt_unseen, iter(todo), jobs):
+    for trial, problem in in_processes(_attempt, iter(todo), jobs):
         say(f"{title(trial)}: {problem or 'done'}")
         if problem:
             problems[trial.folder] = problem
@@ -224,31 +215,18 @@ def in_processes(work: Callable[[A], R], waiting: Iterator[A], jobs: int) -> Ite
             ) from None
 
 
-def _attempt_unseen(trial: RunTrial) -> str:
-    return _attempt(trial, title(trial), None)
-
-
-def _attempt(trial: RunTrial, words: str, follow: Follow | None) -> str:
+def _attempt(trial: RunTrial, words: str = "", follow: Follow | None = None) -> str:
     """Run one; the problem in words where it cannot be done, such as a loss that grows without end."""
     try:
         prepared = prepare(trial.request)
-        going = (follow or _unseen)(words, prepared.schedule.rounds)
-        with going as listener:
-            train(
-                prepared,
-                trial.folder,
-                resume=(trial.folder / CONFIG).exists(),
-                listeners=(listener,) if listener is not None else (),
-            )
+        with nullcontext() if follow is None else follow(words, prepared.schedule.rounds) as listener:
+            listeners = () if listener is None else (listener,)
+            train(prepared, trial.folder, resume=(trial.folder / CONFIG).exists(), listeners=listeners)
     except Interrupted:
         raise
     except VeilrecError as error:
         return f"failed: {error}"
     return ""
-
-
-def _unseen(title: str, rounds: int) -> AbstractContextManager[Listener | None]:
-    return nullcontext()
 
 
 def title(trial: RunTrial) -> str:
@@ -257,4 +235,4 @@ def title(trial: RunTrial) -> str:
     settings = "".join(f" {setting}" for setting in r.settings if setting.partition("=")[0].strip() != "rounds")
     unit = "round" if get(r.method).kind == "federated" else "epoch"
     rounds = "" if r.rounds is None else f", {counted(r.rounds, unit)}"
-    return f"{short_name(r.method)} on {r.data.partition(':')[0]}, {r.preset}{settings}{rounds}, seed {r.seed}"
+    return f"{short_name(r.method)} on {r.dataset}, {r.preset}{settings}{rounds}, seed {r.seed}"

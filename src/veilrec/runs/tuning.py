@@ -37,7 +37,7 @@ from veilrec.evaluation.protocols import default_protocol
 from veilrec.methods.base import Config, Method, configure, learning_rates, leaves, setting_names, speaks_of
 from veilrec.methods.registry import code_of, get
 from veilrec.runs import loop
-from veilrec.runs.config_file import write_request
+from veilrec.runs.config_file import read_names, write_request
 from veilrec.runs.evaluation import baseline
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.request import RunRequest, absolute, in_full, prepare
@@ -85,11 +85,6 @@ def spelt(value: Any) -> str:
     return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
 
 
-def describe(space: Space) -> dict[str, Any]:
-    """A space as plain values, for a file."""
-    return {name: list(part.values) if isinstance(part, Choice) else asdict(part) for name, part in space.items()}
-
-
 def default_space(method: Method[Any], config: Config, rounds: int) -> Space:
     """What is usually worth a search around the settings that a run would have."""
     space: dict[str, Range | Choice] = {}
@@ -126,14 +121,7 @@ def _around(value: int) -> Range:
 
 def read_space(path: Path, method: Method[Any], preset: str, dataset: str) -> Space:
     """A YAML file: `name: {low: L, high: H, log: true}` or `name: [choices]`."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"--space {path} cannot be read ({error.strerror}): give a YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInput(f"--space {path} is no YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(found, dict) or not found:
-        raise BadInput(f"--space {path} has no settings: write lines such as `local.dim: [8, 16, 32]`")
+    found = read_names("--space", path, "local.dim: [8, 16, 32]")
     known = [*setting_names(method.config), "rounds"]
     config, rounds = configure(method, preset=preset, dataset=dataset)
     values = {**dict(leaves(config.model_dump())), "rounds": rounds}
@@ -173,19 +161,12 @@ def _check_ends(where: str, method: Method[Any], preset: str, dataset: str, name
     """Refuse a space that holds settings which no run could have."""
     ends = part.values if isinstance(part, Choice) else (spelt(part.low), spelt(part.high))
     for end in ends:
-        if name == "rounds" and not _is_count(end):
+        if name == "rounds" and not (end.isdecimal() and int(end) >= 1):
             raise BadInput(f"{where}: {end} cannot be: give whole numbers of 1 or more")
         try:
             configure(method, preset=preset, dataset=dataset, settings=[f"{name}={end}"])
         except BadInput as error:
             raise BadInput(f"{where}: {end} cannot be: {error}") from None
-
-
-def _is_count(text: str) -> bool:
-    try:
-        return int(text) >= 1
-    except ValueError:
-        return False
 
 
 PATIENCE = 5  # evaluations without gain after which a trial ends, where rounds are free
@@ -252,9 +233,8 @@ def tune(
     if not 1 <= trials <= MOST_TRIALS:
         raise BadInput(f"--trials is {trials}: it must be from 1 to {MOST_TRIALS:,}")
     request = in_full(request)
-    method, dataset = get(request.method), request.data.partition(":")[0]
-    config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
-    rounds = rounds if request.rounds is None else request.rounds
+    method, dataset = get(request.method), request.dataset
+    config, rounds = request.configured()
     if space is None:
         chosen = _without(default_space(method, config, rounds), request)
     else:
@@ -286,11 +266,15 @@ def tune(
         return _finish(search, metric, popularity, private=private)
 
 
+def _given(request: RunRequest) -> dict[str, str]:
+    """Options of the command line by the settings that they give."""
+    given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
+    return given if request.rounds is None else given | {"rounds": f"--rounds {request.rounds}"}
+
+
 def _without(space: Space, request: RunRequest) -> Space:
     """A setting that the user gave is not searched for."""
-    given = {setting.partition("=")[0].strip() for setting in request.settings}
-    given |= {"rounds"} if request.rounds is not None else set()
-    left = {name: part for name, part in space.items() if name not in given}
+    left = {name: part for name, part in space.items() if name not in _given(request)}
     if not left:
         raise BadInput("every setting with a usual range is given by --set: give --space FILE, or fewer of them")
     return left
@@ -298,8 +282,7 @@ def _without(space: Space, request: RunRequest) -> Space:
 
 def _refuse_both(file: Path, space: Space, request: RunRequest) -> None:
     """A setting is searched for or given, not both."""
-    given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
-    given |= {"rounds": f"--rounds {request.rounds}"} if request.rounds is not None else {}
+    given = _given(request)
     both = [name for name in space if name in given]
     if both:
         raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
@@ -329,7 +312,8 @@ def _open(folder: Path, request: RunRequest, space: Space) -> None:
     """Write what the search is, or see that it is the one that was asked for."""
     asked = {**asdict(request), "settings": list(request.settings), "caveats": list(request.caveats)}
     code = code_of(request.method)
-    today = {"veilrec": __version__, **asked, **({} if code is None else {"code": code}), "space": describe(space)}
+    plain = {name: list(part.values) if isinstance(part, Choice) else asdict(part) for name, part in space.items()}
+    today = {"veilrec": __version__, **asked, **({} if code is None else {"code": code}), "space": plain}
     path = folder / _SEARCH
     if not path.exists():
         others = [path.name for path in folder.iterdir() if path.name != ".lock"]
@@ -384,17 +368,14 @@ class _Search:
         before = len(self.done())
         if before:
             say(f"{counted(before, 'trial')} of {self.trials} done before.")
-        finished = in_processes(try_one, self._waiting(), jobs) if jobs > 1 else _one_by_one(self._waiting())
+        waiting = self._waiting()
+        finished = in_processes(try_one, waiting, jobs) if jobs > 1 else ((one, try_one(one)) for one in waiting)
         for attempt, score in finished:
             self._tell(attempt, score)
             rounds = [f"rounds={attempt.request.rounds}"] if "rounds" in self.space else []
             settings = " ".join([*attempt.request.settings[len(self.request.settings) :], *rounds])
-            came = score.problem or f"{metric} {score.value:.4f} on validation items, best {self.best().value:.4f}"
+            came = score.problem or f"{metric} {score.value:.4f} on validation items, best {self.study.best_value:.4f}"
             say(f"trial {len(self.done())}/{self.trials}: {came}; {settings}; {score.seconds:.0f} s")
-
-    def best(self) -> optuna.trial.FrozenTrial:
-        """The highest value; of equal ones the first."""
-        return self.study.best_trial
 
     def attempt(self, number: int, params: Mapping[str, Any]) -> Attempt:
         """What a trial trains; a choice of rounds is one of the request."""
@@ -459,11 +440,6 @@ def _cut_torn_line(journal: Path) -> None:
                 target.truncate(content.rfind(b"\n") + 1)
 
 
-def _one_by_one(waiting: Iterator[Attempt]) -> Iterator[tuple[Attempt, Score]]:
-    for attempt in waiting:
-        yield attempt, try_one(attempt)
-
-
 def try_one(attempt: Attempt) -> Score:
     """Train one and measure it on validation items; read it where that was done before."""
     result = attempt.folder / _RESULT
@@ -506,7 +482,7 @@ def _finish(search: _Search, metric: str, popularity: float, *, private: bool) -
     problems: Sequence[str] = [trial.user_attrs["problem"] for trial in done if "problem" in trial.user_attrs]
     if len(problems) == len(done):
         raise VeilrecError(f"no trial could be trained; the first: {problems[0]}")
-    best = search.best()
+    best = search.study.best_trial  # the highest value; of equal ones the first
     attempt = search.attempt(best.number, best.params)
     score = try_one(attempt)
     starts = [trial.value for trial in done if "start" in trial.user_attrs and trial.value is not None]

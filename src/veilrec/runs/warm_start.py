@@ -46,11 +46,11 @@ class WarmStart:
 
     @property
     def name(self) -> str:
-        """Of the run in statements that are shared, which tell nothing of anybody's disk."""
+        """Name of the run in shared statements, without its path."""
         return self.folder.resolve().name
 
     def seed(self, seed: int) -> int:
-        """Of all draws of the new run: those of the earlier one, its noise among them, must not come again."""
+        """Seed of all draws of the new run: those of the earlier one, its noise among them, must not come again."""
         return seed + _NEXT * (self.generation + 1)
 
     def together(self, now: Guarantee) -> Guarantee:
@@ -65,7 +65,7 @@ class WarmStart:
 
     @cached_property
     def sha256(self) -> str:
-        """Of its weights."""
+        """Digest of its weights."""
         return digest(self.files.weights)
 
     def description(self) -> dict[str, Any]:
@@ -149,7 +149,10 @@ def carry_over(earlier: WarmStart, method: str, trainer: Trainer, population: Po
             rows = known if name in _ITEM_TABLES else None
         if rows is None and start.shape != learnt.shape:
             raise _other_shape(earlier, method, f"{name} has the shape {learnt.shape} there and {start.shape} here")
-        merged = learnt if rows is None else np.where(_like(rows >= 0, start), learnt[np.maximum(rows, 0)], start)
+        merged = learnt
+        if rows is not None:
+            known_rows = (rows >= 0).reshape(-1, *([1] * (start.ndim - 1)))
+            merged = np.where(known_rows, learnt[np.maximum(rows, 0)], start)
         for key in (name, f"server.weights.{name}", f"average.{name}"):
             if key in state:
                 state[key] = merged.astype(state[key].dtype)
@@ -194,10 +197,6 @@ def _other_shape(earlier: WarmStart, method: str, problem: str) -> BadInput:
         f"{method} as configured does not fit the model of {earlier.folder} ({problem}): use the sizes in its"
         f" {CONFIG}, for instance --set local.dim=..., or leave out --from"
     )
-
-
-def _like(rows: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
-    return rows.reshape(-1, *([1] * (values.ndim - 1)))
 
 
 def _places(names: Sequence[str], among: Strings) -> Indices:
