@@ -2,71 +2,43 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.federation.loopback import basis_of, known_in, lay_out_in
+from tests.federation.loopback import basis_of, lay_out_in
+from tests.federation.table import AT_TABLE, Table, table_of
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.client.federated import RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.federation import federation
-from veilrec.federation.client import folder as device_folder
-from veilrec.federation.client.process import PairwiseMaskedAnswers
 from veilrec.federation.facts import terms_of
-from veilrec.federation.federation import DEVICES, FILE, INVITED, BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.federation import FILE, INVITED, BadTask, joined
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.pairs import Group, PairwiseSum, Reveal, encode_numbers, encode_parts
 from veilrec.federation.secagg.terms import RoundKey, Terms
+from veilrec.privacy.ledger import BudgetExhausted, Transaction
 from veilrec.wire import rounds
 from veilrec.wire.signing import BadSignature, new_key
 
-DEVICES_AT_TABLE = 5
 
-
-class Table:
-    """All devices of a federation and a coordinator's sum, in one place; one round, number 0."""
+class RoundTable(Table):
+    """A table, and a coordinator's sum: one round, number 0."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.known = folder, known_in(folder)
-        self.made = self.known.federation
-        self.folders = sorted((folder / DEVICES).iterdir())
-        self.opened: dict[int, FederatedClient] = {}
-        self.devices = {place: self.start(place) for place in range(DEVICES_AT_TABLE)}
-        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
-        terms = terms_of(self.known.plan, RoundSpec(0), self.made.digest, self.made.least)
-        self.sum = PairwiseSum(terms, self.made.woven(), self.keys)
-        plan = self.known.plan
+        super().__init__(folder)
+        plan, made = self.plan, self.made
+        self.sum = PairwiseSum(terms_of(plan, RoundSpec(0), made.digest, made.least), made.woven(), self.keys)
         self.model = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
 
-    def start(self, place: int) -> PairwiseMaskedAnswers:
-        """The process of a device; killed before, if it was there."""
-        if place in self.opened:
-            self.opened[place].close()
-        path = self.folders[place]
-        self.opened[place] = device_folder.open_device(path, self.known)
-        return PairwiseMaskedAnswers(self.opened[place], self.known, place, identity_of(path))
-
-    def named(self) -> bytes:
-        """What the coordinator says of keys."""
-        invitations = [read_invitation(path) for path in self.folders]
-        return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
-
-    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
-        return self.devices[place].answer(FederationTask(kind, number), content)
-
     def advertise(self) -> dict[int, bytes]:
-        for place in self.devices:
-            self.sum.receive_advert(self.ask(place, "advertise", self.sum.propose()))
-        return {place: joined(self.named(), group) for place, group in self.sum.groups().items()}
+        return {place: joined(self.named(), group) for place, group in self.advertised(self.sum).items()}
 
     def share(self) -> dict[int, bytes]:
-        for place, content in self.advertise().items():
-            self.sum.receive_shares(self.ask(place, "share", content))
-        return {place: joined(self.model, boxes) for place, boxes in self.sum.boxes().items()}
+        return self.shared(self.sum, self.advertised(self.sum), self.model)
 
     def mask(self, *gone: int) -> bytes:
         for place, content in self.share().items():
@@ -85,22 +57,17 @@ class Table:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pairs") / "base"
-    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=DEVICES_AT_TABLE, rounds=3)
+    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=AT_TABLE, rounds=3)
     lay_out_in(folder, basis, secagg="pairs", minimum_messages=3)
     return folder
 
 
 @pytest.fixture
-def table(base: Path, tmp_path: Path) -> Iterator[Table]:
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    made = Table(folder)
-    yield made
-    for device in made.opened.values():
-        device.close()
+def table(base: Path, tmp_path: Path) -> Iterator[RoundTable]:
+    yield from table_of(base, tmp_path / "federation", RoundTable)
 
 
-def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table: Table) -> None:
+def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table: RoundTable) -> None:
     signatures = table.sign(4)
     for place in range(4):
         answer = table.ask(place, "reveal", signatures)
@@ -108,20 +75,19 @@ def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(t
         assert kinds == {owner: "key" if owner == 4 else "seed" for owner in range(5) if owner != place}
         table.sum.receive_reveal(answer)
     assert table.sum.finish().any()
-    paid = [device.spent()[0].messages for device in table.opened.values()]
+    paid = table.paid()
     assert paid == [1, 1, 1, 1, 0]
 
 
 def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+    table: RoundTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = table.share()
-    assert [device.spent()[0].messages for device in table.opened.values()] == [0] * 5
+    assert table.paid() == [0] * 5
     first = table.ask(0, "round", contents[0])
-    assert table.opened[0].spent()[0].messages == 1
+    assert table.paid()[0] == 1
     assert table.ask(0, "round", contents[0]) == first
-    assert table.opened[0].spent()[0].messages == 1
-    from veilrec.privacy.ledger import BudgetExhausted, Transaction
+    assert table.paid()[0] == 1
 
     def refuse(*_: object, **__: object) -> None:
         raise BudgetExhausted("gone")
@@ -134,7 +100,7 @@ def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_fo
         table.ask(2, "advertise", terms(table, 1), number=1)
 
 
-def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(table: Table) -> None:
+def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
     proposal = table.sum.propose()
     advert = table.ask(0, "advertise", proposal)
     assert table.ask(0, "advertise", proposal) == advert
@@ -148,7 +114,7 @@ def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(t
         table.ask(1, "round", joined(table.model, b""))
 
 
-def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: Table) -> None:
+def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
     survivors = table.mask()
     signature = table.ask(0, "sign", survivors)
     assert table.ask(0, "sign", survivors) == signature
@@ -169,25 +135,24 @@ def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: Tabl
 
 
 @pytest.mark.parametrize("after", ["advertise", "share", "round", "sign", "reveal"])
-def test_a_device_that_was_killed_has_left_the_round_for_good(table: Table, after: str) -> None:
-    groups = table.advertise()
-    contents = {}
-    if after != "advertise":
+def test_a_device_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
+    groups, contents, steps = table.advertise(), dict[int, bytes](), ("share", "round", "sign", "reveal")
+    done = steps[: steps.index(after) + 1] if after in steps else ()
+    vector, survivors, signatures = b"", encode_numbers(range(AT_TABLE)), encode_parts({})
+    if "share" in done:
         for place, content in groups.items():
             table.sum.receive_shares(table.ask(place, "share", content))
         contents = {place: joined(table.model, boxes) for place, boxes in table.sum.boxes().items()}
-    vector = b""
-    if after in ("round", "sign", "reveal"):
-        for place, content in contents.items():
-            answer = table.ask(place, "round", content)
-            vector = answer if place == 0 else vector
+    if "round" in done:
+        answers = {place: table.ask(place, "round", content) for place, content in contents.items()}
+        for answer in answers.values():
             table.sum.receive_masked(answer)
-    survivors = encode_numbers(range(5)) if not vector else table.sum.survivors()
-    if after in ("sign", "reveal"):
-        for place in range(5):
+        vector, survivors = answers[0], table.sum.survivors()
+    if "sign" in done:
+        for place in range(AT_TABLE):
             table.sum.receive_signature(table.ask(place, "sign", survivors))
-    signatures = encode_parts({}) if after not in ("sign", "reveal") else table.sum.signatures()
-    if after == "reveal":
+        signatures = table.sum.signatures()
+    if "reveal" in done:
         table.ask(0, "reveal", signatures)
     table.devices[0] = table.start(0)
     with pytest.raises(RoundIsOver):
@@ -197,44 +162,36 @@ def test_a_device_that_was_killed_has_left_the_round_for_good(table: Table, afte
             table.ask(0, kind, content)  # type: ignore[arg-type]
     if vector:  # it is paid for: the same bytes, and no other
         assert table.ask(0, "round", contents[0]) == vector
-        assert table.opened[0].spent()[0].messages == 1
     else:
         with pytest.raises(BadTask, match="left it for good"):
             table.ask(0, "round", joined(table.model, b""))
-        assert table.opened[0].spent()[0].messages == 0
+    assert table.paid()[0] == bool(vector)
     table.ask(0, "advertise", terms(table, 1), number=1)  # the next round it is in again
 
 
-def terms(table: Table, number: int, **changes: int) -> bytes:
+def terms(table: RoundTable, number: int, **changes: int) -> bytes:
     fields = {**vars(table.sum.terms), "round_number": number, **changes}
     return Terms(**fields).encode()
 
 
-def test_rounds_do_not_go_back(table: Table) -> None:
-    table.ask(0, "advertise", terms(table, 1), number=1)
-    with pytest.raises(RoundIsOver, match="round 0 is over"):
-        table.ask(0, "advertise", table.sum.propose())
-
-
-def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table: Table) -> None:
+def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table: RoundTable) -> None:
     with pytest.raises(BadInput, match="another round"):
         table.ask(0, "advertise", terms(table, 1))
     with pytest.raises(BadInput, match="only among 3 or more"):
         table.ask(1, "advertise", terms(table, 0, least=2))
-    table.devices = {place: table.start(place) for place in range(5)}
-
-
-def test_what_is_masked_has_the_terms_of_the_plan(table: Table) -> None:
-    table.sum = PairwiseSum(
-        Terms(**{**vars(table.sum.terms), "length": table.sum.terms.length + 1}), table.made.woven(), table.keys
-    )
+    table.devices = {place: table.start(place) for place in range(AT_TABLE)}
+    longer = Terms.decode(terms(table, 1, length=table.sum.terms.length + 1))
+    table.sum = PairwiseSum(longer, table.made.woven(), table.keys)
+    table.model = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
     contents = table.share()
     with pytest.raises(BadInput, match="not those of this plan's round"):
-        table.ask(0, "round", contents[0])
-    assert table.opened[0].spent()[0].messages == 0
+        table.ask(0, "round", contents[0], 1)
+    assert table.paid()[0] == 0
+    with pytest.raises(RoundIsOver, match="round 0 is over"):  # rounds do not go back
+        table.ask(0, "advertise", terms(table, 0))
 
 
-def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Table, tmp_path: Path) -> None:
+def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: RoundTable, tmp_path: Path) -> None:
     """The coordinator puts a key of its own in the place of device 4, and signs a round key with it."""
     groups = table.advertise()
     own = new_key(tmp_path / "own.key")
@@ -256,7 +213,7 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Table
         table.ask(1, "share", joined(second, group))
 
 
-def test_two_places_with_one_key_are_one_device(table: Table) -> None:
+def test_two_places_with_one_key_are_one_device(table: RoundTable) -> None:
     key = table.keys[3]
     invitations = [read_invitation(path) for path in table.folders]
     table.keys[4] = key
@@ -271,25 +228,16 @@ def test_two_places_with_one_key_are_one_device(table: Table) -> None:
         table.ask(0, "share", joined(named, table.sum.groups()[0]))
 
 
-def test_the_list_of_invitations_is_that_of_the_federation(table: Table) -> None:
+def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table: RoundTable) -> None:
     path = table.folder / INVITED
     text = path.read_text()
-    path.write_text(text.replace("d00000", "d00009"))
-    with pytest.raises(BadInput, match="copy it again"):
-        table.start(0)
-    path.write_text("[]")
-    with pytest.raises(BadInput, match="cannot be read"):
-        table.start(0)
-    path.unlink()
-    with pytest.raises(BadInput, match=INVITED):
-        table.start(0)
-
-
-@pytest.mark.parametrize("woven", ["{}", "{devices: 4}", "{devices: many}", "nobody"])
-def test_a_neighbourhood_that_is_not_whole_is_one_line(table: Table, woven: str) -> None:
-    path = table.folder / FILE
-    lines = path.read_text().split("neighbourhood:")
-    rest = lines[1].split("\ninvited:")[1]
-    path.write_text(f"{lines[0]}neighbourhood: {woven}\ninvited:{rest}")
-    with pytest.raises(BadInput, match="bring back the one that init wrote"):
-        federation.read(table.folder).woven()
+    other = text.replace("d00000", "d00009")
+    for content, line in ((other, "copy it again"), ("[]", "cannot be read"), (None, INVITED)):
+        path.unlink() if content is None else path.write_text(content)
+        with pytest.raises(BadInput, match=line):
+            table.start(0)
+    content = yaml.safe_load((table.folder / FILE).read_text())
+    for woven in ({}, {"devices": 4}, {"devices": "many"}, "nobody"):
+        (table.folder / FILE).write_text(yaml.safe_dump(content | {"neighbourhood": woven}))
+        with pytest.raises(BadInput, match="bring back the one that init wrote"):
+            federation.read(table.folder).woven()

@@ -34,33 +34,26 @@ def tally(*counts: float, reports: int = 100) -> Tally:
     return Tally(np.array(counts, np.float64), reports)
 
 
-def test_frequencies_are_those_of_equation_8() -> None:
+def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None:
     # privacy-math, section 6: epsilon 2, n = 1000
     told = tally(300, 100, reports=1000)
     assert ReportThreshold(keep_probability=KEEP).frequencies(told) == pytest.approx([0.237393, 0.0], abs=1e-6)
     assert ReportThreshold(keep_probability=KEEP, estimate=False).frequencies(told).tolist() == [0.3, 0.1]
-
-
-def test_items_above_the_mean_or_above_a_given_threshold() -> None:
     told = tally(90, 10, 50, 49)
     assert ReportThreshold().rows(told).tolist() == [0, 2]  # mean 0.4975
     assert ReportThreshold(threshold=0.2).rows(told).tolist() == [0, 2, 3]
     assert ReportThreshold(threshold=0.0).rows(told).tolist() == [0, 1, 2, 3]
-
-
-def test_a_threshold_that_nobody_reaches_is_refused_with_what_would_do() -> None:
     with pytest.raises(BadInput, match=r"threshold is 0.95: no item .* has frequency 0.9"):
         ReportThreshold(threshold=0.95).rows(tally(90, 10))
-
-
-@pytest.mark.parametrize("counts", [[0, 0, 0], [7, 7, 7]])
-def test_items_used_equally_often_are_all_in(counts: list[float]) -> None:
-    assert ReportedItems(ReportThreshold()).next(0, {}, tally(*counts)).rows is None
-
-
-def test_without_reports_a_round_is_about_everything() -> None:
-    assert ReportedItems(ReportThreshold()).next(3, {}, None).rows is None
+    items = ReportedItems(ReportThreshold())
+    for nothing in (tally(0, 0, 0), tally(7, 7, 7), None):  # used equally often, or not reported: all are in
+        assert items.next(3, {}, nothing).rows is None
     assert FullModelRounds().next(3, {}, None).number == 3
+    parts = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
+    about = parts.next(0, {}, told)  # rows that come from elsewhere
+    assert about.rows is not None
+    assert about.rows.tolist() == [0, 2]
+    assert dict(about.shares) == {"layer": 0.25}
 
 
 def test_a_ballot_counts_good_reports_only() -> None:
@@ -110,12 +103,3 @@ def test_seeded_parts_and_directions_are_public() -> None:
     basis = SeededDirections(rank=2, public_seed=1).next(0, {}, None).basis(4)
     assert basis is not None
     assert np.allclose(basis.T @ basis, np.eye(2), atol=1e-6)
-
-
-def test_rows_may_come_from_elsewhere() -> None:
-    items = ReportedItems(ReportThreshold())
-    agenda = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
-    about = agenda.next(0, {}, tally(90, 10, 50, 49))
-    assert about.rows is not None
-    assert about.rows.tolist() == [0, 2]
-    assert dict(about.shares) == {"layer": 0.25}

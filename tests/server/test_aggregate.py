@@ -122,36 +122,26 @@ def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_round_without_messages_changes_nothing(rule: Aggregation) -> None:
+def test_clear_forgets_the_round_and_one_without_messages_changes_nothing(rule: Aggregation) -> None:
     aggregator = aggregator_of(rule)
+    aggregator.add(uploads_of(9, seed=5))
+    aggregator.clear(aggregator.lattice)
     nobody = Rows(np.array([0]), np.empty(0, np.int32), np.empty((0, 3), np.float32))
-    aggregator.add(
-        ClientUpdates(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64))
-    )
+    dense = {"layer": np.empty((0, 2, 4), np.float32)}
+    aggregator.add(ClientUpdates(0, 0, {"items": nobody}, dense, np.empty(0, np.int64)))
     for name, values in aggregator.change().items():
         assert values.shape == SCHEMA[name].shape
         assert np.all(values == 0.0)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_clear_forgets_the_round(rule: Aggregation) -> None:
-    aggregator = aggregator_of(rule)
-    aggregator.add(uploads_of(9, seed=5))
     aggregator.clear(aggregator.lattice)
     aggregator.add(uploads_of(12, seed=6))
     assert_close(aggregator.change(), by_loop(uploads_of(12, seed=6), rule))
 
 
-def test_a_weighted_round_refuses_a_message_without_its_number_of_examples() -> None:
-    aggregator = aggregator_of("weighted-mean")
-    told = uploads_of(5)
+def test_an_unknown_rule_and_weighted_messages_without_examples_are_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean row-mean"):
+        aggregator_of("row-means")  # type: ignore[arg-type]
+    aggregator, told = aggregator_of("weighted-mean"), uploads_of(5)
     with pytest.raises(BadInput, match="number of examples"):
         aggregator.add(ClientUpdates(0, 5, told.tables, told.dense))
     assert aggregator.devices == 0
-    assert all(np.all(values == 0.0) for values in aggregator.change().values())
-
-
-def test_every_rule_is_described_and_an_unknown_one_is_refused() -> None:
-    assert get_args(Aggregation) == RULES
-    with pytest.raises(BadInput, match="did you mean row-mean"):
-        aggregator_of("row-means")  # type: ignore[arg-type]
+    assert not aggregator.vector.any()

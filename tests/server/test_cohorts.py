@@ -28,10 +28,6 @@ def test_a_fixed_cohort_has_its_size_no_device_twice_and_only_eligible_ones() ->
         assert np.isin(devices, ELIGIBLE).all()
 
 
-def test_a_cohort_can_be_everybody() -> None:
-    assert np.array_equal(sampler(size=200).draw(0), ELIGIBLE)
-
-
 def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
     used = sampler()
     for round_number in range(4):
@@ -62,13 +58,6 @@ def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
     assert ALMOST_NEVER < stats.chi2.sf(spread, ROUNDS) < 1 - ALMOST_NEVER
 
 
-def test_poisson_may_draw_nobody() -> None:
-    nobody = CohortSampler(CohortSettings(size=1, sampling="poisson", available=0.5), ELIGIBLE, 5)
-    sizes = [len(nobody.draw(round_number)) for round_number in range(40)]
-    assert min(sizes) == 0
-    assert len(nobody.arrives(0, np.empty(0, np.int64))) == 0
-
-
 def test_availability_and_drop_out_have_their_rates_and_are_independent() -> None:
     some = sampler(size=100, available=0.7, drop_out=0.2)
     rounds = [some.draw(round_number) for round_number in range(ROUNDS)]
@@ -78,52 +67,33 @@ def test_availability_and_drop_out_have_their_rates_and_are_independent() -> Non
     assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
 
 
-@pytest.mark.parametrize(("drop_out", "arrive"), [(0.0, True), (1.0 - 1e-9, False)])
-def test_no_drop_out_and_hardly_anything_but_drop_out(drop_out: float, arrive: bool) -> None:
-    some = sampler(drop_out=drop_out)
-    assert np.all(some.arrives(0, some.draw(0)) == arrive)
-
-
-def test_nobody_is_there_when_hardly_anybody_is_available() -> None:
+def test_everybody_and_nobody() -> None:
+    for settings in ({"size": 0, "sampling": "fixed"}, {"size": 0, "sampling": "poisson"}, {"size": 200}):
+        everybody = sampler(**settings)
+        assert np.array_equal(everybody.draw(0), ELIGIBLE)
+        assert np.array_equal(everybody.draw(7), ELIGIBLE)
+    few = CohortSampler(CohortSettings(size=1, sampling="poisson", available=0.5), ELIGIBLE, 5)
+    assert min(len(few.draw(round_number)) for round_number in range(40)) == 0
+    assert len(few.arrives(0, np.empty(0, np.int64))) == 0
     assert len(sampler(available=1e-9).draw(0)) == 0
+    for drop_out, arrive in ((0.0, True), (1.0 - 1e-9, False)):
+        some = sampler(drop_out=drop_out)
+        assert np.all(some.arrives(0, some.draw(0)) == arrive)
 
 
-@pytest.mark.parametrize(("name", "chance"), [("available", 0.0), ("drop_out", 1.0)])
-def test_a_run_in_which_nothing_could_be_learnt_is_refused(name: str, chance: float) -> None:
-    with pytest.raises(BadInput, match=f"cohort.{name} is {chance}: it is the chance that"):
-        CohortSettings(**{name: chance})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_size_0_means_everybody(sampling: str) -> None:
-    everybody = sampler(size=0, sampling=sampling)
-    assert np.array_equal(everybody.draw(0), ELIGIBLE)
-    assert np.array_equal(everybody.draw(7), ELIGIBLE)
-
-
-def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can() -> None:
-    with pytest.raises(BadInput, match=r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"):
-        sampler(size=201)
-    with pytest.raises(BadInput, match=r"cohort.size is -1.*0 for everybody"):
-        sampler(size=-1)
-
-
-@pytest.mark.parametrize("name", ["available", "drop_out"])
-@pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan")])
-def test_a_chance_lies_between_0_and_1(name: str, chance: float) -> None:
-    with pytest.raises(BadInput, match=f"cohort.{name} is {chance}"):
-        sampler(**{name: chance})
-
-
-def test_a_population_without_data_is_refused() -> None:
+def test_settings_that_cannot_work_are_refused() -> None:
+    chances = [(name, chance) for name in ("available", "drop_out") for chance in (-0.1, 1.1, float("nan"))]
+    for settings, line in (
+        ({"size": 201}, r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"),
+        ({"size": -1}, r"cohort.size is -1.*0 for everybody"),
+        *(({"seed": seed}, f"seed is {seed}") for seed in (-1, 2**63)),
+        *(({name: chance}, f"cohort.{name} is {chance}") for name, chance in chances),
+        *(({name: chance}, "is the chance that") for name, chance in (("available", 0.0), ("drop_out", 1.0))),
+    ):
+        with pytest.raises(BadInput, match=line):
+            sampler(**settings)
     with pytest.raises(BadInput, match="no device has anything to learn from"):
         CohortSampler(CohortSettings(), np.empty(0, np.int64), 0)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_that_cannot_key_the_draws_is_refused(seed: int) -> None:
-    with pytest.raises(BadInput, match=f"seed is {seed}"):
-        sampler(seed=seed)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])

@@ -1,4 +1,4 @@
-"""The coordinator's last step, where some only judge; and rounds that draw more devices than they need."""
+"""The coordinator's last step, where some only judge, what comes of it, and rounds that draw more than they need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused
-from veilrec.server.server import verdict_of
+from veilrec.server.server import SelectionOutcome, decide, verdict_of
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages as gains
@@ -126,3 +126,19 @@ def test_over_selection_is_refused_where_it_would_change_who_is_drawn(
 ) -> None:
     with pytest.raises(BadInput, match="over-selection"):
         Coordinator(put_secret(tmp_path), simulated(name, *settings).plan, over_selection=1.3)
+
+
+def test_training_is_kept_for_a_clear_gain_only() -> None:
+    mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    threshold = mechanism.threshold(500)
+    for times, kept in ((1.01, "trained"), (0.99, "start"), (0.0, "start"), (-3.0, "start")):
+        found = decide(times * threshold * 500, 500, mechanism)
+        assert (found.kept, found.threshold, found.judges) == (kept, threshold, 500)
+        assert SelectionOutcome.restored(found.state()) == found
+        assert SelectionOutcome(**found.to_json()) == found
+        assert ("the trained model is kept" in found.line()) == (kept == "trained")
+    assert mechanism.threshold(4) > mechanism.clip  # a handful of judges cannot show anything
+    assert decide(4 * mechanism.clip, 4, mechanism).kept == "start"
+    nobody = decide(0.0, 0, mechanism)
+    assert nobody.kept == "start"
+    assert "more people" in nobody.line()

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
-from veilrec.core.fixed_point import MOST_CLIENTS, MOST_EXAMPLES, FixedPoint
-from veilrec.core.plan import ROW_COUNTS, Aggregation, Plan
+from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint
+from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
-from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregation import Aggregator, ServerRate, make_optimiser
+from veilrec.server.aggregation import Aggregator, make_optimiser
 from veilrec.server.round_specs import Tally
 from veilrec.wire import messages
 from veilrec.wire import messages as gains
@@ -87,38 +87,15 @@ class WrongExamples(messages.BadMessage):
 class Server:
     """Holds the public weights and nothing of any user."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        weights: Mapping[str, Floats],
-        mechanism: UpdateMechanism,
-        aggregation: Aggregation,
-        rate: ServerRate,
-        *,
-        decay_share: float = 0.0,
-        bound_rule: ClippingRule | None = None,
-        most_devices: int = MOST_CLIENTS,
-    ) -> None:
-        if (bound_rule is not None) != any(tensor.name == BOUND for tensor in schema.tensors):
+    def __init__(self, plan: Plan) -> None:
+        if (plan.bound_rule is not None) != any(tensor.name == BOUND for tensor in plan.schema.tensors):
             raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
-        self.schema = schema
-        self.bound_rule = bound_rule  # moves the clip norm, where that is learnt
-        self.mechanism = mechanism
-        self.weights = {name: value.copy() for name, value in weights.items()}
-        self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
+        self.plan, self.schema, self.mechanism = plan, plan.schema, plan.mechanism
+        self.weights = {name: value.copy() for name, value in plan.start.items()}
         self.about = RoundSpec(0)
-        self.most_devices = most_devices  # in one round: sums are made for so many
-        self._aggregator = Aggregator(self._lattice(self.about, aggregation), aggregation)
-        self._optimiser = make_optimiser(rate)
+        self._aggregator = Aggregator(plan.lattice(self.about), plan.aggregation)
+        self._optimiser = make_optimiser(plan.server)
         self._protected = False
-
-    def _lattice(self, about: RoundSpec, aggregation: Aggregation) -> FixedPoint:
-        return self.mechanism.lattice(
-            about,
-            devices=self.most_devices,
-            weighs_examples=aggregation == "weighted-mean",
-            counts_rows=aggregation in ROW_COUNTS,
-        )
 
     def fill(self, tensors: Mapping[str, Floats]) -> None:
         """Set tensors that no answer is about."""
@@ -127,11 +104,6 @@ class Server:
             if tensor.learnt or values.shape != tensor.shape:
                 raise ValueError(f"{name} is learnt, or {values.shape} is not its shape: it cannot be filled")
             self.weights[name][...] = values
-
-    @property
-    def weighs_examples(self) -> bool:
-        """Whether devices have to tell how many examples they learned from."""
-        return self._aggregator.aggregation == "weighted-mean"
 
     @property
     def view(self) -> Schema:
@@ -147,7 +119,7 @@ class Server:
         """Say what the round is about."""
         self._refuse_after_noise()
         self.about = about
-        lattice = self._lattice(about, self._aggregator.aggregation)
+        lattice = self.plan.lattice(about)
         if self.lattice != lattice:
             self._aggregator.clear(lattice)
 
@@ -164,10 +136,10 @@ class Server:
     def read(self, message: bytes) -> ClientUpdates:
         """Unpack one device's message for this round; one that cannot be added raises."""
         uploads = messages.decode_update(message, self.view, self.about.number)
-        if (uploads.examples is not None) != self.weighs_examples:
+        if (uploads.examples is not None) != self.plan.tells_examples:
             raise WrongExamples(
                 "the message does not tell its number of examples, by which this round weighs it"
-                if self.weighs_examples
+                if self.plan.tells_examples
                 else "the message tells its number of examples, which this round does not ask for"
             )
         if uploads.examples is not None and uploads.examples.max() > MOST_EXAMPLES:
@@ -212,8 +184,8 @@ class Server:
             raise VeilrecError("the sum of this round has no noise yet: nothing of it may be used")
         self._protected = False
         bound = self._next_bound()
-        if self.decay_share:
-            share = self.decay_share * np.float32(self._aggregator.devices)  # of the sum
+        if self.plan.decay_share:
+            share = np.float32(self.plan.decay_share) * np.float32(self._aggregator.devices)  # of the sum
             learnt = {tensor.name for tensor in self.view.tensors}
             self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
         change = {name: value for name, value in self._change().items() if name not in bound}
@@ -231,10 +203,10 @@ class Server:
 
     def _next_bound(self) -> dict[str, float]:
         """The clip norm of the next round, from the protected count of this one; nothing where it is not learnt."""
-        if self.bound_rule is None:
+        if self.plan.bound_rule is None:
             return {}
         now, count = float(self.weights[BOUND][0]), float(self._aggregator.sums[BOUND][0])
-        return {BOUND: self.bound_rule.next(now, count)}
+        return {BOUND: self.plan.bound_rule.next(now, count)}
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
@@ -268,25 +240,11 @@ class Server:
 _SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
 
 
-def make_server(plan: Plan) -> Server:
-    """Return a server with the initial model of a plan."""
-    return Server(
-        plan.schema,
-        plan.start,
-        plan.mechanism,
-        plan.aggregation,
-        plan.server,
-        decay_share=plan.decay_share,
-        bound_rule=plan.bound_rule,
-        most_devices=plan.most_devices,
-    )
-
-
 class ServerState:
     """All that a run has come to; simulated and real ones move it in the same way, a round at a time."""
 
     def __init__(self, plan: Plan) -> None:
-        self.server = make_server(plan)
+        self.server = Server(plan)
         self._from_reports = plan.from_reports
         # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
         self.averaging = np.float32(plan.averaging)

@@ -13,6 +13,7 @@ from veilrec.federation.secagg.pairs import (
     PairwiseSum,
     Reveal,
     SealedShares,
+    encode_masked,
     encode_numbers,
     encode_parts,
     read_boxes,
@@ -47,30 +48,20 @@ def test_the_sum_is_exact_whoever_is_lost_after_the_keys(woven, width):
 
 def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wrong():
     draws, outcomes = np.random.default_rng(1), []
-    for trial in range(40):
-        lost = float(draws.choice([0.05, 0.1, 0.3]))
-        devices = int(draws.integers(6, 20))
-        degree = int(draws.choice([4, 6, devices]))
-        one = Paired(
-            Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2))),
-            devices=devices,
-            length=int(draws.integers(1, 60)),
-            width=int(draws.choice([32, 40, 64])),
-            round_number=trial,
-        )
+    for trial in range(24):
+        lost, devices = (0.05, 0.1, 0.3)[trial % 3], int(draws.integers(6, 20))
+        degree, width = int(draws.choice([4, 6, devices])), int(draws.choice([32, 40, 64]))
+        woven = Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2)))
+        one = Paired(woven, devices=devices, length=int(draws.integers(1, 60)), width=width, round_number=trial)
         values = made_values(devices, one.length, trial)
-
-        def stay(step, numbers, lost=lost):
-            return [number for number in numbers if draws.random() > lost]
-
         try:
-            got, came = one.run(values, stay)
+            got, came = one.run(values, lambda step, numbers: [n for n in numbers if draws.random() > lost])  # noqa: B023
         except Void:
             outcomes.append("void")
             continue
         np.testing.assert_array_equal(got, total(values, came))
         outcomes.append("exact")
-    assert min(outcomes.count("exact"), outcomes.count("void")) >= 8
+    assert min(outcomes.count("exact"), outcomes.count("void")) >= 4
 
 
 def test_late_devices_are_left_out_and_stay_hidden_behind_their_own_mask():
@@ -122,7 +113,7 @@ def test_signatures_of_another_list_or_of_strangers_do_not_count():
         device._step = 4  # each as if it were the first
 
 
-def test_steps_are_taken_once_and_in_order():
+def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
     one = Paired(COMPLETE, devices=6)
     one.sign(made_values(6, one.length, 0))
     signatures = one.server.signatures()
@@ -130,19 +121,15 @@ def test_steps_are_taken_once_and_in_order():
     for repeat in (lambda: one.made[0].reveal(signatures), lambda: one.made[0].sign(encode_numbers(range(6)))):
         with pytest.raises(BadInput, match="leaves the round"):
             repeat()
+    for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
+        one.made[0]._step = 3  # lists that are too short, leave the device out, or name a stranger are not signed
+        with pytest.raises(error):
+            one.made[0].sign(encode_numbers(numbers))
     fresh = one.device(1)
     with pytest.raises(BadInput, match="does not follow"):
         fresh.share(b"")
     with pytest.raises(BadInput, match="does not follow"):
         fresh.advertise(one.server.propose())
-
-
-def test_lists_that_are_too_short_or_leave_the_device_out_are_not_signed():
-    for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
-        one = Paired(COMPLETE, devices=6)
-        one.mask(made_values(6, one.length, 0))
-        with pytest.raises(error):
-            one.made[0].sign(encode_numbers(numbers))
 
 
 def _forged(group: bytes, **changes) -> bytes:
@@ -166,13 +153,10 @@ def test_devices_check_who_takes_part_and_with_which_keys():
             device.share(group)
         device._step = 1
     device.share(groups[0])
-
-
-def test_no_more_take_part_than_was_planned_for():
-    one = Paired(replace(SPARSE, devices=5, most=11))
-    groups = one.group()
+    planned = Paired(replace(SPARSE, devices=5, most=11))
+    groups = planned.group()
     with pytest.raises(BadMessage, match="11 at most"):
-        one.made[0].share(groups[0])
+        planned.made[0].share(groups[0])
 
 
 def test_no_choice_of_terms_moves_the_ring():
@@ -259,6 +243,10 @@ def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
         stranger.server.receive_advert(stranger.made[0].advertise(stranger.server.propose()))
     with pytest.raises(TooFew, match="0 devices came"):
         stranger.server.groups()
+    without = Paired(Neighbourhood(3, 10, 2, 0), devices=4)
+    without.mask(made_values(4, 40, 0), losing(share=[0]))
+    with pytest.raises(BadMessage, match="without shares"):
+        without.server.receive_masked(encode_masked(0, np.zeros(40, "<u4")))
 
 
 def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-from itertools import combinations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,14 +15,6 @@ def test_any_threshold_of_the_shares_gives_the_secret_back(secret, threshold, po
     shares = dict(zip(points, split(secret, threshold, list(points)), strict=True))
     assert combine(shares, threshold) == secret
     assert combine(dict(list(shares.items())[-threshold:]), threshold) == secret
-
-
-def test_every_choice_of_shares_agrees_and_fewer_are_refused():
-    secret = os.urandom(32)
-    shares = dict(zip(range(1, 7), split(secret, 4, range(1, 7)), strict=True))
-    assert {combine({x: shares[x] for x in chosen}, 4) for chosen in combinations(shares, 4)} == {secret}
-    with pytest.raises(TooFew, match="3 shares came, and 4"):
-        combine({x: shares[x] for x in (1, 2, 3)}, 4)
 
 
 def test_below_the_threshold_every_secret_is_as_likely():
@@ -54,6 +43,7 @@ def test_what_is_no_sharing_is_refused():
     for secret, points in ((bytes(31), [1, 2]), (bytes(32), [1, 1]), (bytes(32), [0, 1])):
         with pytest.raises(ValueError, match="bytes|distinct"):
             split(secret, 2, points)
-    beyond = (2**256 + 1).to_bytes(33, "big")
     with pytest.raises(BadMessage, match="no secret"):
-        combine({1: beyond}, 1)
+        combine({1: (2**256 + 1).to_bytes(33, "big")}, 1)
+    with pytest.raises(TooFew, match="3 shares came, and 4"):
+        combine(dict(enumerate(split(bytes(32), 4, range(1, 7))[:3], 1)), 4)

@@ -351,6 +351,8 @@ def check_value(values: Offsets, key: bytes) -> NDArray[np.uint64]:
 
 
 _ROUNDING = 1e-9  # of a share that is written in decimals
+LEAK = 2.0**-40  # chance that anything but the sum opens in a round
+FAILURE = 1e-3  # chance that a round with as many lost as planned for has to be given up
 
 
 @dataclass(frozen=True)
@@ -372,23 +374,8 @@ class Neighbourhood:
         return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
 
 
-@dataclass(frozen=True)
-class Chances:
-    """The failure probabilities that a neighbourhood is chosen for."""
-
-    leak: float = 2.0**-40  # that anything but the sum opens in a round
-    failure: float = 1e-3  # that a round with that many lost has to be given up
-
-
 @lru_cache(maxsize=64)
-def choose(
-    devices: int,
-    *,
-    corrupt: float,
-    lost: float,
-    most: int | None = None,
-    chances: Chances = Chances(),  # noqa: B008
-) -> Neighbourhood:
+def choose(devices: int, *, corrupt: float, lost: float, most: int | None = None) -> Neighbourhood:
     """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices.
 
     Rounds begin with `devices` or more, up to `most`; of the most, that share may be corrupt.
@@ -408,10 +395,10 @@ def choose(
             )
     missing = -(-(bad + _part(lost, devices)) * most // devices)
     for degree in range(4, devices - 1, 2):
-        threshold = _threshold(devices, bad, degree, chances.leak / most)
-        if threshold is None or _torn(most, missing, degree) > chances.leak:
+        threshold = _threshold(devices, bad, degree, LEAK / most)
+        if threshold is None or _torn(most, missing, degree) > LEAK:
             continue
-        if all(most * _left(n, _part(lost, n), degree, threshold) <= chances.failure for n in (devices, most)):
+        if all(most * _left(n, _part(lost, n), degree, threshold) <= FAILURE for n in (devices, most)):
             return Neighbourhood(devices, degree, threshold, bad, most)
     # Everybody next to everybody: nothing is left to chance, and those of the quorum are enough to open secrets.
     return Neighbourhood(devices, most - 1, bad + 1, bad, most)
