@@ -21,22 +21,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.federation.fault_kills import kill_coordinators, kill_devices
 from tests.federation.harmed import (
     PATIENCE,
     QUICK,
     Load,
     Say,
+    Trial,
     child,
     coordinating,
     dying_device,
     gone,
     hosting,
+    kill_coordinators,
+    kill_devices,
     make_trial,
     silent,
 )
@@ -75,11 +76,11 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         names = sorted((trial.base / DEVICES).iterdir())
         links = [_enrolled(place, known) for place in names]
         task, message = _answered(names[0], known, links[0])
-        before, peak = _rss_mb(server), _Peak(server)
+        before = _rss_mb(server)
         receipts = [links[0].send(task, message) for _ in range(load.replays)]
         say(f"{load.replays} replays: {len(receipts)} receipts")
         refused = sum(_garbage(links[1], task, dice, message) for _ in range(load.garbage))
-        after = peak.seen()
+        after = _rss_mb(server, "VmHWM")
         for place, link in zip(names[1:], links[1:], strict=True):
             _answered(place, known, link)
         gone(server)
@@ -149,28 +150,10 @@ def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message
     return False
 
 
-def _rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return round(pages * resource.getpagesize() / 2**20, 1)
-
-
-class _Peak:
-    """The most memory that a process held while somebody looked."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._most, self._over = pid, 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        while not self._over.wait(0.05):
-            with suppress(OSError):
-                self._most = max(self._most, _rss_mb(self._pid))
-
-    def seen(self) -> float:
-        self._over.set()
-        self._thread.join()
-        return self._most
+def _rss_mb(pid: int, which: str = "VmRSS") -> float:
+    """Memory of a process now, or at most so far (VmHWM)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(which))
 
 
 def lose_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
@@ -230,11 +213,8 @@ def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         with os.fdopen(reading, "rb") as log:
             troubles = sum(b"could not be kept" in line or b"the disk refuses" in line for line in log)
         gone(server)
-    ended = read_end(copy, known)
-    same = ended.digest == trial.wanted.digest
-    say(f"full disk: {troubles} times nothing could be written, {'the same' if same else 'OTHER'} weights")
-    found = {"rounds": len(ended.history), "could_not_write": troubles, "same_weights": same}
-    return {"name": "disk full", **found, "holds": same and troubles > 0}
+    found = _compared(copy, known, trial, say)
+    return {"name": "disk full", **found, "could_not_write": troubles, "holds": found["holds"] and troubles > 0}
 
 
 def _no_room(after: float, seconds: float) -> None:
@@ -249,23 +229,24 @@ def _no_room(after: float, seconds: float) -> None:
 def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     """The clocks of coordinator and devices jump by years, back and forth: no deadline moves."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
-    copy = trial.copy("turned")
-    known = known_in(copy)
+    known = known_in(copy := trial.copy("turned"))
 
-    def jumping(work: Callable[[], object], seed: int) -> None:
+    def jumping(work: Callable[[Path, FederationFacts], object], seed: int) -> None:
         dice, real = random.Random(seed), time.time  # noqa: S311 - it sets clocks
         time.time = lambda: real() + dice.choice((-3e8, 0.0, 3e8))
-        work()
+        work(copy, known)
 
-    with (
-        child(lambda: jumping(lambda: coordinating(copy, known), 1)) as server,
-        child(lambda: jumping(lambda: hosting(copy, known), 2)),
-    ):
+    with child(lambda: jumping(coordinating, 1)) as server, child(lambda: jumping(hosting, 2)):
         gone(server)
-    ended = read_end(copy, known)
+    return {"name": "clocks set back and forward", **_compared(copy, known, trial, say)}
+
+
+def _compared(folder: Path, known: FederationFacts, trial: Trial, say: Say) -> dict[str, Any]:
+    """Whether a federation that was harmed came to the weights of the one that was not."""
+    ended = read_end(folder, known)
     same = ended.digest == trial.wanted.digest
-    say(f"clocks: {len(ended.history)} rounds, {'the same' if same else 'OTHER'} weights")
-    return {"name": "clocks set back and forward", "rounds": len(ended.history), "same_weights": same, "holds": same}
+    say(f"{folder.name}: {len(ended.history)} rounds, {'the same' if same else 'OTHER'} weights")
+    return {"rounds": len(ended.history), "same_weights": same, "holds": same}
 
 
 def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.federation.loopback import free_port
+from tests.federation.loopback import free_port, until
 from veilrec.federation import federation, processes
 from veilrec.federation.running import OURSELVES, Up, live_status
 
@@ -35,13 +34,6 @@ def told(*words: str) -> dict[str, Any]:
 def init(folder: Path, method: str, *more: str) -> None:
     port = str(free_port())
     veilrec("federate", "init", str(folder), "--method", method, "--data", DATA, "--port", port, *more)
-
-
-def until(done: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Path) -> None:
@@ -169,17 +161,13 @@ def test_a_device_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_
     assert "d00001 takes no part any more: " in done.stderr
     assert "there is no key here, and without it nothing of this device can be read; the others go on" in done.stderr
     assert json.loads((folder / "run" / "result.json").read_text())["federation"]["messages"] == 2
+    again = tmp_path / "again"
+    init(again, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
+    for place in (again / "devices").iterdir():
+        (place / "key").unlink()
+    assert veilrec("federate", "up", str(again), code=2).stderr.count("there is no key here") == 2
+    assert not processes.running(again)
     up = Up(folder, (said := list[str]()).append)
     up.made = replace(up.made, helpers=("00", "11"))
     assert up._helpers() == []
     assert [words.partition(" ")[0] for words in said] == ["helper-0", "helper-1"]
-
-
-def test_devices_that_all_cannot_start_end_it(tmp_path: Path) -> None:
-    folder = tmp_path / "trial"
-    init(folder, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
-    for place in (folder / "devices").iterdir():
-        (place / "key").unlink()
-    done = veilrec("federate", "up", str(folder), code=2)
-    assert done.stderr.count("there is no key here") == 2
-    assert not processes.running(folder)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.federation.loopback import until
 from veilrec.federation import processes
 from veilrec.federation.client import process
 from veilrec.federation.facts import FederationFacts
@@ -55,13 +56,6 @@ def hosted(places: list[Path]) -> tuple[int, list[int]]:
         os._exit(0)
     until(lambda: all((place / "pid").is_file() and (place / "pid").read_text() for place in places))
     return host, [int((place / "pid").read_text()) for place in places]
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20.0
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_devices_end_with_a_host_that_was_killed(tmp_path: Path) -> None:

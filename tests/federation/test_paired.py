@@ -1,7 +1,8 @@
-"""Secure sums among devices alone over the real service: the simulation's weights, or a void round, whoever is lost."""
+"""Secure sums over the real service: the weights of the simulation, or a void round, whoever is lost."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -11,61 +12,68 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
-from veilrec.audit.contract_subject import ContractSubject, same
+from tests.federation.loopback import (
+    LONG,
+    basis_of,
+    known_in,
+    lay_out_in,
+    run_all,
+    run_with_a_restart,
+    simulated,
+    until,
+)
+from veilrec.audit.contract_subject import ContractSubject, same, subjects
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import RoundSpec
+from veilrec.federation import federation
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import terms_of, with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES, FederationTask
+from veilrec.federation.federation import COORDINATOR, DEVICES, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
-from veilrec.federation.identity import identity_of, read_invitation
+from veilrec.federation.helper import HelperAnswers
+from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import Answers
 from veilrec.federation.making import Basis
+from veilrec.federation.secagg.helpers import Helper
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import RoundKey
 from veilrec.privacy.mechanisms.distributed import NoiseShares
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.server import ServerState
+from veilrec.wire.signing import BadSignature
 
+pytestmark = pytest.mark.usefixtures("quick")
 TRIPS = ("advertise", "share", "round", "sign", "reveal")
-LONG = 120.0  # seconds: no trip of these tests ends by its deadline
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federation.link._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federation.link._POLL_SECONDS", 1.0)
-    monkeypatch.setattr("veilrec.federation.federation.Federation.trip_seconds", LONG)
 
 
 def clear(users: int, rounds: int) -> Basis:
     return basis_of(ContractSubject("fedmf"), "cohort.size=0", users=users, rounds=rounds)
 
 
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
 @pytest.mark.parametrize("wishes", [{}, {"shares": True, "silent": 0.3}], ids=["server's noise", "noise in shares"])
-def test_sums_among_devices_alone_are_those_of_the_simulation(wishes: dict[str, object], tmp_path: Path) -> None:
+def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, object], tmp_path: Path) -> None:
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
-    made = lay_out_in(tmp_path, basis, secagg="pairs", minimum_messages=3, round_seconds=LONG, **wishes)
-    assert made.neighbourhood == {"devices": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
+    made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG, **wishes)
     assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.shares else ''}sums"
     told = " ".join(made.guarantee["caveats"])
-    assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
     assert ("sums before it adds the noise" in told) is not made.shares
     if made.shares:
         basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
-    else:
-        assert "helpers" not in told
     run_all(tmp_path)
     ended = read_end(tmp_path, known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
     assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
-    terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
-    shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
-    said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
-    assert [report.up_bytes for report in ended.history] == [5 * said] * 2
+    if secagg == "pairs":
+        assert made.neighbourhood == {"devices": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
+        assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
+        assert made.shares or "helpers" not in told
+        terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
+        shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
+        said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
+        assert [report.up_bytes for report in ended.history] == [5 * said] * 2
 
 
 # Losses
@@ -117,16 +125,15 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
         return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
 
-    def is_complete(self: Coordinator) -> bool:
-        able = self._store.place.wanted or 10
+    def wanted(self: Coordinator) -> int:  # so that nobody waits for the lost
         asked = [f"d{place:05d}" for place in range(10)]
         stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
-        return len(self.came("messages")) >= min(able, len(stay))
+        return min(self._store.place.wanted or 10, len(stay))
 
     monkeypatch.setattr(PairwiseSumClient, "mask", noted)
     monkeypatch.setattr(PairwiseAggregation, "total", summed)
     monkeypatch.setattr(SecAggRpc, "ask", some)
-    monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
+    monkeypatch.setattr(Coordinator, "wanted", property(wanted))
     run_all(tmp_path, wrap=Lossy)
     ended = read_end(tmp_path, known_in(tmp_path))
     history = ended.history
@@ -156,8 +163,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
 ) -> None:
     basis = clear(4, 2)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
-    came = {"asked": 0}
+    known, half, ended, came = known_in(tmp_path), threading.Event(), threading.Event(), {"asked": 0}
     take, receive = SecAggRpc.take, Coordinator.receive
 
     def until_half() -> None:
@@ -179,15 +185,13 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
 
     monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
-    devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
-    with coordinating(tmp_path, known):
-        devices.start()
-        assert half.wait(LONG)
-    with pytest.raises(BadInput, match="is at round 0 of 2"):  # who looks at it changes nothing
-        read_end(tmp_path, known)
-    ended.set()
-    with coordinating(tmp_path, known):
-        devices.join(LONG)
+
+    def until_over(_: object) -> bool:
+        found = half.wait(LONG)
+        ended.set()
+        return found
+
+    run_with_a_restart(tmp_path, known, until_over)
     history = read_end(tmp_path, known).history
     assert [(report.messages, report.void) for report in history] == [(4, False)] * 2
     assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).standing.state()))
@@ -250,17 +254,18 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
         return receive(self, device_id, message)
 
     def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+        until(lambda: late)
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
         return total(self, invitation, messages)
 
-    def is_complete(self: Coordinator) -> bool:
+    def wanted(self: Coordinator) -> int:
         outcome["server"] = self
-        return len(self.came("messages")) >= 4 and bool(late)
+        return 4
 
     monkeypatch.setattr(Coordinator, "receive", held_back)
     monkeypatch.setattr(PairwiseAggregation, "total", in_between)
-    monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
+    monkeypatch.setattr(Coordinator, "wanted", property(wanted))
     run_all(tmp_path)
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
     assert outcome["told"] == "no round is open"
@@ -285,3 +290,69 @@ def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, mo
     assert [place.wanted for place in places] == [4]
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
     assert (report.devices, report.messages, report.void) == (5, 4, False)
+
+
+# Helpers
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_and_the_next_one_goes_on(
+    signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=2)
+    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
+    answer = Helper.answer
+
+    def lost(self: Helper, request: bytes) -> bytes:
+        if int.from_bytes(request[32:36], "little") > 0:
+            return answer(self, request)
+        if not signs:
+            raise BadInput("lost")
+        said = answer(self, request)
+        return said[:-1] + bytes([said[-1] ^ 1])
+
+    monkeypatch.setattr(Helper, "answer", lost)
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.void for report in ended.history] == [True, False]
+
+
+def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    made, place = federation.read(tmp_path), sorted((tmp_path / DEVICES).iterdir())[0]
+    helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
+    key = identity_of(place).public
+
+    def told(invitation: Invitation, place_number: int = 0) -> bytes:
+        entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
+        return joined(b"", json.dumps([entry]).encode())
+
+    with pytest.raises(BadSignature):  # the coordinator made somebody up
+        helping.answer(FederationTask("open", 0), told(Invitation.new(place.name)))
+    with pytest.raises(BadTask, match="nobody has announced it here"):
+        helping.answer(FederationTask("open", 0), told(read_invitation(place), 99))
+    with pytest.raises(BadTask, match="does not do this"):
+        helping.answer(FederationTask("round", 0), b"")
+    helping.close()
+
+
+REFUSED: tuple[tuple[str, tuple[str, ...], dict[str, object], str], ...] = (
+    ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
+    ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
+    ("veil", ("cohort.size=0",), {"shares": True}, "the server adds that of vote-reports"),
+    ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 devices"),
+    ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
+    ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
+    ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
+    ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "minimum_messages": 5}, "--least is 5"),
+    ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "lost": 0.6}, "have to stay to the end"),
+)
+
+
+def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> None:
+    for number, (name, settings, wishes, words) in enumerate(REFUSED):
+        basis = basis_of(subjects(name)[0], *settings, users=5)
+        with pytest.raises(BadInput, match=words):
+            lay_out_in(tmp_path / str(number), basis, **{"secagg": "helpers", **wishes})
+    whole = basis_of(ContractSubject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
+    assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its devices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
+from tests.federation.loopback import (
+    LONG,
+    basis_of,
+    known_in,
+    lay_out_in,
+    run_all,
+    run_with_a_restart,
+    simulated,
+    until,
+)
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
@@ -20,6 +28,7 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum
 from veilrec.federation import federation
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator.aggregation import SecAggRpc
+from veilrec.federation.coordinator.process import Control
 from veilrec.federation.facts import terms_in
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
@@ -27,14 +36,7 @@ from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helpers import Helper, MaskRequest
 from veilrec.server.coordinator import MessageRefused
 
-LONG = 120.0  # seconds: no trip of these tests ends by its deadline
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federation.link._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federation.link._POLL_SECONDS", 1.0)
-    monkeypatch.setattr("veilrec.federation.federation.Federation.trip_seconds", LONG)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def veil(users: int = 5, rounds: int = 2) -> Basis:
@@ -87,7 +89,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     basis = veil(users=4, rounds=1)
     made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
     federation.write(replace(made, report_seconds=2.0), tmp_path)
-    known, ended, said = known_in(tmp_path), threading.Event(), list[str]()
+    known, ended = known_in(tmp_path), threading.Event()
     requests, trips = list[bytes](), list[str]()
     answer, report, ask = Helper.answer, FederatedClient.report, SecAggRpc.ask
 
@@ -110,17 +112,14 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     monkeypatch.setattr(Helper, "answer", lost)
     monkeypatch.setattr(FederatedClient, "report", late)
     monkeypatch.setattr(SecAggRpc, "ask", noted)
-    devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
-    with coordinating(tmp_path, known) as control:
-        devices.start()
-        until = time.monotonic() + LONG
-        while trips.count("sum") < 2 and time.monotonic() < until:  # the helpers had all the time of a round
-            time.sleep(0.02)
+
+    def half(control: Control) -> bool:
+        until(lambda: trips.count("sum") >= 2)  # the helpers had all the time of a round
+        ended.set()
         assert control.driver is not None
-        assert control.driver.coordinator._store.place.stage == "counting"
-    ended.set()
-    with coordinating(tmp_path, known):
-        devices.join(LONG)
+        return control.driver.coordinator.stage == "counting"
+
+    run_with_a_restart(tmp_path, known, half)
     assert len(requests) > 2
     assert len(set(requests)) == 1
     assert [claim.number for claim in MaskRequest.decode(requests[0]).claims] == [0, 1, 2]
@@ -135,7 +134,7 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     """The first sum cannot begin, the second loses its signatures, the third is ended by a restart in its last trip."""
     basis = veil(users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
+    known, half, ended = known_in(tmp_path), threading.Event(), threading.Event()
     ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
 
     def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
@@ -152,13 +151,13 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
 
     monkeypatch.setattr(SecAggRpc, "ask", lossy)
     monkeypatch.setattr(SecAggRpc, "take", taking)
-    devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
-    with coordinating(tmp_path, known):
-        devices.start()
-        assert half.wait(LONG)
-    ended.set()
-    with coordinating(tmp_path, known):
-        devices.join(LONG)
+
+    def last_trip(_: Control) -> bool:
+        found = half.wait(LONG)
+        ended.set()
+        return found
+
+    run_with_a_restart(tmp_path, known, last_trip)
     ended_run = read_end(tmp_path, known)
     assert [(report.messages, report.void) for report in ended_run.history] == [(4, False)]
     assert same(ended_run.state, dict(simulated(tmp_path, basis).standing.state()))

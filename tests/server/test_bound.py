@@ -122,20 +122,6 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
     assert float(run.server.weights[BOUND][0]) == pytest.approx(np.median(norms), rel=0.1)
 
 
-def test_a_run_goes_on_from_a_checkpoint_bit_for_bit() -> None:
-    straight, stopped, resumed = (simulation(adaptive_plan()) for _ in range(3))
-    for number in range(2):
-        straight.step(number)
-        stopped.step(number)
-    resumed.load_state(stopped.state(), 2)
-    for number in range(2, 4):
-        straight.step(number)
-        resumed.step(number)
-    assert straight.server.weights[BOUND][0] != straight.plan.start[BOUND][0]
-    for name, value in straight.state().items():
-        assert np.array_equal(value, resumed.state()[name]), name
-
-
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
 def test_real_devices_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
     plan = adaptive_plan(sampling)

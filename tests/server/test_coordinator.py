@@ -16,10 +16,8 @@ from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
-from veilrec.privacy.randomness import noise_of_sum
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused, Reason
-from veilrec.server.server import Server
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages, rounds
@@ -192,19 +190,6 @@ def test_a_round_without_messages(tmp_path: Path) -> None:
         server.open_round()
         assert server.close_round().void == void
         assert same(model(server), before) == void
-
-
-def test_the_sum_gets_the_noise_that_the_secret_names_for_the_round(tmp_path: Path) -> None:
-    plan = plan_of(CLIPPED, "cohort.sampling=poisson")
-    server = start(tmp_path, plan)
-    server.open_round()
-    server.close_round()
-    wanted = Server(plan)
-    wanted.open_round(RoundSpec(0))
-    wanted.protect(noise_of_sum(SECRET, 0))
-    wanted.step()
-    for name, values in wanted.weights.items():
-        assert np.array_equal(server.standing.server.weights[name], values)
 
 
 def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:

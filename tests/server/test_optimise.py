@@ -67,13 +67,6 @@ def test_each_optimiser_follows_the_paper(settings: ServerRate) -> None:
             assert weights[name][where] == pytest.approx(expected, rel=2e-5, abs=2e-6)
 
 
-def test_rate_one_without_momentum_adds_the_change_itself() -> None:
-    weights, (change,) = start(), changes(1)
-    make_optimiser(ServerRate()).step(weights, change)
-    for name, first in start().items():
-        assert np.array_equal(weights[name], first + change[name])
-
-
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.optimiser}-{s.rate}-{s.momentum}")
 def test_going_on_from_a_saved_state_is_exact(settings: ServerRate) -> None:
     rounds = changes(10)

@@ -112,21 +112,3 @@ def test_a_bad_message_changes_nothing() -> None:
     attacked.step()
     for name, value in clean.weights.items():
         assert np.array_equal(value, attacked.weights[name])
-
-
-@pytest.mark.parametrize("rate", [ServerRate(momentum=0.9), ServerRate("yogi", rate=0.1, momentum=0.9)])
-def test_going_on_from_a_checkpoint_is_exact(rate: ServerRate) -> None:
-    def rounds(server: Server, start: int, end: int) -> None:
-        for number in range(start, end):
-            server.receive(message(number, number % 6, 0.1 * number + 0.3))
-            server.step()
-
-    straight, stopped, resumed = make_server(rate=rate), make_server(rate=rate), make_server(rate=rate)
-    rounds(straight, 0, 7)
-    rounds(stopped, 0, 3)
-    resumed.load_state({name: value.copy() for name, value in stopped.state().items()}, 3)
-    rounds(resumed, 3, 7)
-    assert resumed.about.number == 7
-    assert straight.state().keys() == resumed.state().keys()
-    for name, value in straight.state().items():
-        assert np.array_equal(value, resumed.state()[name])

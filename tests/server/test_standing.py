@@ -87,17 +87,6 @@ def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool)
     assert noise or np.allclose(popularity[:, 0], votes, atol=1e-6)
 
 
-def test_it_is_kept_over_a_restart_and_not_asked_for_again() -> None:
-    plan = with_popularity()
-    straight, stopped, resumed = (simulated(plan) for _ in range(3))
-    for number in range(2):
-        straight.step(number)
-        stopped.step(number) if number == 0 else None
-    resumed.load_state(stopped.state(), 1)
-    assert resumed.step(1).selection_bytes == 0
-    assert same(resumed.state(), straight.state())
-
-
 def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) -> None:
     plan = with_popularity()
     real = RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)

@@ -94,17 +94,6 @@ def test_ray_gives_the_bits_of_one_process(name: str, workers: int) -> None:
         assert_same_run(alone, together)
 
 
-def test_a_run_goes_on_with_another_crew(tmp_path: Path) -> None:
-    straight, first, second = (simulation_of("fedmf") for _ in range(3))
-    first.crew = Here(2, tmp_path, first)
-    for number in range(2):
-        straight.step(number)
-        first.step(number)
-    second.load_state(copied(first.state()), 2)
-    assert second.step(2) == straight.step(2)
-    assert same(second.state(), straight.state())
-
-
 def test_a_worker_that_is_killed_is_noticed_and_one_that_fails_says_why() -> None:
     simulation = simulation_of("fedmf")
     with ProcessPool(1, simulation.plan, simulation.data, simulation.seeds) as crew:

@@ -190,18 +190,6 @@ def test_noise_differs_from_round_to_round_and_is_the_same_after_a_restart(tiny_
         assert np.array_equal(again.server.weights["layer"], straight.server.weights["layer"])
 
 
-def test_stopping_and_going_on_is_exact(tiny_train: Csr) -> None:
-    straight, stopped, resumed = (fedmf(tiny_train, drop_out=0.2) for _ in range(3))
-    reports = [straight.step(number) for number in range(6)]
-    for number in range(3):
-        stopped.step(number)
-    resumed.load_state({name: value.copy() for name, value in stopped.state().items()}, 3)
-    assert [resumed.step(number) for number in range(3, 6)] == reports[3:]
-    assert straight.state().keys() == resumed.state().keys()
-    for name, value in straight.state().items():
-        assert np.array_equal(value, resumed.state()[name])
-
-
 def test_keep_picks_whole_messages() -> None:
     rows = Rows(
         np.array([0, 2, 2, 5]), np.array([1, 2, 3, 4, 5], np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)

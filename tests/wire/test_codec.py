@@ -74,6 +74,8 @@ def assert_same(sent: ClientUpdates, device: int, got: ClientUpdates) -> None:
 def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Schema, ClientUpdates]) -> None:
     schema, uploads = message
     sizes = codec.sizes(uploads, schema)
+    carried = [*(rows.values for rows in uploads.tables.values()), *uploads.dense.values()]
+    assert codec.parameters(uploads, schema) == sum(values.size for values in carried)
     for device in range(uploads.count):
         content = codec.encode_update(uploads, schema, device)
         assert len(content) == sizes[device]
@@ -101,38 +103,10 @@ def test_the_layout_is_the_documented_one() -> None:
     schema = Schema((Tensor("items", (20, 1), True), Tensor("bias", (2,), False)))
     rows = Rows(np.array([0, 1]), np.array([17], np.int32), np.array([[1.5]], np.float32))
     uploads = ClientUpdates(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
-    expected = (
-        "56524d31"
-        "03000000"
-        "09000000"
-        "02"  # VRM1, round, examples, tensors
-        "00"
-        "03"
-        "01000000"
-        "1100"
-        "0000c03f"  # tensor 0, list, one row: 17, 1.5
-        "01"
-        "00"
-        "00000000"
-        "000000c0"  # tensor 1, dense: 0.0, -2.0
-    )
-    assert codec.encode_update(uploads, schema).hex() == expected
-
-
-def test_rows_are_sent_in_increasing_order_whatever_the_order_of_learning() -> None:
-    schema = Schema((Tensor("items", (20, 1), True),))
-    values = np.array([[1.0], [2.0], [3.0]], np.float32)
-    shuffled = ClientUpdates(0, 1, {"items": Rows(np.array([0, 3]), np.array([9, 2, 5], np.int32), values)})
-    ordered = Rows(np.array([0, 3]), np.array([2, 5, 9], np.int32), values[[1, 2, 0]])
-    assert codec.encode_update(shuffled, schema) == codec.encode_update(ClientUpdates(0, 1, {"items": ordered}), schema)
-
-
-@given(messages())
-def test_parameters_are_the_floats_that_the_messages_carry(message: tuple[Schema, ClientUpdates]) -> None:
-    schema, uploads = message
-    tables = sum(rows.values.size for rows in uploads.tables.values())
-    dense = sum(values.size for values in uploads.dense.values())
-    assert codec.parameters(uploads, schema) == tables + dense
+    head = "56524d31 03000000 09000000 02"  # VRM1, round, examples, tensors
+    items = "00 03 01000000 1100 0000c03f"  # tensor 0, list, one row: 17, 1.5
+    bias = "01 00 00000000 000000c0"  # tensor 1, dense: 0.0, -2.0
+    assert codec.encode_update(uploads, schema) == bytes.fromhex(head + items + bias)
 
 
 def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:

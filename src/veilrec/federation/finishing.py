@@ -186,10 +186,6 @@ class Rehearsed:
     gaps: int  # rounds of the federation in which somebody was missing
     largest_difference: float  # between any two weights
 
-    def to_json(self) -> dict[str, Any]:
-        """Encode for `--json`."""
-        return vars(self)
-
 
 def rehearse(folder: Path, on_round: Callable[[int], None] = lambda _: None) -> Rehearsed:
     """Run the simulation of a rehearsal that is over, and compare."""

@@ -212,8 +212,7 @@ class Up:
             log.seek(self._heard[name])
             said, whole, _ = log.read().rpartition(b"\n")
         self._heard[name] += len(said + whole)
-        lines = said.decode(errors="replace").splitlines()
-        return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+        return _error_lines(said)
 
     def _last_words(self, name: str) -> str:
         """Last error line of a process that ended by itself; earlier ones are printed at once."""
@@ -254,6 +253,11 @@ def _wait(started: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
+def _error_lines(log: bytes) -> list[str]:
+    lines = log.decode(errors="replace").splitlines()
+    return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+
+
 def detach(folder: Path, transport: Transport = "https") -> int:
     """Start `up` in the background; its process."""
     up = Up(folder, lambda _: None)  # refuses what cannot be started
@@ -268,16 +272,12 @@ def detach(folder: Path, transport: Transport = "https") -> int:
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until and live_status(folder, up.made) is None:
         if started.poll() is not None and started.returncode != 0:
-            raise VeilrecError(_last_line(up.folder / LOGS / "up.log"))
+            path = up.folder / LOGS / "up.log"
+            raise VeilrecError([f"it could not be started: see {path}", *_error_lines(path.read_bytes())][-1])
         if started.poll() == 0:
             break
         time.sleep(0.1)
     return started.pid
-
-
-def _last_line(path: Path) -> str:
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.startswith("veilrec: ")]
-    return lines[-1].removeprefix("veilrec: ") if lines else f"it could not be started: see {path}"
 
 
 def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:

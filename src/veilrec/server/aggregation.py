@@ -53,11 +53,6 @@ class Aggregator:
             }
         return self._sums
 
-    @property
-    def weight(self) -> int:
-        """What a mean is divided by: the number of examples, or of devices."""
-        return int(self.vector[-1]) if self.lattice.weighs_examples else self.devices
-
     def add(self, uploads: ClientUpdates) -> None:
         """Add the messages of some devices."""
         self._expect(uploads.count)
@@ -120,7 +115,7 @@ class Aggregator:
         if self.aggregation == "sum":
             return 1.0
         if self.aggregation in ("mean", "weighted-mean"):
-            return 1.0 / max(self.weight, 1)
+            return 1.0 / max(int(self.vector[-1]) if self.lattice.weighs_examples else self.devices, 1)
         power = 1.0 if self.aggregation == "row-mean" else 0.5
         if name in self.lattice.count_places:
             counts = self.vector[self.lattice.count_places[name]]

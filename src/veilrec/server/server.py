@@ -29,7 +29,6 @@ from veilrec.privacy.randomness import Source
 from veilrec.server.aggregation import Aggregator, make_optimiser
 from veilrec.server.round_specs import Tally
 from veilrec.wire import messages
-from veilrec.wire import messages as gains
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,9 +336,9 @@ class SelectionOutcome:
         return cls("trained" if trained else "start", gain, threshold, int(judges))
 
 
-def verdict_of(messages: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
+def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
     """What came of all that judges sent, one message each; a bad one raises, and nothing is drawn."""
-    told = [gains.decode_gain(message) for message in messages]
+    told = [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
     noisy = mechanism.protect(np.array([mechanism.total(np.array(told, np.float64))]), noise)

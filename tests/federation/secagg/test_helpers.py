@@ -188,7 +188,7 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
     for number in (5, 6):
         one = Helped(tmp_path, round_number=number, helpers=1)
         one.send(made_values(one.devices, one.length, 0))
-        (row,) = one.made[0]._journal._database.execute("SELECT secret FROM rounds WHERE number = ?", (number,))
+        (row,) = one.made[0]._journal.database.execute("SELECT secret FROM rounds WHERE number = ?", (number,))
         secrets.append(row[0])
         request = one.server.request()
         one.finish()

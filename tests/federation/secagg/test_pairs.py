@@ -36,16 +36,6 @@ def losing(**gone):
     return stay
 
 
-@pytest.mark.parametrize("width", [32, 64])
-@pytest.mark.parametrize("woven", [SPARSE, COMPLETE])
-def test_the_sum_is_exact_whoever_is_lost_after_the_keys(woven, width):
-    one = Paired(woven, width=width)
-    values = made_values(one.devices, one.length, 0, largest=2**27 if width == 32 else 2**59)
-    got, came = one.run(values, losing(share=[1], mask=[4, 9], sign=[0], reveal=[7]))
-    assert came == [0, 2, 3, 5, 6, 7, 8, 10, 11]
-    np.testing.assert_array_equal(got, total(values, came))
-
-
 def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wrong():
     draws, outcomes = np.random.default_rng(1), []
     for trial in range(24):

@@ -193,15 +193,15 @@ class CoordinatorRoutes:
             left = until - perf_counter()
             if task is not None or left <= 0:
                 self._driver.see(device)
-                content = self._small_content(device, task) if _wants_content(body) else None
+                content = self._small_content(body, device, task)
                 return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
-        """Return a content that is small enough to go out with its task; None otherwise."""
-        if task is None or not 0 < task.size <= _SENT_ALONG:
+    def _small_content(self, body: bytes, device: str, task: FederationTask | None) -> bytes | None:
+        """Return a small content, which goes out with its task to a poll `SECONDS NONCE with-content`; else None."""
+        if task is None or not 0 < task.size <= _SENT_ALONG or not body.endswith(b" " + WITH_CONTENT.encode()):
             return None
         return self._driver.board.content(device, task.sha256)
 
@@ -306,11 +306,6 @@ def _whole(scope: Scope) -> int:
     if not text.isdigit() or len(text) > 15:
         raise RequestRefused(400, "the number of the round is missing")
     return int(text)
-
-
-def _wants_content(body: bytes) -> bool:
-    """Whether a device takes contents with their tasks: a body `SECONDS NONCE with-content`."""
-    return body.endswith(b" " + WITH_CONTENT.encode())
 
 
 def _seconds(body: bytes) -> float:
