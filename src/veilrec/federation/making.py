@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass, replace
 from math import ceil
@@ -446,7 +447,13 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     trust = guarantee.trust
     if trust == "server":
         trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
-    return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+    if woven:
+        told += (
+            f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
+            f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator"
+            " made up count among these.",
+        )
+    return replace(guarantee, trust=trust, caveats=told)
 
 
 def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
@@ -455,19 +462,8 @@ def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
     return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
 
 
-def _of_pairs(woven: Neighbourhood) -> str:
-    """Caveats of pairwise secure aggregation."""
-    return (
-        f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
-        f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator made"
-        " up count among these."
-    )
-
-
 def settings_of(made: Federation) -> tuple[str, ...]:
     """The settings of a federation as `--set` would give them, every one."""
-    import json
-
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
     )

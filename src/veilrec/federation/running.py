@@ -25,7 +25,6 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Seal, key_in
 from veilrec.federation import federation, processes
 from veilrec.federation.client.folder import DATA
-from veilrec.federation.coordinator.driver import added
 from veilrec.federation.coordinator.process import last_status, read_token
 from veilrec.federation.coordinator.registry import FILE as REGISTRY
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
@@ -34,8 +33,8 @@ from veilrec.federation.helper import name_of
 from veilrec.federation.link import client_context
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
+from veilrec.server.round_store import RoundReport, totals
 
-_ADDED = ("messages", "down_bytes", "up_bytes", "report_bytes")
 _PEOPLE = (
     "SELECT sum(length(invitation) > 0), sum(length(invitation) = 0), count(key), sum(revoked) FROM places"
     " WHERE role != 'helper'"
@@ -52,7 +51,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         if not found:
             return _not_started(made)
         stands = json.loads(found[0][0])
-        rounds = [json.loads(row[0]) for row in _read(place / "coordinator.sqlite", "SELECT report FROM history")]
+        history = _read(place / "coordinator.sqlite", "SELECT report FROM history")
         came = {inbox: _count(place / "coordinator.sqlite", inbox) for inbox in ("messages", "reports")}
         people = _read(place / REGISTRY, _PEOPLE)[0]
     except sqlite3.OperationalError as error:
@@ -70,9 +69,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         "seconds_left": None,
         "devices": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
         "this_round": came,
-        "void": sum(report["void"] for report in rounds),
-        **{name: sum(report[name] for report in rounds) for name in _ADDED},
-        "refused": added(report["refused"] for report in rounds),
+        **totals(RoundReport(**json.loads(row[0])) for row in history),
     }
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -123,6 +124,15 @@ class RoundReport:
     up_bytes: int  # reports included
     report_bytes: int
     refused: Mapping[str, int] = field(default_factory=dict)  # by reason, since the coordinator was last started
+
+
+def totals(history: Iterable[RoundReport]) -> dict[str, Any]:
+    """Add up rounds that are over: void ones, messages, bytes, and what was refused by reason."""
+    rounds, refused = list(history), Counter[str]()
+    for report in rounds:
+        refused.update(report.refused)
+    names = ("void", "messages", "down_bytes", "up_bytes", "report_bytes")
+    return {name: sum(getattr(report, name) for report in rounds) for name in names} | {"refused": dict(refused)}
 
 
 class RoundStore:

@@ -312,29 +312,19 @@ def _check_files(release: Release, largest: int) -> None:
             raise BadRelease(f"the release is not whole: {name} is missing; get it again")
         if path.stat().st_size != about["bytes"]:
             raise BadRelease(f"{name} of the release has {path.stat().st_size:,} bytes and not {about['bytes']:,}")
-        described = describe_file_checked(path, name)
+        try:
+            described = describe_file(path)
+        except (OSError, ValueError, KeyError, SafetensorError):
+            raise BadRelease(f"{name} of the release cannot be read: it was altered; get it again") from None
         if described["sha256"] != about["sha256"]:
             raise BadRelease(f"{name} of the release was altered: its hash is another; get it again")
         if described.get("tensors") != about.get("tensors"):
             raise BadRelease(f"{name} of the release has other arrays than its manifest says")
-    _refuse_unlisted(release)
-
-
-def _refuse_unlisted(release: Release) -> None:
-    """What nobody signed must not lie where somebody might read it."""
-    listed = {*release.manifest["files"], MANIFEST, SIGNATURE, KEYS}
-    for path in release.folder.rglob("*"):
+    listed = {*files, MANIFEST, SIGNATURE, KEYS}
+    for path in release.folder.rglob("*"):  # what nobody signed must not lie where it might be read
         name = path.relative_to(release.folder).as_posix()
         if path.is_file() and name not in listed:
             raise BadRelease(f"{name} lies in the release and is not signed: remove it, or get the release again")
-
-
-def describe_file_checked(path: Path, name: str) -> dict[str, Any]:
-    """Describe a file as `describe_file` does; raise BadRelease where it cannot be read."""
-    try:
-        return describe_file(path)
-    except (OSError, ValueError, KeyError, SafetensorError):
-        raise BadRelease(f"{name} of the release cannot be read: it was altered; get it again") from None
 
 
 def _tensors_of(path: Path) -> dict[str, Any]:

@@ -396,7 +396,7 @@ def choose(devices: int, *, corrupt: float, lost: float, most: int | None = None
     missing = -(-(bad + _part(lost, devices)) * most // devices)
     for degree in range(4, devices - 1, 2):
         threshold = _threshold(devices, bad, degree, LEAK / most)
-        if threshold is None or _torn(most, missing, degree) > LEAK:
+        if threshold is None or comb(most, 2) * comb(missing, degree) / comb(most, degree) > LEAK:
             continue
         if all(most * _left(n, _part(lost, n), degree, threshold) <= FAILURE for n in (devices, most)):
             return Neighbourhood(devices, degree, threshold, bad, most)
@@ -410,7 +410,8 @@ def _part(share: float, devices: int) -> int:
 
 def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
     """Probability that too few of a client's neighbours answer at the end."""
-    return _below(threshold, devices - 1, devices - 1 - gone, degree)
+    here = devices - 1 - gone
+    return sum(_exactly(x, devices - 1, here, degree) for x in range(min(threshold, here + 1)))
 
 
 def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
@@ -423,17 +424,8 @@ def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
     return 1
 
 
-def _torn(devices: int, missing: int, degree: int) -> float:
-    """At most how likely it is that the ring falls apart."""
-    return comb(devices, 2) * comb(missing, degree) / comb(devices, degree)
-
-
 def _exactly(count: int, people: int, marked: int, drawn: int) -> float:
     return comb(marked, count) * comb(people - marked, drawn - count) / comb(people, drawn)
-
-
-def _below(count: int, people: int, marked: int, drawn: int) -> float:
-    return sum(_exactly(x, people, marked, drawn) for x in range(min(count, marked + 1)))
 
 
 def neighbours(session: bytes, members: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
