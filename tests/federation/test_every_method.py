@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.federation.faults import Load
 from tests.federation.faults import run as inject_faults
-from tests.federation.harmed import Load
 from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.audit.contract_subject import ContractSubject, distance, same, subjects
 from veilrec.federation.finishing import read_end

@@ -1,13 +1,20 @@
+"""Queries and pools: what is read is what was written, and nothing else is read."""
+
 from __future__ import annotations
 
+import json
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
 
 from veilrec.core.errors import BadInput
 from veilrec.wire.messages import BadMessage, NotFinite
-from veilrec.wire.queries import KINDS, QueryShape, decode, encode
+from veilrec.wire.queries import KINDS, PoolInfo, QueryShape, decode, encode, pool_file, read_pool
 
 
 def test_numbers_come_back_and_nothing_else_travels() -> None:
@@ -50,3 +57,82 @@ def test_anything_odd_is_refused() -> None:
             decode(content, question)
     with pytest.raises(BadMessage, match="interest 7"):
         decode(encode(np.array([7], np.float32), QueryShape("interest", 8)), QueryShape("interest", 5))
+
+
+ABOUT = PoolInfo("toy 3", 10, whole=True, exact=False)
+VECTORS = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+SCORES = VECTORS[:, :3].copy()
+IDS, TITLES, CATEGORIES = ["a", "b", "c", "d"], ["A", "Bé", "", "D\n"], ["news", "", "sport", "news"]
+FILE = pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT)
+
+
+def test_what_is_written_is_read() -> None:
+    pool = read_pool(FILE)
+    assert (pool.about, pool.ids, pool.titles, pool.categories) == (ABOUT, IDS, TITLES, CATEGORIES)
+    assert pool.scores is not None
+    np.testing.assert_array_equal(pool.scores, SCORES)
+    assert np.abs(pool.vectors - VECTORS).max() <= np.abs(VECTORS).max() / 127 / 2 + 1e-6
+    assert len(pool) == 4
+    nothing = np.zeros((0, 6), np.float32)
+    assert len(read_pool(pool_file([], [], [], nothing[:, :3], nothing, ABOUT))) == 0
+    assert read_pool(pool_file(IDS, TITLES, CATEGORIES, None, VECTORS, ABOUT)).scores is None
+
+
+def test_the_same_pool_has_the_same_bytes_and_is_a_file_of_safetensors() -> None:
+    assert pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT) == FILE
+    arrays = load(FILE)
+    assert arrays["vectors"].dtype == np.int8
+    assert arrays["ids.offsets"].dtype == np.int32
+    assert arrays["scores"].shape == (4, 3)
+
+
+def _changed(**changes: Any) -> bytes:
+    arrays = {name: array for name, array in {**load(FILE), **changes}.items() if array is not None}
+    return save(arrays, {"release": "toy 3", "k": "10", "whole": "1", "exact": "0"})
+
+
+ODD: tuple[dict[str, Any], ...] = (
+    {"scales": None},
+    {"more": np.zeros(1, np.float32)},
+    {"scales": np.full(6, np.nan, np.float32)},
+    {"scales": np.zeros(5, np.float32)},
+    {"scores": np.full((4, 3), np.inf, np.float32)},
+    {"scores": np.zeros((3, 3), np.float32)},
+    {"scores": np.zeros((4, 3), np.float64)},
+    {"category": np.full(4, 2, np.int32)},
+    {"category": np.full(4, -2, np.int32)},
+    {"category": np.zeros(3, np.int32)},
+    {"vectors": np.zeros((4, 6), np.uint8)},
+    {"ids.offsets": np.array([0, 2, 1, 3, 4], np.int32)},
+    {"ids.offsets": np.array([0, 1, 2, 3, 5], np.int32)},
+    {"ids.data": np.frombuffer(b"abca", np.uint8)},
+    {"ids.data": np.frombuffer(b"ab\xffd", np.uint8)},
+)
+
+
+def test_odd_pools_are_refused() -> None:
+    facts = ({}, {"k": "10"}, {"release": "x", "k": "-1", "whole": "1", "exact": "1"})
+    header = json.dumps({"__metadata__": {}}).encode()
+    lies = [length.to_bytes(8, "little") + header for length in (len(header) + 1, 1 << 40, 0)]
+    for content in (*(_changed(**odd) for odd in ODD), *(save(dict(load(FILE)), told) for told in facts), *lies):
+        with pytest.raises(BadMessage):
+            read_pool(content)
+
+
+@given(st.integers(0, len(FILE) - 1), st.integers(1, 255))
+@settings(max_examples=300, deadline=None)
+def test_a_changed_byte_is_refused_or_read_whole(place: int, difference: int) -> None:
+    changed = bytearray(FILE)
+    changed[place] ^= difference
+    try:
+        pool = read_pool(bytes(changed))
+    except BadMessage:
+        return
+    assert len(pool.ids) == len(pool.titles) == len(pool.categories) == len(pool.vectors)
+    assert np.isfinite(pool.vectors).all()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(content: bytes) -> None:
+    with pytest.raises(BadMessage):
+        read_pool(content)

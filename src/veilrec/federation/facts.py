@@ -52,7 +52,7 @@ _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
 def public_people(problem: Problem, items: Strings, *, tells_shown: bool, places: int = 0) -> Population:
-    """The facts of a problem, as a population of nobody; `tells_shown` adds which news anybody was shown.
+    """Public facts of a problem, as a population of synthetic users; `tells_shown` adds which news were shown at all.
 
     Behind the people of the problem come so many `places` for people who are not there yet: to a plan, they are.
     """

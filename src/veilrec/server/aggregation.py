@@ -108,7 +108,7 @@ class Aggregator:
             self.sums[name] += value
 
     def change(self) -> dict[str, Floats]:
-        """The change of the model that the round asks for; all zero when nobody reported."""
+        """Aggregate of the round; all zero without messages."""
         return {name: (total * self._scale(name)).astype(np.float32) for name, total in self.sums.items()}
 
     def _scale(self, name: str) -> Doubles | float:
@@ -180,7 +180,7 @@ class ServerOptimiser:
             weights[name][...] = value
 
     def state(self) -> dict[str, Floats]:
-        """Everything that the next step depends on."""
+        """Return the state that the next step depends on."""
         return dict(self._moments)
 
     def load_state(self, state: Mapping[str, Floats]) -> None:

@@ -158,7 +158,7 @@ class ReportTensors(Protocol):
 
 @dataclass(frozen=True)
 class PopularityTensor:
-    """The counts as they are, [items, 1]: whoever uses them takes a logarithm, or cuts them off at 0."""
+    """Raw counts, [items, 1]; models take a logarithm, or cut them off at 0."""
 
     name: str = "popularity"
 
@@ -167,7 +167,7 @@ class PopularityTensor:
         return Tensor(self.name, (n_items, 1), by_row=True, learnt=False)
 
     def tensors(self, tally: Tally) -> dict[str, Floats]:
-        """One number for each item."""
+        """Return the counts as a tensor."""
         return {self.name: tally.counts.astype(np.float32).reshape(-1, 1)}
 
 
@@ -291,7 +291,7 @@ class SeededDirections:
     leaves_out = True
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """All rows, in these directions."""
+        """Return the spec: all rows, in the directions of the seed."""
         return RoundSpec(number, public_seed=self.public_seed, rank=self.rank)
 
 

@@ -80,7 +80,7 @@ ClippingRule: TypeAlias = GeometricClipping | PublishedClipping
 
 
 class WrongExamples(messages.BadMessage):
-    """A message that tells how many examples it is from where nobody asked, or does not where the round needs it."""
+    """A message with an example count that the round does not use, or without one that it needs."""
 
 
 class Server:
@@ -115,7 +115,7 @@ class Server:
         return self._aggregator.lattice
 
     def open_round(self, about: RoundSpec) -> None:
-        """Say what the round is about."""
+        """Begin a round with its spec."""
         self._refuse_after_noise()
         self.about = about
         lattice = self.plan.lattice(about)
@@ -123,7 +123,7 @@ class Server:
             self._aggregator.clear(lattice)
 
     def broadcast(self) -> ClientUpdates:
-        """What a device gets at the start of a round."""
+        """Model that clients get at the start of a round."""
         if self.about.rows is None:
             return whole_model(self.schema, self.weights, self.about.number)
         return part_of_model(self.schema, self.weights, self.about.rows, self.about.number)
@@ -156,8 +156,7 @@ class Server:
         self._aggregator.add(uploads)
 
     def add_integers(self, total: Offsets, *, devices: int) -> None:
-        """Add what some devices' messages add up to, in whole numbers of this round's lattice: nobody else's way in
-        but that of secure aggregation, and of a simulation in several processes."""
+        """Add a fixed-point sum of updates: from secure aggregation, or from a worker of a simulation."""
         self._refuse_after_noise()
         self._aggregator.add_integers(total, devices=devices)
 
@@ -178,7 +177,7 @@ class Server:
             )
 
     def step(self) -> None:
-        """End the round: move the model, and forget what was sent."""
+        """End the round: update the model, and clear the sums."""
         if self.mechanism.noise_on == "sum" and not self._protected:
             raise VeilrecError("the sum of this round has no noise yet: nothing of it may be used")
         self._protected = False
@@ -195,7 +194,7 @@ class Server:
         self.about = RoundSpec(self.about.number + 1)
 
     def drop_round(self) -> None:
-        """End a round that is void: the model stays, and what was sent is forgotten."""
+        """End a void round: keep the model, and clear the sums."""
         self._protected = False
         self._aggregator.clear(self.lattice)
         self.about = RoundSpec(self.about.number + 1)
@@ -240,7 +239,7 @@ _SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
 
 
 class ServerState:
-    """All that a run has come to; simulated and real ones move it in the same way, a round at a time."""
+    """State of a run between rounds: server, running average, and the items that rounds covered."""
 
     def __init__(self, plan: Plan) -> None:
         self.server = Server(plan)
@@ -266,7 +265,7 @@ class ServerState:
         return {t.name: self.server.weights[t.name] for t in self.server.schema.tensors if not t.learnt}
 
     def step(self) -> None:
-        """End the server's round, and follow it."""
+        """End the round, and update average and coverage."""
         rows = self.server.about.rows
         if self.sent is not None:
             self.sent[slice(None) if rows is None else rows] += 1
@@ -285,7 +284,7 @@ class ServerState:
         return None if self.sent is None or self.sent.all() else self.sent > 0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All of it, for a checkpoint between rounds."""
+        """Return the state for a checkpoint between rounds."""
         sent = {} if self.sent is None else {_SENT: self.sent}
         averages = {_AVERAGE + name: values for name, values in self.averages.items()}
         return {_SERVER + name: values for name, values in self.server.state().items()} | sent | averages
@@ -302,7 +301,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class SelectionOutcome:
-    """What came of the last comparison: covered by noise but for the number of judges, which is public."""
+    """Outcome of private model selection; all but the public number of validation clients is noisy."""
 
     kept: Literal["start", "trained"]
     gain: float  # noisy mean of the clipped gains
@@ -310,11 +309,11 @@ class SelectionOutcome:
     judges: int  # how many, which is public
 
     def to_json(self) -> dict[str, Any]:
-        """For result.json."""
+        """Encode for `result.json`."""
         return asdict(self)
 
     def line(self) -> str:
-        """For whoever trained."""
+        """Describe the outcome in a sentence."""
         if self.judges == 0:
             return "Nobody was left to judge what was learnt, and the start is kept: it takes more people."
         kept = "the trained model" if self.kept == "trained" else "the start"
@@ -326,18 +325,18 @@ class SelectionOutcome:
         )
 
     def state(self) -> Doubles:
-        """For a checkpoint."""
+        """Encode for a checkpoint."""
         return np.array([self.kept == "trained", self.gain, self.threshold, self.judges], np.float64)
 
     @classmethod
     def restored(cls, state: Doubles) -> SelectionOutcome:
-        """From a checkpoint."""
+        """Decode what `state` returned."""
         trained, gain, threshold, judges = state.tolist()
         return cls("trained" if trained else "start", gain, threshold, int(judges))
 
 
 def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
-    """What came of all that judges sent, one message each; a bad one raises, and nothing is drawn."""
+    """Select a model by the messages of validation clients; a bad one raises before noise is drawn."""
     told = [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
@@ -346,7 +345,7 @@ def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> Sele
 
 
 def decide(noisy_sum: float, judges: int, mechanism: GainSum) -> SelectionOutcome:
-    """The trained model only where its noisy mean gain exceeds what noise and chance explain; without judges never."""
+    """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance."""
     if judges == 0:
         return SelectionOutcome("start", 0.0, mechanism.clip, 0)
     gain, threshold = noisy_sum / judges, mechanism.threshold(judges)

@@ -86,7 +86,7 @@ def encode_values(values: Floats, coding: ValueCoding) -> bytes:
 
 
 def decode_values(content: memoryview, rows: int, width: int, coding: ValueCoding) -> Floats:
-    """What `encode` made; `content` has exactly `rows * row_size` bytes."""
+    """Decode what `encode_values` wrote; `content` has exactly `rows * row_size` bytes."""
     if coding == "float32":
         return np.frombuffer(content, "<f4").astype(np.float32).reshape(rows, width)
     if coding == "float16":
@@ -113,7 +113,7 @@ def _from_half_word(scales: NDArray[np.uint16]) -> Floats:
 
 
 def _steps(rows: Floats, units: Floats) -> Floats:
-    """How many units each value is, rounded: times the inverse, for a simulation and for a message alike.
+    """Quantise rows to units: by the inverse, in a simulation and in a message alike.
 
     A unit that is 0, or so small that it has no inverse, makes a row of zeros.
     """
@@ -228,7 +228,7 @@ def sizes(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> 
 
 
 def parameters(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> int:
-    """How many model parameters all the messages carry; `all_rows` as for `sizes`."""
+    """Count the model parameters in all messages; `all_rows`: as if every row of every table were in them."""
     if all_rows:
         total = sum(uploads.count * schema[name].size for name in uploads.tables)
     else:

@@ -25,12 +25,12 @@ _U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d"
 
 
 def encode(about: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
-    """What every device of the round gets."""
+    """Encode a round spec and its model for the clients."""
     return _encode_about(about, schema) + messages.encode_update(model, schema)
 
 
 def size(about: RoundSpec, schema: Schema) -> int:
-    """How many bytes come before the model."""
+    """Size of the encoded spec in bytes, without the model."""
     return len(_encode_about(about, schema))
 
 

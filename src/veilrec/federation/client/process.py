@@ -259,7 +259,7 @@ def answers_of(
 
 
 def warm(known: FederationFacts) -> None:
-    """Compile, or read from the cache, what a device needs, with made-up data in a folder that is gone after.
+    """Compile the kernels of a client, or read them from the cache, with synthetic data in a temporary folder.
 
     Not where torch is at work, whose threads do not survive the split into processes.
     """

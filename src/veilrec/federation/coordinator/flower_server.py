@@ -280,7 +280,7 @@ class Link:
         self._register()
 
     def _register(self) -> None:
-        """Every device of this machine, and whoever's public key lies in `flower/nodes`; known ones stay."""
+        """Register the clients of this machine and the public keys in `flower/nodes`; known ones stay."""
         until = time.monotonic() + _READY_SECONDS
         for place in sorted((self._folder / DEVICES).glob("*")):
             flower.node_key(place)

@@ -281,7 +281,7 @@ def make_app(
     rate: float = RATE_OF_ADDRESS,
     page: str | None = None,
 ) -> RequestMiddleware:
-    """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
+    """Make the ASGI application; rate 0: no rate limit, for tests. `page`: the origin whose pages may be clients."""
     rate *= driver.tasks_per_round
     own = CoordinatorRoutes(driver, largest_answer=largest_answer, operator=operator, rate=rate)
     routes = own.routes() if page is None else [*own.routes(), *preflight_routes()]
@@ -363,10 +363,9 @@ def coordinate(
     rate: float = RATE_OF_ADDRESS,
     page: str | None = None,
 ) -> bool:
-    """Serve a federation until its rounds are over, or somebody stops it; whether they are.
+    """Serve a federation until its rounds are over or it is stopped; return whether they are.
 
-    With a control no signal is listened to, which only a main thread can. Devices may
-    also be pages of the origin `page`.
+    With a control no signal handlers are set, which only a main thread can. Pages of the origin `page` may be clients.
     """
     made, place = known.federation, folder / COORDINATOR
     log, board = log or Log(), TaskBoard()

@@ -326,7 +326,7 @@ _ROUNDS = (
 
 
 class HelperRefusal(VeilrecError):
-    """Something that a helper does not do, whoever asks; nothing was revealed."""
+    """A request that a helper refuses; nothing was revealed."""
 
 
 class Helper(Closing):

@@ -252,7 +252,7 @@ _ZEROS = memoryview(bytes(_PIECE))
 
 @dataclass(frozen=True)
 class RoundKey(Message):
-    """Somebody's public key for one round, with the signature of their lasting key."""
+    """Public key of a client or helper for one round, signed by its lasting key."""
 
     number: int  # of the device, or of the helper
     public: bytes
@@ -328,7 +328,7 @@ CHECK_KEY_BYTES = 32
 
 
 def missed(width: int) -> float:
-    """At most how often a wrong sum of numbers of so many bits goes unnoticed, whoever made it knowing no key."""
+    """Upper bound on the chance that a wrong sum of numbers of `width` bits passes the check, made without its key."""
     v = width - 1
     return (66 - v) / 2 * 2.0 ** -(64 - v)
 
@@ -366,7 +366,7 @@ class Neighbourhood:
     most: int = MOST_DEVICES  # that a round begins with
 
     def quorum(self, members: int) -> int:
-        """Signatures under a list of survivors without which nobody reveals anything."""
+        """Number of signatures under a list of survivors that clients require before they reveal shares."""
         return (members + self.corrupt) // 2 + 1
 
     def encode(self) -> bytes:
