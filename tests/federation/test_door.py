@@ -84,11 +84,9 @@ def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_ro
     assert refused(open_round.links[0], open_round.task, other) == 409
     assert open_round.counted == 1
     assert open_round.links[0].poll(0.0) is None  # it is asked for nothing more
-    assert open_round.links[1].send(open_round.task, other) == "taken"
-    assert refused(open_round.links[1], open_round.task, message) == 409
-    assert open_round.links[2].send(open_round.task, message) == "taken"  # counts for whoever signed it
+    assert open_round.links[1].send(open_round.task, message) == "taken"  # counts for the client that signed it
     assert open_round.control.driver is not None
-    assert open_round.control.driver.coordinator.came("messages") == tuple(place.name for place in open_round.places)
+    assert open_round.control.driver.coordinator.came("messages") == tuple(p.name for p in open_round.places[:2])
 
 
 def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
