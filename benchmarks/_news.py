@@ -124,14 +124,14 @@ class NewsLoop:
             loss = self._loss(self.model, self._news, examples)
             loss.backward()  # type: ignore[no-untyped-call]
             self._clip()
-            weight = float(len(examples)) if sim.server.weighs_examples else 1.0
+            weight = float(len(examples)) if sim.plan.tells_examples else 1.0
             total += weight
             for name, value in self.parameters.items():
                 if value.grad is not None:
                     sums[name] -= weight * value.grad
         with torch.no_grad():
             for name, value in self.parameters.items():
-                value.add_(sums[name], alpha=sim.plan.server.rate / (total if sim.server.weighs_examples else 1.0))
+                value.add_(sums[name], alpha=sim.plan.server.rate / (total if sim.plan.tells_examples else 1.0))
 
     def _clip(self) -> None:
         mechanism = self._simulation.plan.mechanism

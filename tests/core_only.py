@@ -143,10 +143,12 @@ def take_part() -> Results:
     from veilrec.client.local_training import OwnItems
     from veilrec.client.mf import ITEMS, MfLocalTrainer, MfSettings, schema, start_weights
     from veilrec.core.csr import Csr
+    from veilrec.core.plan import Plan
     from veilrec.core.schema import RoundSpec, whole_model
     from veilrec.privacy.budget import Budget
     from veilrec.privacy.mechanisms.sums import NoNoise
     from veilrec.server.aggregation import ServerRate
+    from veilrec.server.round_specs import CohortSettings
     from veilrec.server.server import Server
     from veilrec.wire import messages, rounds
 
@@ -163,7 +165,19 @@ def take_part() -> Results:
         ) as device,
     ):
         message = device.take_part(broadcast, 0)
-    server = Server(shape, weights, plan.mechanism, "sum", ServerRate())
+    server = Server(
+        Plan(
+            schema=shape,
+            start=weights,
+            learner=plan.learner,
+            mechanism=plan.mechanism,
+            rounds=1,
+            cohort=CohortSettings(),
+            aggregation="sum",
+            server=ServerRate(),
+            ranker=None,  # type: ignore[arg-type]
+        )
+    )
     server.receive(message)
     server.step()
     answer = messages.decode_update(message, shape, 0).tables[ITEMS]

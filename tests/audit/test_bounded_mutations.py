@@ -101,7 +101,7 @@ def bound_from_the_bare_count(patch: Patch) -> None:
         sound(self, source)
 
     def next_bound(self: Any) -> dict[str, float]:
-        return {BOUND: self.bound_rule.next(float(self.weights[BOUND][0]), self.bare)}
+        return {BOUND: self.plan.bound_rule.next(float(self.weights[BOUND][0]), self.bare)}
 
     patch.setattr(Server, "protect", protect)
     patch.setattr(Server, "_next_bound", next_bound)

@@ -39,6 +39,7 @@ from veilrec.simulation.simulation import Seeds, Simulation
 Wrap = Callable[[str, Answers], Answers]
 """What stands between a device, by its name, and its tasks: losses, for instance."""
 _PATIENCE_SECONDS = 600.0
+LONG = 120.0  # seconds: nothing in a test ends by such a deadline
 
 
 def free_port() -> int:
@@ -184,6 +185,26 @@ def run_everybody(
         raise failures[0]
     if any(thread.is_alive() for thread in threads):
         raise VeilrecError(f"the federation in {folder} does not come to its end (process {os.getpid()})")
+
+
+def run_with_a_restart(folder: Path, known: FederationFacts, half: Callable[[Control], bool]) -> None:
+    """All devices, and a coordinator that is ended when `half` comes back, and then started again."""
+    devices = threading.Thread(target=run_everybody, args=(folder, known, lambda _: None), daemon=True)
+    with coordinating(folder, known) as control:
+        devices.start()
+        assert half(control)
+    with coordinating(folder, known):
+        devices.join(LONG)
+
+
+def until(done: Callable[[], Any], seconds: float = LONG) -> Any:
+    """Poll until something holds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := done():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
 
 
 def simulated(folder: Path, basis: Basis, there: Callable[[int], Sequence[int]] | None = None) -> Simulation:

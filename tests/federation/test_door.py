@@ -1,7 +1,8 @@
-"""What the coordinator's door lets in, and what it turns away; nothing of the latter is counted."""
+"""What a coordinator asks of whom, what it takes in, and what it turns away; nothing of the latter is counted."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.audit.contract_subject import ContractSubject
+from veilrec.federation import identity
 from veilrec.federation.coordinator import process
+from veilrec.federation.coordinator.aggregation import TaskBoard
 from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import FederationFacts, largest_answer
@@ -81,6 +84,9 @@ def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_ro
     assert refused(open_round.links[0], open_round.task, other) == 409
     assert open_round.counted == 1
     assert open_round.links[0].poll(0.0) is None  # it is asked for nothing more
+    assert open_round.links[1].send(open_round.task, message) == "taken"  # counts for the client that signed it
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.came("messages") == tuple(p.name for p in open_round.places[:2])
 
 
 def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
@@ -101,49 +107,28 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         assert came == expected
 
 
-def test_a_message_counts_for_whoever_signed_it_whatever_it_holds(open_round: Open) -> None:
-    message = open_round.message(0)
-    assert open_round.links[1].send(open_round.task, message) == "taken"  # it is then the one message of the second
-    assert open_round.control.driver is not None
-    assert open_round.control.driver.coordinator.came("messages") == (open_round.places[1].name,)
-
-
-def test_without_the_key_of_a_device_nothing_is_taken(open_round: Open) -> None:
-    message, name = open_round.message(0), open_round.places[0].name
-    stranger = SigningKey(Ed25519PrivateKey.generate())
-    known = open_round.known
+def test_without_the_key_of_a_device_for_this_kind_and_round_nothing_is_taken(open_round: Open) -> None:
+    link, message, name = open_round.links[0], open_round.message(0), open_round.places[0].name
+    known, stranger = open_round.known, SigningKey(Ed25519PrivateKey.generate())
     forged = HttpsLink(known.federation, known.folder / CA, name, stranger, largest_content=1 << 20)
     assert refused(forged, open_round.task, message) == 401
     for path in ("/v1/poll", "/v1/content", "/v1/answer"):
         with pytest.raises(TurnedAway):
             forged._request(path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
-    assert open_round.counted == 0
-
-
-def test_a_signature_is_for_one_kind_and_one_round(open_round: Open) -> None:
-    link, message = open_round.links[0], open_round.message(0)
-    from veilrec.federation import identity
-
-    key = identity_of(open_round.places[0])
+    headers = {"X-Veilrec-Device": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
     for kind, number in (("report", 0), ("round", 1)):
-        signed = identity.sign(key, open_round.known.federation.id, open_round.places[0].name, kind, number, message)
-        headers = {
-            "X-Veilrec-Device": open_round.places[0].name,
-            "X-Veilrec-Signature": signed.hex(),
-            "X-Veilrec-Kind": "round",
-            "X-Veilrec-Number": "0",
-        }
+        signed = identity.sign(identity_of(open_round.places[0]), known.federation.id, name, kind, number, message)
         with pytest.raises(TurnedAway) as turned:
-            link._request("/v1/answer", message, headers, 1 << 16, 0.0)
+            link._request("/v1/answer", message, headers | {"X-Veilrec-Signature": signed.hex()}, 1 << 16, 0.0)
         assert turned.value.status == 401
+    with pytest.raises((TurnedAway, Away)):  # beyond any message: refused before it is read
+        link.send(open_round.task, bytes(largest_answer(known) + 1))
     assert open_round.counted == 0
-
-
-def test_a_body_beyond_any_message_is_refused_before_it_is_read(open_round: Open) -> None:
-    largest = largest_answer(open_round.known)
-    with pytest.raises((TurnedAway, Away)):
-        open_round.links[0].send(open_round.task, bytes(largest + 1))
-    assert open_round.counted == 0
+    found = live_status(open_round.folder, known.federation)
+    assert found is not None
+    assert found["devices"]["enrolled"] == 3
+    (open_round.folder / COORDINATOR / "operator.token").write_text("0" * 64)  # the status is for the operator
+    assert live_status(open_round.folder, known.federation) is None
 
 
 def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
@@ -177,15 +162,6 @@ def test_an_invitation_is_for_one_key(open_round: Open) -> None:
     assert open_round.links[0].enrol(invitation) == "learner"  # the same key again: the same answer
 
 
-def test_the_status_is_for_the_operator(open_round: Open) -> None:
-    found = live_status(open_round.folder, open_round.known.federation)
-    assert found is not None
-    assert found["devices"]["enrolled"] == 3
-    token = open_round.folder / COORDINATOR / "operator.token"
-    token.write_text("0" * 64)
-    assert live_status(open_round.folder, open_round.known.federation) is None
-
-
 def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     shutil.copytree(base, folder)
@@ -197,3 +173,34 @@ def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
         with pytest.raises(Away, match="429"):
             for _ in range(200):
                 link.poll(0.0)
+
+
+def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
+    board = TaskBoard()
+    board.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
+    for name, whole in (("a", b"allfirst"), ("b", b"all")):
+        task = board.task_for(name)
+        assert task is not None
+        assert (task.kind, task.number, task.size) == ("share", 3, len(whole))
+        assert task.sha256 == hashlib.sha256(whole).hexdigest()
+        assert board.content(name, task.sha256) == whole
+    others = hashlib.sha256(b"allfirst").hexdigest()
+    assert board.content("b", others) is None
+    assert board.content("c", others) is None
+    board.withdraw()
+    assert board.task_for("a") is None
+    assert board.content("a", others) is None
+
+
+def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None:
+    board = TaskBoard()
+    board.publish("advertise", 0, ["a"], seconds=10.0)
+    board.publish("share", 0, ["a"], seconds=10.0)
+    board.note("a", "advertise", 0)
+    assert board.task_for("a") is not None
+    board.note("a", "share", 0)
+    assert board.task_for("a") is None
+    board.publish("report", 0, ["a"], seconds=10.0)  # a task without content
+    task = board.task_for("a")
+    assert task is not None
+    assert (task.sha256, task.size, board.content("a", "")) == ("", 0, None)

@@ -1,6 +1,6 @@
-"""Every federated method over the real service: the same weights as its simulation.
+"""Federated methods over the real service: the weights of their simulations.
 
-In one process, with every test run; and once over real processes, which takes minutes: `make test-processes`.
+In one process, with every test run; all of them over real processes, which takes minutes, with `make test-processes`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.federation.faults import Load
+from tests.federation.faults import run as inject_faults
 from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.audit.contract_subject import ContractSubject, distance, same, subjects
 from veilrec.federation.finishing import read_end
@@ -19,6 +21,9 @@ from veilrec.methods.base import setting_names
 from veilrec.methods.registry import METHODS, get
 
 FEDERATED = [name for name in METHODS if get(name).plan is not None]
+# Plain, clipped, with reports, with votes, on features, on news, and with clients that judge: the contract runs every
+# method over bytes, and what carries the bytes is the same for all.
+OF_EACH_KIND = ["fedmf", "dp-fedmf", "priv-fedmf-sub", "veil", "privrec", "dp-fedncf-dgc", "privaterec", "fednewsrec"]
 _OF_NETWORKS = 1e-4  # a cohort multiplies larger matrices, whose sums are in another order
 
 
@@ -31,7 +36,7 @@ def in_processes(folder: Path) -> None:
     Up(folder, lambda _: None).run(lambda _: None)
 
 
-@pytest.mark.parametrize("name", FEDERATED)
+@pytest.mark.parametrize("name", OF_EACH_KIND)
 def test_real_devices_over_https_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
     compare(name, tmp_path / "federation", run_all)
 
@@ -66,3 +71,20 @@ def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
         return
     assert same(ended.state, dict(state))
     assert ended.verdict == wanted.verdict
+
+
+@pytest.mark.processes
+def test_a_federation_survives_kills_floods_and_clocks() -> None:
+    small = Load(coordinator_kills=2, device_kills=3, replays=20, garbage=20, lossy_rounds=2)
+    report = inject_faults(small, print, ("coordinator", "devices", "flood", "clocks"))
+    coordinator, devices, flood, clocks = report["tasks"]
+    assert coordinator["kills"] >= 2
+    assert coordinator["same_weights"] == coordinator["runs"]
+    assert coordinator["harmed_runs"] >= 1
+    assert devices["kills"] >= 3
+    told = ("under_charged", "over_charged", "counted_twice", "second_messages")
+    assert [devices[name] for name in told] == [0, 0, 0, 0]
+    assert flood["refused_garbage"] == 20
+    assert flood["counted"] == 3
+    assert clocks["same_weights"]
+    assert report["holds"]

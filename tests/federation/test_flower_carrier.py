@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
 from veilrec.audit.contract_subject import same, subjects
 from veilrec.federation.client.flower_client import FlowerClient
-from veilrec.federation.coordinator.flower_server import Carrier
+from veilrec.federation.coordinator.flower_server import Carrier, LinkFilter
+from veilrec.federation.coordinator.process import open_coordinator
 from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import DEVICES, FederationTask
 from veilrec.federation.finishing import read_end
@@ -83,13 +86,6 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
     return post
 
 
-def test_letters_give_the_weights_of_the_simulation(tmp_path: Path) -> None:
-    basis = federation(tmp_path / "f")
-    wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
-    carry(tmp_path / "f", unchanged)
-    assert same(read_end(tmp_path / "f", known_in(tmp_path / "f")).state, dict(wanted.standing.state()))
-
-
 def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilrec.federation.coordinator.flower_server._AGAIN_SECONDS", 0.05)
     basis = federation(tmp_path / "f")
@@ -109,8 +105,7 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkey
     assert [report.messages for report in ended.history] == [4, 4]
 
 
-@pytest.mark.parametrize("field", ["answer", "signature", "device"])
-def test_a_changed_answer_is_not_taken(tmp_path: Path, field: str) -> None:
+def test_a_changed_answer_is_not_taken(tmp_path: Path) -> None:
     federation(tmp_path / "f")
     changed: list[int] = []
 
@@ -118,67 +113,86 @@ def test_a_changed_answer_is_not_taken(tmp_path: Path, field: str) -> None:
         if "answer" not in letter:
             return letter
         changed.append(node)
+        field = ("answer", "signature", "device")[len(changed) % 3]
         value = letter[field]
         other = value[:-1] + b"\x01" + value[-1:] if isinstance(value, bytes) else "d00099"
         return {**letter, field: other}
 
-    known = known_in(tmp_path / "f")
     carry(tmp_path / "f", change, is_done=lambda _: len(changed) >= 4)
-    from veilrec.federation.coordinator.process import open_coordinator
-
-    with open_coordinator(tmp_path / "f", known) as server:
+    with open_coordinator(tmp_path / "f", known_in(tmp_path / "f")) as server:
         assert not server.came("messages")
 
 
-def test_a_node_with_another_key_is_no_device(tmp_path: Path) -> None:
+def test_neither_another_key_nor_an_old_hello_makes_a_node_a_device(tmp_path: Path) -> None:
+    """Whoever saw a device introduce itself cannot do so in its place: the number is another one."""
     federation(tmp_path / "f")
-    known = known_in(tmp_path / "f")
-    stranger = identity_of(tmp_path)
-    met: list[int] = []
+    known, stranger, met = known_in(tmp_path / "f"), identity_of(tmp_path), list[int]()
+    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
+    with FlowerClient(place, known, lambda _: None) as device:
+        seen = device.reply({"ask": "hello", "nonce": bytes(32)})
 
     def pretend(node: int, letter: MessageFields) -> MessageFields:
-        if "endorsement" not in letter:
-            return letter
         met.append(node)
         device = str(letter["device"])
         forged = sign(stranger, known.federation.id, device, "hello", 0, b"not the nonce")
-        return {**letter, "key": stranger.public, "signature": forged}
+        return seen if node % 2 else {**letter, "key": stranger.public, "signature": forged}
 
     post = carry(tmp_path / "f", pretend, is_done=lambda _: len(met) >= 6)
     assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
 
 
-def test_an_old_hello_does_not_make_a_node_a_device(tmp_path: Path) -> None:
-    """Whoever saw a device introduce itself cannot do so in its place: the number is another one."""
-    federation(tmp_path / "f")
-    known = known_in(tmp_path / "f")
-    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
-    with FlowerClient(place, known, lambda _: None) as device:
-        seen = device.reply({"ask": "hello", "nonce": bytes(32)})
-    met: list[int] = []
-
-    def replay(node: int, letter: MessageFields) -> MessageFields:
-        met.append(node)
-        return seen
-
-    post = carry(tmp_path / "f", replay, is_done=lambda _: len(met) >= 6)
-    assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
-
-
-@pytest.mark.parametrize(
-    "letter",
-    [
-        {},
-        {"ask": "run this"},
-        {"ask": "hello", "nonce": bytes(33)},
-        {"ask": "hello", "nonce": "words"},
-        {"ask": "task", "task": "no task", "content": b""},
-        {"ask": "task", "task": '{"kind": "sum", "number": 0}', "content": b""},
-        task_fields(FederationTask("round", 0, sha256="00", size=1), b"other bytes"),
-    ],
-)
-def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path, letter: MessageFields) -> None:
+def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path) -> None:
     federation(tmp_path / "f")
     place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
     with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as device:
-        assert device.reply(letter) == DECLINED
+        for letter in (
+            {},
+            {"ask": "run this"},
+            {"ask": "hello", "nonce": bytes(33)},
+            {"ask": "hello", "nonce": "words"},
+            {"ask": "task", "task": "no task", "content": b""},
+            {"ask": "task", "task": '{"kind": "sum", "number": 0}', "content": b""},
+            task_fields(FederationTask("round", 0, sha256="00", size=1), b"other bytes"),
+        ):
+            assert device.reply(letter) == DECLINED
+
+
+PUBLIC_PORT, CAP = 8472, 1000
+
+
+def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None, parts: tuple[int, ...] = (10,)) -> Any:
+    """What the filter answered, and how many bytes of the body came through it."""
+    seen, answers = [], []
+
+    async def link(scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            part = await receive()
+            seen.append(len(part.get("body", b"")) if part["type"] == "http.request" else -1)
+            if part["type"] == "http.disconnect" or not part.get("more_body"):
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    left = list(parts)
+
+    async def receive() -> Any:
+        size = left.pop(0)
+        return {"type": "http.request", "body": bytes(size), "more_body": bool(left)}
+
+    async def send(part: Any) -> None:
+        answers.append(part)
+
+    headers = [] if announced is None else [(b"content-length", announced)]
+    scope = {"type": "http", "path": path, "server": ("127.0.0.1", port), "headers": headers}
+    asyncio.run(LinkFilter(link, public_port=PUBLIC_PORT, cap=CAP)(scope, receive, send))
+    return answers[0]["status"], seen
+
+
+def test_the_filter_before_the_link_lets_fleet_routes_and_short_bodies_through() -> None:
+    assert asked("/v1/fleet/pull-messages", announced=b"10") == (200, [10])
+    for path in ("/v1/control/start-run", "/v1/runtime/push", "/", "/v1/fleet", "/V1/FLEET/x"):
+        assert asked(path) == (404, [])
+    assert asked("/v1/control/start-run", port=8700) == (200, [10])  # the operator, from loopback
+    for announced in (b"1001", b"-1", b"1e9", b"9" * 16, b""):
+        assert asked("/v1/fleet/push-messages", announced=announced) == (413, [])
+    _, seen = asked("/v1/fleet/push-messages", parts=(600, 600, 600))  # one that lies about its length
+    assert seen == [600, -1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_device, run_everybody, simulated
+from tests.federation.loopback import (
+    basis_of,
+    coordinating,
+    known_in,
+    lay_out_in,
+    run_device,
+    run_everybody,
+    simulated,
+    until,
+)
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
@@ -82,9 +90,6 @@ class Held:
         self.number = -1
         self.begun, self.has_come, self._lock = threading.Event(), threading.Event(), threading.Lock()
 
-    def answers(self, name: str, answers: Answers) -> Answers:
-        return Latecomer(self, name, answers)
-
     def wait(self, number: int) -> None:
         with self._lock:
             if self.number < 0 and number >= FROM:
@@ -93,23 +98,20 @@ class Held:
         if number == self.number:
             assert self.has_come.wait(60.0)
 
+    def answers(self, name: str, answers: Answers) -> Answers:
+        class Waiting:
+            def answer(_, task: FederationTask, content: bytes) -> bytes:  # noqa: N805
+                if name != device_folder.name_of(LATE):
+                    self.wait(task.number)
+                return answers.answer(task, content)
 
-class Latecomer:
-    """Any device."""
-
-    def __init__(self, held: Held, name: str, answers: Answers) -> None:
-        self._held, self._name, self._answers = held, name, answers
-
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
-        if self._name != device_folder.name_of(LATE):
-            self._held.wait(task.number)
-        return self._answers.answer(task, content)
+        return Waiting()
 
 
 def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
     """All devices that are there; one more is invited and comes while a round is open. Which one."""
     known, held, stop = known_in(folder), Held(), threading.Event()
-    failures, name = list[BaseException](), device_folder.name_of(LATE)
+    name = device_folder.name_of(LATE)
 
     def come() -> None:
         held.begun.wait(60.0)
@@ -120,24 +122,15 @@ def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
 
     def watch() -> None:
         with Registry(folder / COORDINATOR) as registry:
-            while not failures and (entry := registry.find(name)) is not None and entry.key is None:
-                time.sleep(0.01)
+            until(lambda: (entry := registry.find(name)) is not None and entry.key is not None)
         held.has_come.set()
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
 
     with coordinating(folder, known):
         for work in (come, watch):
-            threading.Thread(target=guarded, args=(work,), daemon=True).start()
+            threading.Thread(target=work, daemon=True).start()
         present = [device_folder.name_of(number) for number in range(LATE)]
         run_everybody(folder, known, lambda _: None, present, wrap=held.answers)
         stop.set()
-    if failures:
-        raise failures[0]
     return held.number
 
 
@@ -154,7 +147,9 @@ def test_with_a_late_device_it_is_the_simulation_with_the_same_absences(
     assert (made.devices, made.places) == (7, 2)
     if made.shares:
         basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
-    assert run_digest(known_in(tmp_path).plan) == run_digest(basis.plan)  # that of seven people who are all there
+    plan = known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
+    assert run_digest(plan) == run_digest(basis.plan)
+    assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.shares
     held = run_with_a_latecomer(tmp_path, basis)
     ended = read_end(tmp_path, known_in(tmp_path))
 
@@ -165,15 +160,6 @@ def test_with_a_late_device_it_is_the_simulation_with_the_same_absences(
     assert not any(report.void for report in ended.history)
     with device_folder.open_device(tmp_path / DEVICES / device_folder.name_of(LATE), known_in(tmp_path)) as device:
         assert device.spent()[0].messages <= 5 - held
-
-
-def test_the_promise_is_that_of_all_places(tmp_path: Path) -> None:
-    """Fewer devices than were planned for would be drawn more often: their noise is that of the whole number."""
-    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=4", users=7, rounds=2)
-    with_places(tmp_path, basis, 2)
-    plan, alone = known_in(tmp_path).plan, without_the_last(basis, 2).plan
-    assert plan.mechanism.facts() == basis.plan.mechanism.facts()
-    assert plan.mechanism.facts() != alone.mechanism.facts()
 
 
 def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
@@ -220,6 +206,8 @@ def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path: Path) -> None:
 def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp_path: Path) -> None:
     basis = free_one(tmp_path)
     known = known_in(tmp_path)
+    log = known.people.interactions  # facts know of places and of nobody's items
+    assert (log.items.tolist(), np.diff(log.offsets).tolist()) == ([0] * 4, [1] * 4)
     invited = invite(tmp_path, known, person(basis, 3, "a stranger"))
     assert (invited.name, invited.role, invited.free) == ("d00003", "learner", 0)
     assert invited.brought is not None
@@ -340,13 +328,6 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
     for odd in ("d00003", "d00003:x:00", f"d00003:-1:{'0' * 64}"):
         with pytest.raises(BadInput, match="announces nobody"):
             helper.admit(place, odd)
-
-
-def test_facts_know_of_places_and_of_nobodys_items(tmp_path: Path) -> None:
-    free_one(tmp_path)
-    log = known_in(tmp_path).people.interactions
-    assert log.items.tolist() == [0] * 4
-    assert np.diff(log.offsets).tolist() == [1] * 4
 
 
 def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path: Path) -> None:

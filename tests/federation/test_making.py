@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -76,52 +77,21 @@ def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
         assert not stat.S_IMODE(folder.stat().st_mode) & 0o077
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if get(name).plan is not None and get(name).kind])
+@pytest.mark.parametrize("name", [name for name in METHODS if get(name).plan and not subjects(name)[0].reads_news])
 def test_a_budget_covers_the_plan_and_not_a_round_more(name: str) -> None:
-    subject = subjects(name)[0]
-    if subject.reads_news:
-        pytest.skip("their plans take long to make, and have the same mechanisms")
-    basis = basis_of(subject, "cohort.size=4", users=6, rounds=3)
-    plan = basis.plan
+    """Of news methods plans take long to make, and have the same mechanisms."""
+    plan = basis_of(subjects(name)[0], "cohort.size=4", users=6, rounds=3).plan
     budget, clear = spending_of(plan)
     if clear:
         return
-    total = Cost()
-    for number in range(plan.rounds):
-        cost = budget.cost(plan.mechanism.event_in(RoundSpec(number)), plan.mechanism.unit, plan.mechanism.adjacency)
-        assert cost is not None
-        total = total.plus(cost)
-    if plan.reports is not None:
-        cost = budget.cost(
-            plan.reports.mechanism.event(), plan.reports.mechanism.unit, plan.reports.mechanism.adjacency
-        )
-        assert cost is not None
-        total = total.plus(cost)
+    events = [(plan.mechanism, plan.mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    events += [] if plan.reports is None else [(plan.reports.mechanism, plan.reports.mechanism.event())]
+    costs = [budget.cost(event, owner.unit, owner.adjacency) for owner, event in events]
+    total = reduce(lambda sum, cost: sum.plus(cost), costs, Cost())
     assert budget.allows(total, total)
-    last = budget.cost(plan.mechanism.event_in(RoundSpec(0)), plan.mechanism.unit, plan.mechanism.adjacency)
-    assert last is not None
-    if last != Cost():
-        twice = total.plus(total)  # more than the plan, and one message that a crash may have cost
-        assert not budget.allows(twice, twice)
-
-
-def test_a_plan_that_needs_more_than_facts_is_not_federated(tmp_path: Path) -> None:
-    basis = basis_of(ContractSubject("fedmf"), users=3, rounds=1)
-    start = {name: values + np.float32(0.5) for name, values in basis.plan.start.items()}  # as if learnt from people
-    with pytest.raises(BadInput, match="more than public facts"):
-        lay_out_in(tmp_path, replace(basis, plan=replace(basis.plan, start=start)))
-
-
-def test_over_selection_only_where_no_proof_is_about_who_was_drawn(tmp_path: Path) -> None:
-    for name, settings, wanted in (
-        ("fedmf", ("cohort.size=2",), 1.3),
-        ("dp-fedmf", ("cohort.size=2",), 1.0),
-        ("dp-fedmf", ("cohort.size=2", "cohort.sampling=fixed"), 1.0),
-    ):
-        made = lay_out_in(
-            tmp_path / f"{name}{len(settings)}", basis_of(ContractSubject(name), *settings), rehearsal=False
-        )
-        assert made.over_selection == wanted
+    if costs[0] != Cost():
+        more = total.plus(costs[0]) if plan.reports is None else total.plus(total)
+        assert not budget.allows(more, more)
 
 
 def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown() -> None:
@@ -146,28 +116,6 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
         assert (device_folder.read_record(place).shared is not None) == shared
 
 
-def test_a_device_that_was_killed_while_its_ledger_was_made_starts_again(tmp_path: Path) -> None:
-    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=2", users=3, rounds=1))
-    place = sorted((tmp_path / DEVICES).iterdir())[0]
-    (place / "ledger").touch(mode=0o600)  # as far as it came
-    device_folder.open_device(place, known_in(tmp_path)).close()
-    device_folder.open_device(place, known_in(tmp_path)).close()
-
-
-def test_a_budget_is_for_all_rounds_and_for_no_more() -> None:
-    plan = basis_of(ContractSubject("dp-fedmf"), "cohort.size=4", users=6, rounds=3).plan
-    budget, _ = spending_of(plan)
-    charged, messages = Cost(), 0
-    while True:
-        cost = budget.cost(plan.mechanism.event(), plan.mechanism.unit, plan.mechanism.adjacency)
-        assert cost is not None
-        charged = charged.plus(cost)
-        if not budget.allows(charged, charged):
-            break
-        messages += 1
-    assert messages == plan.rounds
-
-
 def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> None:
     server = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
     nobody = basis_of(ContractSubject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
@@ -177,3 +125,19 @@ def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> Non
         "nobody": nobody,
     }
     assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}
+
+
+def test_what_a_plan_may_not_need_and_when_more_devices_are_drawn_than_needed(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=2", users=3, rounds=1)
+    start = {name: values + np.float32(0.5) for name, values in basis.plan.start.items()}  # as if learnt from people
+    with pytest.raises(BadInput, match="more than public facts"):
+        lay_out_in(tmp_path / "other", replace(basis, plan=replace(basis.plan, start=start)))
+    made = lay_out_in(tmp_path / "fedmf", basis, rehearsal=False)
+    assert made.over_selection == 1.3
+    place = sorted((tmp_path / "fedmf" / DEVICES).iterdir())[0]
+    (place / "ledger").touch(mode=0o600)  # as far as it came: a device that was killed meanwhile starts again
+    for _ in range(2):
+        device_folder.open_device(place, known_in(tmp_path / "fedmf")).close()
+    for sampling in ("poisson", "fixed"):  # proofs are about who was drawn
+        private = basis_of(ContractSubject("dp-fedmf"), "cohort.size=2", f"cohort.sampling={sampling}")
+        assert lay_out_in(tmp_path / sampling, private, rehearsal=False).over_selection == 1.0

@@ -1,16 +1,40 @@
-"""How far a federation has come: who counts as a device, and what is said of a coordinator that does not run."""
+"""How far a federation has come: while a helper hangs, when its coordinator does not run, and when all was void."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.federation.loopback import (
+    LONG,
+    basis_of,
+    coordinating,
+    free_port,
+    known_in,
+    lay_out_in,
+    run_all,
+    run_everybody,
+    until,
+)
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.cli.federate import status_line
+from veilrec.cli.federate import app, status_line
 from veilrec.federation.coordinator.process import STATUS, open_coordinator
-from veilrec.federation.federation import COORDINATOR
-from veilrec.federation.running import status
+from veilrec.federation.federation import COORDINATOR, FILE, HELPERS
+from veilrec.federation.finishing import read_end
+from veilrec.federation.making import FederationOptions, make
+from veilrec.federation.running import OURSELVES, Up, status
 
 
 def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_path: Path) -> None:
@@ -48,3 +72,78 @@ def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called
     assert found["run"]["stage"] == "not answering"
     assert status_line(found["run"]) == "not answering"
     assert status(tmp_path)["run"]["stage"] == "between rounds"
+
+
+def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, data = tmp_path / "f", "synthetic-ratings:users=20,items=200,seed=1"
+    make(folder, FederationOptions(method="fedmf", data=data, devices=3, rounds=1, round_seconds=1.0, port=free_port()))
+    content = yaml.safe_load((folder / FILE).read_text())
+    (folder / FILE).write_text(yaml.safe_dump(content | {"minimum_messages": 4}))
+    monkeypatch.setattr(Up, "run", lambda up, _: run_all(up.folder))
+    done = CliRunner().invoke(app, ["up", str(folder), "--json"])
+    assert done.exit_code == 1
+    assert "Nothing was learnt: every round was void (1 of 1)" in done.stderr
+    result = json.loads(done.stdout)["result"]
+    assert result["federation"]["void_rounds"] == 1
+    assert result["warnings"][0].startswith("Nothing was learnt")
+    assert json.loads((folder / "run" / "result.json").read_text())["warnings"] == result["warnings"]
+    again = CliRunner().invoke(app, ["up", str(folder), "--json"])
+    assert json.loads(again.stdout) == {"folder": str(folder / "run"), "seconds": 0.0, "result": result}
+
+
+@pytest.mark.parametrize("state", ["opening", "closing"])
+def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP of one helper process while the coordinator waits for it in either secagg RPC of round 1."""
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2)
+    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=LONG)
+    known, folder = known_in(tmp_path), tmp_path / HELPERS / "helper-1"
+    command = [*OURSELVES, "federate", "helper", str(folder), "--federation", str(tmp_path)]
+    helper = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sys.stderr)
+    stopped = threading.Event()
+
+    def stop_before(kind: str, number: int) -> None:
+        """Freeze the helper before it can hear what it is asked."""
+        if (kind, number) == ({"opening": "open", "closing": "sum"}[state], 1) and not stopped.is_set():
+            os.kill(helper.pid, signal.SIGSTOP)
+            stopped.set()
+
+    work = partial(run_everybody, tmp_path, known, lambda _: None, helpers=("helper-0",))
+    others = threading.Thread(target=work, daemon=True)
+    try:
+        with coordinating(tmp_path, known) as control:
+            assert control.driver is not None
+            publish = control.driver.board.publish
+
+            def publishing(kind: Any, number: int, *arguments: Any, **other: Any) -> None:
+                stop_before(kind, number)
+                publish(kind, number, *arguments, **other)
+
+            monkeypatch.setattr(control.driver.board, "publish", publishing)
+            others.start()
+            assert stopped.wait(LONG)
+            found = until(lambda: _answered(tmp_path, ["helper-1"]))
+            assert found["up"]
+            assert (found["run"]["round"], found["run"]["stage"]) == (1, state)
+            assert "round 1/2" in status_line(found["run"])
+            assert "waiting for helper-1" in status_line(found["run"])
+            os.kill(helper.pid, signal.SIGCONT)
+            others.join(LONG)
+            assert helper.wait(LONG) == 0
+    finally:
+        if helper.poll() is None:
+            helper.kill()
+            helper.wait()
+    assert [(report.messages, report.void) for report in read_end(tmp_path, known).history] == [(3, False)] * 2
+
+
+def _answered(folder: Path, waiting: list[str]) -> dict[str, Any] | None:
+    """Ask for the status, which takes no longer than two seconds; None until the other helper has answered."""
+    began = time.monotonic()
+    found = status(folder)
+    assert time.monotonic() - began < 2.0
+    assert found["run"]["stage"] != "not started"
+    return found if found["run"].get("waiting_for") == waiting else None

@@ -60,7 +60,7 @@ def test_one_backward_pass_gives_what_all_messages_give(drop_out: float) -> None
 def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
     sim = simulation("calibration=proven")
     assert sim.plan.mechanism.noise_on == "sum"
-    assert not sim.server.weighs_examples
+    assert not sim.plan.tells_examples
     before = {name: value.copy() for name, value in sim.server.weights.items()}
     sim.step(0)
     assert all((sim.server.weights[name] != value).mean() > 0.99 for name, value in before.items())

@@ -1,8 +1,7 @@
-"""A coordinator: what it takes in and refuses, when it moves the model, and what it remembers."""
+"""A coordinator: what it takes in and refuses, when it moves the model, what it remembers, and its last step."""
 
 from __future__ import annotations
 
-import shutil
 import struct
 from dataclasses import replace
 from functools import cache
@@ -17,13 +16,15 @@ from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
-from veilrec.privacy.randomness import noise_of_sum
+from veilrec.privacy.mechanisms.sums import GainSum
+from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused, Reason
-from veilrec.server.server import make_server
+from veilrec.server.server import SelectionOutcome, decide, verdict_of
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages, rounds
+from veilrec.wire import messages as gains
 
 DEVICES, COHORT = 4, 3
 CLEAR, CLIPPED, ASKED, PARTS = "fedmf", "dp-fedmf", "priv-fedmf-sub", "dp-fedncf-dgc"
@@ -86,19 +87,6 @@ def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path: Path) -
     assert dict(report.refused) == {"second message": 1}
 
 
-def test_the_order_of_messages_changes_nothing(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR)
-    models = []
-    for order in (1, -1):
-        server = start(tmp_path / str(order), plan)
-        _, cohort = server.open_round()
-        for place, device in list(enumerate(cohort))[::order]:
-            server.receive(device, small(plan, size=0.1 ** (3 * place + 1)))
-        server.close_round()
-        models.append(model(server))
-    assert same(*models)
-
-
 def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Path) -> None:
     plan = plan_of(CLIPPED)
     width = plan.schema.tables[0].shape[1]
@@ -131,7 +119,7 @@ def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Pa
     assert server.history()[0] == report
 
 
-def test_entries_outside_of_the_round_are_refused(tmp_path: Path) -> None:
+def test_entries_outside_of_the_round_and_missing_examples_are_refused(tmp_path: Path) -> None:
     plan = plan_of(PARTS)
     server = start(tmp_path, plan)
     _, cohort = server.open_round()
@@ -145,11 +133,8 @@ def test_entries_outside_of_the_round_are_refused(tmp_path: Path) -> None:
     entries = {name: Rows(np.array([0, 1]), other, np.full((1, 1), 1e-3, np.float32))}
     message = messages.encode_update(ClientUpdates(0, 1, entries=entries), server.standing.server.view)
     assert refusal(server, cohort[0], message) == "outside of the round"
-
-
-def test_examples_have_to_be_told_where_messages_weigh_by_them(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR, "aggregation=weighted-mean")
-    server = start(tmp_path, plan)
+    plan = plan_of(CLEAR, "aggregation=weighted-mean")  # whose messages tell how many examples they are from
+    server = start(tmp_path / "weighted", plan)
     _, cohort = server.open_round()
     assert refusal(server, cohort[0], small(plan)) == "examples"
     assert server.receive(cohort[0], rows_message(plan, 0, np.ones(plan.schema.tables[0].shape[1]), 7)) == "taken"
@@ -172,12 +157,6 @@ def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path
         assert again.open_round() == (broadcast, cohort)
 
 
-def test_what_is_not_open_cannot_be_closed(tmp_path: Path) -> None:
-    server = start(tmp_path, plan_of(CLEAR))
-    with pytest.raises(BadInput, match="round 0 is not open: call open_round first"):
-        server.close_round()
-
-
 def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     plan = plan_of(CLIPPED)
     server = start(tmp_path, plan)  # noise on the sum, a cohort of a fixed size: all of it has to answer
@@ -189,7 +168,11 @@ def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     assert report.void
     assert report.messages == COHORT - 1
     assert same(model(server), before)
+    server.close()
+    server = Coordinator(tmp_path, plan)  # it stays void after a restart
     assert server.round_number == 1
+    assert server.history() == (report,)
+    assert same(model(server), before)
     _, cohort = server.open_round()
     assert refusal(server, cohort[0], small(plan, 0)) == "another round"
     for device in cohort:
@@ -198,60 +181,34 @@ def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     assert not same(model(server), before)
 
 
-def test_a_void_round_stays_void_after_a_restart(tmp_path: Path) -> None:
-    plan = plan_of(CLIPPED)
-    with start(tmp_path, plan) as server:
+def test_a_round_without_messages(tmp_path: Path) -> None:
+    for number, (name, settings, void) in enumerate(
+        (
+            (CLEAR, (), True),
+            (CLIPPED, ("cohort.sampling=fixed",), True),
+            (CLIPPED, ("cohort.sampling=poisson",), False),  # whether anybody came may not be told either
+        )
+    ):
+        server = start(tmp_path / str(number), plan_of(name, *settings))
         before = model(server)
         server.open_round()
-        server.close_round()
-    with Coordinator(tmp_path, plan) as again:
-        assert again.round_number == 1
-        assert again.history()[0].void
-        assert same(model(again), before)
+        assert server.close_round().void == void
+        assert same(model(server), before) == void
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "void"),
-    [
-        (CLEAR, (), True),
-        (CLIPPED, ("cohort.sampling=fixed",), True),
-        (CLIPPED, ("cohort.sampling=poisson",), False),  # whether anybody came may not be told either
-    ],
-)
-def test_a_round_without_messages(name: str, settings: tuple[str, ...], void: bool, tmp_path: Path) -> None:
-    server = start(tmp_path, plan_of(name, *settings))
-    before = model(server)
-    server.open_round()
-    assert server.close_round().void == void
-    assert same(model(server), before) == void
-
-
-def test_the_sum_gets_the_noise_that_the_secret_names_for_the_round(tmp_path: Path) -> None:
-    plan = plan_of(CLIPPED, "cohort.sampling=poisson")
-    server = start(tmp_path, plan)
-    server.open_round()
-    server.close_round()
-    wanted = make_server(plan)
-    wanted.open_round(RoundSpec(0))
-    wanted.protect(noise_of_sum(SECRET, 0))
-    wanted.step()
-    for name, values in wanted.weights.items():
-        assert np.array_equal(server.standing.server.weights[name], values)
-
-
-def test_a_plan_ends(tmp_path: Path) -> None:
+def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
     plan = replace(plan_of(CLEAR), rounds=1)
-    server = start(tmp_path, plan)
+    server = start(tmp_path / "clear", plan)
+    with pytest.raises(BadInput, match="round 0 is not open: call open_round first"):
+        server.close_round()
     server.open_round()
+    server.enrol("late")  # waits for the next one
+    assert refusal(server, "late", small(plan)) == "not in the cohort"
     server.close_round()
     with pytest.raises(BadInput, match="the plan ends after 1 rounds"):
         server.open_round()
-
-
-def test_fewer_or_more_devices_than_the_noise_was_chosen_for_are_refused(tmp_path: Path) -> None:
-    plan = plan_of(CLIPPED, "cohort.sampling=poisson")
     with pytest.raises(BadInput, match="3 devices are enrolled, and the noise was chosen for cohorts out of 4"):
-        start(tmp_path / "few", plan, devices=3).open_round()
+        start(tmp_path / "few", plan_of(CLIPPED, "cohort.sampling=poisson"), devices=3).open_round()
     everybody = simulated(CLIPPED, "cohort.sampling=fixed", "cohort.size=0").plan
     with pytest.raises(BadInput, match="would have 5 devices, and the noise was chosen for 4 at most"):
         start(tmp_path / "many", everybody, devices=5).open_round()
@@ -281,14 +238,6 @@ def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
                 server.enrol(f"device {number}")
             cohorts.append(server.open_round()[1])
     assert cohorts[0] == cohorts[1] != cohorts[2]
-
-
-def test_a_device_that_enrols_during_a_round_waits_for_the_next(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR)
-    server = start(tmp_path, plan)
-    server.open_round()
-    server.enrol("late")
-    assert refusal(server, "late", small(plan)) == "not in the cohort"
 
 
 # Reports
@@ -371,83 +320,181 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert models == ["model-3.safetensors"]
 
 
-def test_a_crash_while_closing_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_of(CLIPPED)
-    servers = [start(tmp_path / name, plan) for name in ("straight", "crashed")]
+    straight, again, crashed = servers = [start(tmp_path / name, plan) for name in ("straight", "again", "crashed")]
     for server in servers:
         _, cohort = server.open_round()
         for device in cohort:
             server.receive(device, small(plan))
-    servers[0].close_round()
+    straight.close_round()
     with monkeypatch.context() as broken:
 
         def fail(*_: Any) -> None:
             raise OSError("no space left on device")
 
         broken.setattr("veilrec.server.round_store.save_file", fail)
-        with pytest.raises(OSError, match="no space"):
-            servers[1].close_round()
-        assert servers[1].stage == "closing"
-        assert refusal(servers[1], cohort[0], small(plan)) == "nothing is open"
-        with pytest.raises(BadInput, match="round 0 is still closing"):
-            servers[1].open_round()
-    servers[1].close()
-    with Coordinator(tmp_path / "crashed", plan) as again:
-        assert (again.round_number, again.stage) == (1, "between rounds")
-        assert same(model(again), model(servers[0]))
-        assert again.history()[0].messages == COHORT
+        for server in (again, crashed):
+            with pytest.raises(OSError, match="no space"):
+                server.close_round()
+            assert server.stage == "closing"
+            assert refusal(server, cohort[0], small(plan)) == "nothing is open"
+            with pytest.raises(BadInput, match="round 0 is still closing"):
+                server.open_round()
+    assert not again.close_round().void
+    crashed.close()
+    crashed = Coordinator(tmp_path / "crashed", plan)
+    assert (crashed.round_number, crashed.stage) == (1, "between rounds")
+    assert crashed.history()[0].messages == COHORT
+    assert same(model(again), model(straight))
+    assert same(model(crashed), model(straight))
 
 
-def test_closing_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_of(CLIPPED)
-    server, straight = start(tmp_path / "a", plan, minimum_messages=0), start(tmp_path / "b", plan, minimum_messages=0)
-    for one in (server, straight):
-        one.open_round()
-    straight.close_round()
-    with monkeypatch.context() as broken:
-        broken.setattr("veilrec.server.round_store.save_file", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            server.close_round()
-    assert not server.close_round().void
-    assert same(model(server), model(straight))
-
-
-def test_two_coordinators_cannot_share_a_folder(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR)
-    with start(tmp_path, plan), pytest.raises(BadInput, match="is another coordinator running on it"):
-        Coordinator(tmp_path, plan)
-    Coordinator(tmp_path, plan).close()
-
-
-def test_an_older_copy_of_the_database_is_refused(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR)
-    start(tmp_path, plan).close()
-    shutil.copy(tmp_path / "coordinator.sqlite", tmp_path / "copy")
-    with Coordinator(tmp_path, plan) as server:
-        server.open_round()
-    for path in tmp_path.glob("coordinator.sqlite*"):
-        path.unlink()
-    shutil.copy(tmp_path / "copy", tmp_path / "coordinator.sqlite")
-    with pytest.raises(VeilrecError, match="this is an older copy"):
-        Coordinator(tmp_path, plan)
-
-
-def test_another_plan_or_another_file_is_refused(tmp_path: Path) -> None:
-    plan = plan_of(CLEAR)
-    start(tmp_path, plan).close()
-    with pytest.raises(BadInput, match="started with another plan"):
-        Coordinator(tmp_path, replace(plan, rounds=plan.rounds + 1))
-    with pytest.raises(BadInput, match="started with another plan"):
-        Coordinator(tmp_path, replace(plan, start={name: 2.0 * values for name, values in plan.start.items()}))
-    (tmp_path / "coordinator.sqlite").write_bytes(b"something else" * 100)
-    with pytest.raises(BadInput, match="not the database of a coordinator"):
-        Coordinator(tmp_path, plan)
-
-
-def test_files_are_private(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with Coordinator(folder, plan_of(CLEAR)):
+def test_a_folder_is_private_for_one_coordinator_and_one_plan(tmp_path: Path) -> None:
+    plan, folder = plan_of(CLEAR), tmp_path / "run"
+    with Coordinator(folder, plan):
         assert oct(folder.stat().st_mode & 0o777) == "0o700"
         for name in ("secret", "coordinator.sqlite"):
             assert oct((folder / name).stat().st_mode & 0o777) == "0o600"
         assert len((folder / "secret").read_bytes()) == 32
+        with pytest.raises(BadInput, match="is another coordinator running on it"):
+            Coordinator(folder, plan)
+    for other in (
+        replace(plan, rounds=plan.rounds + 1),
+        replace(plan, start={name: 2.0 * values for name, values in plan.start.items()}),
+    ):
+        with pytest.raises(BadInput, match="started with another plan"):
+            Coordinator(folder, other)
+    copied = (folder / "coordinator.sqlite").read_bytes()
+    with start(folder, plan) as server:
+        server.open_round()
+    for path in folder.glob("coordinator.sqlite*"):
+        path.unlink()
+    for content, line in ((copied, "this is an older copy"), (b"something else" * 100, "not the database of a coord")):
+        (folder / "coordinator.sqlite").write_bytes(content)
+        with pytest.raises(VeilrecError, match=line):
+            Coordinator(folder, plan)
+
+
+@cache
+def simulated_comparison(name: str, *settings: str) -> Simulation:
+    made = build(name, small_problem(8), settings, secret=SECRET)
+    assert isinstance(made, Simulation)
+    return made
+
+
+class _Comparison:
+    """Judges of whom only what they tell is known."""
+
+    judge = None
+
+    def __init__(self) -> None:
+        self.mechanism = GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+
+
+def judged(folder: Path, rounds_done: int = 1) -> tuple[Coordinator, Plan]:
+    """A run whose rounds are over, with three judges."""
+    simulation = simulated_comparison("fedmf", "cohort.size=2")
+    plan = replace(simulation.plan, rounds=rounds_done)
+    real = RealRun(folder, plan, simulation.data, simulation.seeds)
+    for _ in range(rounds_done):
+        real.step()
+    real.close()
+    with_judges = replace(plan, comparison=_Comparison())  # type: ignore[arg-type]
+    server = Coordinator(folder / "server", with_judges)
+    for number in range(3):
+        assert server.enrol(f"judge {number}", "judges") == number
+    return server, with_judges
+
+
+def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path) -> None:
+    server, plan = judged(tmp_path)
+    asked = server.compare()
+    assert asked is not None
+    assert asked.devices == ("judge 0", "judge 1", "judge 2")
+    assert rounds.decode(asked.start, plan.schema, asked.number)[1] is not None
+    for number, gain in enumerate((0.1, -0.05)):
+        assert server.receive_gain(f"judge {number}", gains.encode_gain(gain)) == "taken"
+        assert server.receive_gain(f"judge {number}", gains.encode_gain(gain)) == "known already"
+    for name, message, reason in (
+        ("judge 0", gains.encode_gain(0.01), "second message"),
+        ("judge 2", gains.encode_gain(0.2), "beyond its bound"),
+        ("judge 2", b"?", "bad bytes"),
+        ("judge 2", gains.encode_gain(float("nan")), "not finite"),
+        ("device 0", gains.encode_gain(0.0), "not enrolled"),
+    ):
+        with pytest.raises(MessageRefused) as refused:
+            server.receive_gain(name, message)
+        assert refused.value.reason == reason
+    server.close()
+    server = Coordinator(tmp_path / "server", plan)  # killed, and started again
+    verdict = server.close_comparison()
+    assert verdict.judges == 2
+    told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
+    assert verdict == verdict_of(told, plan.comparison.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
+    with pytest.raises(MessageRefused, match="nobody is asked"):
+        server.receive_gain("judge 2", gains.encode_gain(0.1))
+    server.close()
+    server = Coordinator(tmp_path / "server", plan)
+    assert server.close_comparison() == verdict == server.verdict
+    assert server.compare() is None
+    server.close()
+
+
+def test_nobody_judges_before_the_last_round(tmp_path: Path) -> None:
+    plan = replace(simulated_comparison("fedmf", "cohort.size=2").plan, comparison=_Comparison())  # type: ignore[arg-type]
+    with Coordinator(put_secret(tmp_path), plan) as server:
+        server.enrol("judge 0", "judges")
+        with pytest.raises(BadInput, match="not over"):
+            server.compare()
+        with pytest.raises(BadInput, match="not over"):
+            server.close_comparison()
+        with pytest.raises(MessageRefused, match="nobody is asked"):
+            server.receive_gain("judge 0", gains.encode_gain(0.0))
+
+
+def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> None:
+    simulation = simulated_comparison("fedmf", "cohort.size=4")
+    real = RealRun(tmp_path, simulation.plan, simulation.data, simulation.seeds, over_selection=1.5)
+    broadcast, cohort = real.coordinator.open_round()
+    assert len(cohort) == 6
+    messages = {name: real.device(name).take_part(broadcast, 0) for name in cohort}
+    for name in cohort[:4]:
+        assert not real.coordinator.is_complete
+        real.coordinator.receive(name, messages[name])
+    assert real.coordinator.is_complete
+    with pytest.raises(MessageRefused) as refused:
+        real.coordinator.receive(cohort[4], messages[cohort[4]])
+    assert refused.value.reason == "enough messages"
+    assert real.coordinator.receive(cohort[0], messages[cohort[0]]) == "known already"
+    report = real.coordinator.close_round()
+    assert (report.devices, report.messages, report.void) == (6, 4, False)
+    real.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("dp-fedmf", ("cohort.size=4",)), ("fedmf", ("cohort.size=4", "cohort.sampling=turns"))]
+)
+def test_over_selection_is_refused_where_it_would_change_who_is_drawn(
+    name: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="over-selection"):
+        Coordinator(put_secret(tmp_path), simulated_comparison(name, *settings).plan, over_selection=1.3)
+
+
+def test_training_is_kept_for_a_clear_gain_only() -> None:
+    mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    threshold = mechanism.threshold(500)
+    for times, kept in ((1.01, "trained"), (0.99, "start"), (0.0, "start"), (-3.0, "start")):
+        found = decide(times * threshold * 500, 500, mechanism)
+        assert (found.kept, found.threshold, found.judges) == (kept, threshold, 500)
+        assert SelectionOutcome.restored(found.state()) == found
+        assert SelectionOutcome(**found.to_json()) == found
+        assert ("the trained model is kept" in found.line()) == (kept == "trained")
+    assert mechanism.threshold(4) > mechanism.clip  # a handful of judges cannot show anything
+    assert decide(4 * mechanism.clip, 4, mechanism).kept == "start"
+    nobody = decide(0.0, 0, mechanism)
+    assert nobody.kept == "start"
+    assert "more people" in nobody.line()

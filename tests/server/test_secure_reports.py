@@ -1,8 +1,9 @@
-"""Reports that a coordinator does not see: what it keeps, in which order, and what a kill at any point leaves."""
+"""Reports that a coordinator does not see, and the states of a round: what a kill leaves, and what a wait holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, place_of_sum
 from veilrec.privacy.randomness import noise_of_histogram
 from veilrec.server.coordinator import Coordinator, MessageRefused
+from veilrec.server.round_store import RoundState, RunPosition
 from veilrec.simulation.real_clients import SECRET
 from veilrec.wire import messages as bits
 from veilrec.wire.messages import BadMessage
@@ -123,13 +125,6 @@ def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
     assert [len(messages) for _, messages in secure.asked] == [DEVICES]
 
 
-def test_numbers_of_sums_of_reports_are_none_that_a_round_has_and_come_before() -> None:
-    numbers = [ReportSum(attempt).number for attempt in range(3)]
-    assert min(numbers) >= FIRST_REPORT_SUM
-    order = [place_of_sum(number) for number in (*numbers, 0, 1, FIRST_REPORT_SUM - 1)]
-    assert order == sorted(set(order))
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when: str, tmp_path: Path) -> None:
     plan = votes()
@@ -195,7 +190,7 @@ def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
     assert server.came("reports") == ("device 0",)
 
 
-def test_too_few_are_waited_for_and_nothing_is_fixed(tmp_path: Path) -> None:
+def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     answered(server, plan, DEVICES - 1)
@@ -205,6 +200,11 @@ def test_too_few_are_waited_for_and_nothing_is_fixed(tmp_path: Path) -> None:
         server.open_round()
     assert (server.stage, secure.asked) == ("asking", [])
     server.receive_report("device 3", vector(plan, 3))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(secure, "total", lambda *_: np.zeros(3, np.int64))
+        with pytest.raises(VeilrecError, match="shape"):
+            server.count_reports()
+    assert server._store.tally() is None
     assert server.count_reports()
     with pytest.raises(BadInput, match="round 0 is open"):
         server.open_round() and server.count_reports()
@@ -238,13 +238,84 @@ def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_
         assert again.close_round().report_bytes == 2 * DEVICES * len(vector(plan, 0)) + 3 * 7
 
 
-def test_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
+def unlocked(server: Coordinator) -> None:
+    """Fail if a lock or a transaction of the coordinator is held: another thread looks at it meanwhile."""
+    assert not server._store._database.in_transaction
+    looked = threading.Event()
+
+    def look() -> None:
+        server.history()
+        server.came("messages")
+        looked.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    assert looked.wait(5.0)
+
+
+def watched(secure: Adding, name: str, before: Callable[[], object]) -> None:
+    """Call something whenever the coordinator waits for helpers or clients."""
+    work = getattr(secure, name)
+
+    def waiting(*arguments: Any) -> Any:
+        before()
+        return work(*arguments)
+
+    setattr(secure, name, waiting)
+
+
+def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transaction(tmp_path: Path) -> None:
+    plan, states = votes(), list[RoundState]()
+    server, secure = hidden(tmp_path, plan)
+
+    def look() -> None:
+        states.append(server.stage)
+        unlocked(server)
+        with pytest.raises(MessageRefused, match="no reports are asked for"):
+            server.receive_report("device 0", vector(plan, 0))
+
+    watched(secure, "open", look)
+    watched(secure, "total", look)
+    answered(server, plan)
+    assert server.count_reports()
+    server.open_round()
+    assert server.stage is RoundState.OPEN
+    server.close_round()  # void, because nothing came: there is no sum to open
+    assert states == [RoundState.REPORTING, RoundState.SUMMING_REPORTS, RoundState.OPENING]
+    assert server.stage is RoundState.IDLE
+
+
+def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_path: Path) -> None:
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     answered(server, plan)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(secure, "total", lambda *_: np.zeros(3, np.int64))
-        with pytest.raises(VeilrecError, match="shape"):
-            server.count_reports()
-    assert server._store.tally() is None
     assert server.count_reports()
+    server.begin_round()
+    assert server.stage is RoundState.OPENING
+    cohort, began = server._store.cohort(), secure.open
+
+    def kill(*_: object) -> bytes:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(secure, "open", kill)
+        with pytest.raises(Killed):
+            server.open_sum()
+    server.close()
+    assert secure.open == began
+    with Coordinator(tmp_path, plan, minimum_reports=1, minimum_messages=1, secure=secure) as again:
+        assert (again.stage, again.round_number) == (RoundState.OPENING, 0)
+        assert again.open_round()[1] == cohort
+        assert again.stage is RoundState.OPEN
+    assert secure.opened[1] == secure.opened[-1]
+
+
+def test_states_and_numbers_are_those_of_earlier_databases() -> None:
+    numbers = [*(ReportSum(attempt).number for attempt in range(3)), 0, 1, FIRST_REPORT_SUM - 1]
+    assert min(numbers[:3]) >= FIRST_REPORT_SUM  # sums of reports have numbers of their own, and come before all rounds
+    order = [place_of_sum(number) for number in numbers]
+    assert order == sorted(set(order))
+    found = [state.value for state in RoundState]
+    assert found == ["between rounds", "asking", "counting", "opening", "open", "closing", "judged"]
+    assert RunPosition.from_json('{"number": 3, "stage": "closing"}') == RunPosition(3, RoundState.CLOSING)
+    steps = [RunPosition(0, state).steps for state in RoundState]
+    assert steps == [0, 0, 0, 1, 1, 2, 1]

@@ -1,31 +1,65 @@
+"""The server: its rounds, the tensors that reports fill, and the bound of the next round."""
+
 from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from veilrec.core.errors import VeilrecError
-from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
-from veilrec.privacy.accounting import Rounds
+from tests.audit.bounded_plans import ITEMS, adaptive_plan, data, people, plain_plan
+from tests.methods.tastes import build, same, small_problem
+from veilrec.client import local_training
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, Schema, Tensor, with_bound
+from veilrec.methods.private import PrivacySettings, noisy_sum, private_votes, with_learnt_bound
+from veilrec.privacy.accounting import Rounds, epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.clipping import BadUpdate
+from veilrec.privacy.mechanisms.reports import PlainVotes
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum
 from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
 from veilrec.privacy.randomness import SeededSource
 from veilrec.server.aggregation import ServerRate
-from veilrec.server.server import Server
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.round_specs import CohortSettings, LearntBound, PopularityTensor, SeededParts
+from veilrec.server.server import GeometricClipping, PublishedClipping, Server
+from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
+from veilrec.simulation.simulation import Seeds, Simulation
 from veilrec.wire import messages
 from veilrec.wire.messages import BadMessage
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 
 
-def make_server(aggregation: str = "mean", rate: ServerRate | None = None) -> Server:
-    weights = {"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)}
-    return Server(SCHEMA, weights, NoNoise(SCHEMA), aggregation, rate or ServerRate())  # type: ignore[arg-type]
+def plan_of(aggregation: str = "mean", rate: ServerRate | None = None, **other: Any) -> Plan:
+    return Plan(
+        schema=SCHEMA,
+        start={"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)},
+        learner=None,  # type: ignore[arg-type]
+        ranker=None,  # type: ignore[arg-type]
+        cohort=CohortSettings(size=2),
+        rounds=9,
+        aggregation=aggregation,  # type: ignore[arg-type]
+        server=rate or ServerRate(),
+        **({"mechanism": NoNoise(SCHEMA)} | other),
+    )
+
+
+def make_server(*arguments: Any, **other: Any) -> Server:
+    return Server(plan_of(*arguments, **other))
 
 
 def protected() -> Server:
     everybody = Rounds(rounds=1, population=2, cohort=2)
     mechanism = CohortSum(schema=SCHEMA, clip_norm=20.0, noise_multiplier=1.0, taking_part=everybody, delta=1e-6)
-    return Server(SCHEMA, make_server().weights, mechanism, "sum", ServerRate())
+    return make_server("sum", mechanism=mechanism)
 
 
 def message(round_number: int, row: int, value: float) -> bytes:
@@ -35,23 +69,36 @@ def message(round_number: int, row: int, value: float) -> bytes:
 
 
 def test_a_round_from_messages_to_the_next_model() -> None:
-    server = make_server()
+    plan = plan_of()
+    server, expected = Server(plan), plan.start["items"].copy()
+    model = messages.decode_update(messages.encode_update(server.broadcast(), SCHEMA), SCHEMA, 0)
+    assert np.array_equal(model.tables["items"].values, expected)
     server.receive(message(0, 1, 4.0))
     server.receive(message(0, 5, 2.0))
     server.step()
-    expected = np.arange(12, dtype=np.float32).reshape(6, 2)
     expected[1] += 2.0
     expected[5] += 1.0
     assert np.array_equal(server.weights["items"], expected)
     assert server.weights["bias"].tolist() == [3.0, 3.0, 3.0]
+    assert not plan.start["bias"].any()  # what was given at the start is not changed
     assert server.about.number == 1
+    with pytest.raises(BadMessage, match="round 0, expected round 1"):
+        server.receive(message(0, 1, 4.0))
     server.step()  # nothing of the first round is left
     assert np.array_equal(server.weights["items"], expected)
+    decaying = make_server(decay_share=0.25)
+    decaying.receive(message(0, 1, 4.0))
+    decaying.step()
+    expected = 0.75 * plan.start["items"]
+    expected[1] += 4.0
+    assert np.allclose(decaying.weights["items"], expected)
 
 
-def test_nothing_is_added_to_a_sum_that_has_its_noise() -> None:
+def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then() -> None:
     server = protected()
     server.receive(message(0, 1, 4.0))
+    with pytest.raises(VeilrecError, match="no noise yet"):
+        server.step()
     server.protect(SeededSource(0))
     with pytest.raises(VeilrecError, match="has its noise already"):
         server.receive(message(0, 5, 2.0))
@@ -63,28 +110,11 @@ def test_nothing_is_added_to_a_sum_that_has_its_noise() -> None:
     server.receive(message(1, 5, 2.0))
 
 
-def test_nothing_is_used_of_a_sum_without_its_noise() -> None:
-    server = protected()
-    server.receive(message(0, 1, 4.0))
-    with pytest.raises(VeilrecError, match="no noise yet"):
-        server.step()
-
-
 def test_a_message_that_is_too_long_changes_nothing() -> None:
     server = protected()
     with pytest.raises(BadUpdate, match="takes at most 20"):
         server.receive(message(0, 1, 400.0))
     assert all(np.all(total == 0.0) for total in server._aggregator.sums.values())
-
-
-def test_the_server_may_pull_its_weights_towards_nothing() -> None:
-    start = make_server().weights
-    server = Server(SCHEMA, start, NoNoise(SCHEMA), "mean", ServerRate(), decay_share=0.25)
-    server.receive(message(0, 1, 4.0))
-    server.step()
-    expected = 0.75 * start["items"]
-    expected[1] += 4.0
-    assert np.allclose(server.weights["items"], expected)
 
 
 def test_a_bad_message_changes_nothing() -> None:
@@ -101,46 +131,202 @@ def test_a_bad_message_changes_nothing() -> None:
         assert np.array_equal(value, attacked.weights[name])
 
 
-def test_a_late_message_of_the_last_round_is_refused() -> None:
-    server = make_server()
-    server.step()
-    with pytest.raises(BadMessage, match="round 0, expected round 1"):
-        server.receive(message(0, 1, 4.0))
+DEVICES, COHORT = 8, 5
+PRIVACY = PrivacySettings(epsilon=4.0)
 
 
-def test_the_broadcast_is_the_model() -> None:
-    server = make_server()
-    model = messages.decode_update(messages.encode_update(server.broadcast(), SCHEMA), SCHEMA, 0)
-    assert np.array_equal(model.tables["items"].values, server.weights["items"])
-    assert np.array_equal(model.dense["bias"][0], server.weights["bias"])
+@cache
+def of_fedmf() -> Simulation:
+    made = build("dp-fedmf", small_problem(DEVICES), (f"cohort.size={COHORT}",), secret=SECRET)
+    assert isinstance(made, Simulation)
+    return made
 
 
-def test_the_weights_given_at_the_start_are_not_changed() -> None:
-    given = {"items": np.zeros((6, 2), np.float32), "bias": np.zeros(3, np.float32)}
-    server = Server(SCHEMA, given, NoNoise(SCHEMA), "sum", ServerRate())
-    server.receive(message(0, 1, 4.0))
-    server.step()
-    assert all(np.all(value == 0.0) for value in given.values())
+def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
+    plan, popularity = of_fedmf().plan, PopularityTensor()
+    n_items = plan.schema.tables[0].shape[0]
+    schema = Schema((*plan.schema.tensors, popularity.tensor(n_items)))
+    before = private_votes(PRIVACY, plan.cohort, n_items, share=0.2)
+    mechanism = noisy_sum(
+        PRIVACY,
+        plan.cohort,
+        schema,
+        rounds=plan.rounds,
+        devices=DEVICES,
+        keeps_state=True,
+        before=before.event,
+        numbers_before=before.numbers,
+    )
+    return replace(
+        plan,
+        schema=schema,
+        start={**plan.start, popularity.name: np.zeros((n_items, 1), np.float32)},
+        mechanism=mechanism,
+        reports=before.reports if noise else ReportSpec(mechanism=PlainVotes(length=n_items)),
+        from_reports=popularity,
+        averaging=averaging,
+    )
 
 
-@pytest.mark.parametrize("rate", [ServerRate(momentum=0.9), ServerRate("yogi", rate=0.1, momentum=0.9)])
-def test_going_on_from_a_checkpoint_is_exact(rate: ServerRate) -> None:
-    def rounds(server: Server, start: int, end: int) -> None:
-        for number in range(start, end):
-            server.receive(message(number, number % 6, 0.1 * number + 0.3))
-            server.step()
-
-    straight, stopped, resumed = make_server(rate=rate), make_server(rate=rate), make_server(rate=rate)
-    rounds(straight, 0, 7)
-    rounds(stopped, 0, 3)
-    resumed.load_state({name: value.copy() for name, value in stopped.state().items()}, 3)
-    rounds(resumed, 3, 7)
-    assert resumed.about.number == 7
-    assert straight.state().keys() == resumed.state().keys()
-    for name, value in straight.state().items():
-        assert np.array_equal(value, resumed.state()[name])
+def simulated(plan: Plan) -> Simulation:
+    known = of_fedmf()
+    return Simulation(plan, known.data, known.histories, known.seeds)
 
 
-@pytest.mark.parametrize(("aggregation", "weighs"), [("weighted-mean", True), ("mean", False), ("row-mean", False)])
-def test_only_the_weighted_mean_asks_for_example_counts(aggregation: str, weighs: bool) -> None:
-    assert make_server(aggregation).weighs_examples is weighs
+@pytest.mark.parametrize("noise", [True, False])
+def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool) -> None:
+    plan = with_popularity(noise=noise, averaging=0.5)
+    here, real = simulated(plan), RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
+    for number in range(2):
+        told, done = here.step(number), real.step()
+        assert (told.up_bytes, told.down_bytes) == (done.up_bytes, done.down_bytes)
+    assert same(dict(real.coordinator.standing.state()), here.standing.state())
+    popularity = here.server.weights["popularity"]
+    assert np.count_nonzero(popularity) > 0.9 * len(popularity) or not noise
+    assert np.array_equal(here.standing.weights["popularity"], popularity)
+    assert np.array_equal(here.parts().weights["popularity"], popularity)
+    real.close()
+    spent = epsilon_of(training_event(plan), PRIVACY.delta)  # of votes and rounds together
+    assert not noise or 0.98 * PRIVACY.epsilon < spent <= PRIVACY.epsilon
+    votes = np.zeros(len(popularity))
+    for device in range(DEVICES):
+        row = here.data.rows.row(device)
+        votes[row] += len(row) ** -0.5
+    assert noise or np.allclose(popularity[:, 0], votes, atol=1e-6)
+
+
+def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) -> None:
+    plan = with_popularity()
+    real = RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
+    question = real.coordinator.ask()
+    assert question is not None
+    for name in question.devices:
+        real.coordinator.receive_report(name, real.device(name).report(question.round_number, question.period))
+    broadcast, _ = real.coordinator.open_round()
+    real.close()
+    with Coordinator(put_secret(shutil.copytree(tmp_path / "server", tmp_path / "again"), SECRET), plan) as again:
+        assert again.open_round()[0] == broadcast
+        assert again.standing.server.weights["popularity"].any()
+
+
+def test_what_is_learnt_or_reported_every_round_is_not_filled() -> None:
+    plan = with_popularity()
+    server = Server(plan)
+    with pytest.raises(ValueError, match="learnt"):
+        server.fill({"items": server.weights["items"]})
+    with pytest.raises(ValueError, match="shape"):
+        server.fill({"popularity": np.zeros((1, 1), np.float32)})
+    assert plan.reports is not None
+    with pytest.raises(ValueError, match="once"):
+        replace(plan, reports=replace(plan.reports, fresh=True))
+
+
+RULE = GeometricClipping(cohort=20, smallest=0.01, largest=100.0)
+
+
+def simulation(plan: Any, secret: bytes | None = SECRET) -> Simulation:
+    return Simulation(plan, data(), people(), Seeds.all_from(1, secret))
+
+
+def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
+    # 15 of 20 within: (15 - 5) / 2 = 5 counted; S exp(-0.2 (0.75 - 0.5))
+    assert RULE.next(2.0, 5.0) == pytest.approx(2.0 * math.exp(-0.05))
+    assert RULE.next(2.0, 0.0) == 2.0
+    assert RULE.next(2.0, 1e9) == pytest.approx(2.0 * math.exp(-0.1))  # more than all is noise
+    assert RULE.next(0.01, 10.0) == 0.01
+    assert RULE.next(100.0, -10.0) == 100.0
+
+
+def test_the_printed_rule_falls_below_nothing() -> None:
+    # privacy-math, section 5(c): S 40, gamma 0.9, alpha_4 1, everybody always within: 400 rounds to 0
+    rule, bound = PublishedClipping(cohort=30, quantile=0.9, rate=1.0), 40.0
+    for _ in range(400):
+        bound = rule.next(bound, 30.0)
+    assert bound == pytest.approx(0.0, abs=1e-9)
+    assert rule.next(bound, 30.0) < 0.0
+    with pytest.raises(VeilrecError, match="bound has become nan"):
+        rule.next(1.0, math.nan)
+
+
+def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) -> None:
+    for wrong in ({"cohort": 0}, {"smallest": 0.0}, {"quantile": 1.5}, {"rate": math.nan}, {"largest": 0.001}):
+        with pytest.raises(BadInput):
+            replace(RULE, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="need each other"):
+        Server(replace(adaptive_plan(), bound_rule=None))
+    with pytest.raises(BadInput, match="need each other"):
+        Server(replace(plain_plan(CohortSettings(size=20, sampling="poisson")), bound_rule=RULE))
+    Coordinator(put_secret(tmp_path / "server"), adaptive_plan()).close()
+    with pytest.raises(BadInput, match="another plan"):  # a run does not go on by another rule
+        Coordinator(tmp_path / "server", adaptive_plan(rate=0.1))
+
+
+def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> None:
+    plan = adaptive_plan()
+    weights = {**plan.start, BOUND: np.array([0.3], np.float32)}
+    about = LearntBound().next(4, weights, None)
+    assert (about.number, about.clip_norm, about.rows) == (4, float(np.float32(0.3)), None)
+    parts = LearntBound(SeededParts(schema=plan.schema, public_seed=1, row_share=0.5))
+    assert parts.leaves_out
+    assert not LearntBound().leaves_out
+    assert len(parts.next(4, weights, None).rows) == 30  # type: ignore[arg-type]
+
+
+def test_the_bound_moves_by_the_protected_count_and_by_nothing_else() -> None:
+    plan = replace(adaptive_plan(), server=ServerRate(optimiser="adam", rate=0.1), decay_share=0.01)
+    run = simulation(plan)
+    assert plan.bound_rule is not None
+    for number in range(3):
+        before = float(run.server.weights[BOUND][0])
+        protected: list[float] = []
+        step = run.server.step
+
+        def watched(step: Any = step, protected: list[float] = protected) -> None:
+            protected.append(float(run.server._aggregator.sums[BOUND][0]))
+            step()
+
+        run.server.step = watched  # type: ignore[method-assign]
+        run.step(number)
+        run.server.step = step  # type: ignore[method-assign]
+        assert run.server.weights[BOUND][0] == np.float32(plan.bound_rule.next(before, protected[0]))
+        assert run.server.weights[BOUND][0] != np.float32(before)
+    assert not any(BOUND in name for name in run.server.state() if name.startswith("optimiser."))
+
+
+@pytest.mark.parametrize("start", [0.1, 90.0])
+def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
+    """Votes of n items have norm sqrt(n); the noise on the count is below one person."""
+    everybody = Rounds(rounds=60, sampling="poisson", population=60, cohort=60)
+    mechanism = AdaptiveSum(
+        schema=with_bound(local_training.schema(ITEMS)),
+        clip_norm=start,
+        noise_multiplier=1e-3,
+        count_standard_deviation=0.3,
+        taking_part=everybody,
+        delta=1e-6,
+    )
+    plain = replace(
+        plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
+        schema=local_training.schema(ITEMS),
+        learner=local_training.VoteLocalTrainer(),
+        start=local_training.start_weights(ITEMS),
+    )
+    run = simulation(with_learnt_bound(plain, mechanism, rate=0.1), None)
+    for number in range(80):
+        run.step(number)
+    norms = np.sqrt(people().lengths())
+    assert float(run.server.weights[BOUND][0]) == pytest.approx(np.median(norms), rel=0.1)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_real_devices_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
+    plan = adaptive_plan(sampling)
+    simulated = simulation(plan)
+    real = RealRun(tmp_path, plan, data(), simulated.seeds)
+    for number in range(3):
+        report = simulated.step(number)
+        assert real.step().up_bytes == report.up_bytes
+    for name, value in simulated.server.weights.items():
+        assert np.allclose(value, real.coordinator.standing.weights[name], rtol=0, atol=1e-5), name
+    assert simulated.server.weights[BOUND][0] == real.coordinator.standing.weights[BOUND][0]
+    real.close()

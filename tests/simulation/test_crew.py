@@ -30,7 +30,7 @@ METHODS = {
     "dp-privrec": (),
     "privaterec": ("training=reports", "cohort.sampling=turns"),
 }
-ROUNDS = 3
+ROUNDS = 2
 
 
 class Here:
@@ -63,23 +63,23 @@ def assert_same_run(alone: Simulation, together: Simulation, rounds: int = ROUND
     assert not same(alone.state(), start)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("name", METHODS)
-def test_workers_give_the_bits_of_one_process(name: str, workers: int, tmp_path: Path) -> None:
-    alone, together = (simulation_of(name, *METHODS[name]) for _ in range(2))
-    together.crew = Here(workers, tmp_path, together)
-    assert_same_run(alone, together)
+@pytest.mark.parametrize(("name", "secret"), [*((name, None) for name in METHODS), ("dp-fedmf", SECRET)])
+def test_workers_give_the_bits_of_one_process(name: str, secret: bytes | None, tmp_path: Path) -> None:
+    """With a secret they rehearse real devices."""
+    alone, *crews = (simulation_of(name, *METHODS[name], secret=secret) for _ in range(3))
+    start = copied(alone.state())
+    for number, together in enumerate(crews, 1):
+        (tmp_path / str(number)).mkdir()
+        together.crew = Here(number, tmp_path / str(number), together)
+    for number in range(ROUNDS):
+        report = alone.step(number)
+        assert [together.step(number) for together in crews] == [report] * 2
+    assert all(same(together.state(), alone.state()) for together in crews)
+    assert not same(alone.state(), start)
 
 
-def test_workers_rehearse_real_devices_too(tmp_path: Path) -> None:
-    alone, together = (simulation_of("dp-fedmf", "calibration=as-published", secret=SECRET) for _ in range(2))
-    together.crew = Here(2, tmp_path, together)
-    assert_same_run(alone, together)
-
-
-@pytest.mark.parametrize("name", ["fedmf", "priv-fedmf-sub"])
-def test_processes_give_the_bits_of_one(name: str) -> None:
-    alone, together = (simulation_of(name) for _ in range(2))
+def test_processes_give_the_bits_of_one() -> None:
+    alone, together = (simulation_of("priv-fedmf-sub") for _ in range(2))
     with ProcessPool(2, together.plan, together.data, together.seeds) as crew:
         together.crew = crew
         assert_same_run(alone, together)
@@ -92,17 +92,6 @@ def test_ray_gives_the_bits_of_one_process(name: str, workers: int) -> None:
     with RayWorkers(workers, together.plan, together.data, together.seeds) as crew:
         together.crew = crew
         assert_same_run(alone, together)
-
-
-def test_a_run_goes_on_with_another_crew(tmp_path: Path) -> None:
-    straight, first, second = (simulation_of("fedmf") for _ in range(3))
-    first.crew = Here(2, tmp_path, first)
-    for number in range(2):
-        straight.step(number)
-        first.step(number)
-    second.load_state(copied(first.state()), 2)
-    assert second.step(2) == straight.step(2)
-    assert same(second.state(), straight.state())
 
 
 def test_a_worker_that_is_killed_is_noticed_and_one_that_fails_says_why() -> None:

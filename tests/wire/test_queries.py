@@ -1,42 +1,44 @@
+"""Queries and pools: what is read is what was written, and nothing else is read."""
+
 from __future__ import annotations
 
+import json
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
 
 from veilrec.core.errors import BadInput
 from veilrec.wire.messages import BadMessage, NotFinite
-from veilrec.wire.queries import KINDS, QueryShape, decode, encode
+from veilrec.wire.queries import KINDS, PoolInfo, QueryShape, decode, encode, pool_file, read_pool
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "interest"])
-def test_numbers_come_back_and_nothing_else_travels(kind: str) -> None:
-    question = QueryShape(kind, 5)  # type: ignore[arg-type]
+def test_numbers_come_back_and_nothing_else_travels() -> None:
     told = np.array([0.5, -1.25, 0.0, 3e8, -0.0], np.float32)
-    sent = encode(told, question)
-    assert len(sent) == question.bytes == 7 + 20
-    np.testing.assert_array_equal(decode(sent, question), told)
+    for kind in KINDS:
+        question = QueryShape(kind, 300 if kind == "interest" else 5)
+        for values in ([0.0], [299.0]) if kind == "interest" else (told,):
+            sent = encode(np.asarray(values, np.float32), question)
+            assert len(sent) == question.bytes == (9 if kind == "interest" else 7 + 20)
+            np.testing.assert_array_equal(decode(sent, question), values)
 
 
-def test_an_interest_takes_nine_bytes() -> None:
-    question = QueryShape("interest", 300)
-    for interest in (0, 299):
-        sent = encode(np.array([interest], np.float32), question)
-        assert len(sent) == question.bytes == 9
-        assert decode(sent, question)[0] == interest
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
-def test_what_is_not_finite_is_not_sent(bad: float) -> None:
-    with pytest.raises(BadInput, match="not finite"):
-        encode(np.array([0.0, bad]), QueryShape("pooled", 2))  # type: ignore[arg-type]
-
-
-def test_what_is_not_finite_is_not_read() -> None:
-    sent = struct.pack("<4sBHff", b"VRQ1", KINDS.index("pooled"), 2, 0.0, np.nan)
+def test_what_is_no_number_interest_or_size_is_not_sent_and_not_read() -> None:
+    for bad in (np.nan, np.inf, -np.inf, 1e39):
+        with pytest.raises(BadInput, match="not finite"):
+            encode(np.array([0.0, bad]), QueryShape("pooled", 2))  # type: ignore[arg-type]
+    for interest in (-1.0, 5.0, 1.5, np.nan):
+        with pytest.raises(BadInput, match="no interest"):
+            encode(np.array([interest], np.float32), QueryShape("interest", 5))
+    for size in (0, -1, 1 << 16):
+        with pytest.raises(BadInput, match="size"):
+            QueryShape("vector", size)
     with pytest.raises(NotFinite, match="finite"):
-        decode(sent, QueryShape("pooled", 2))
+        decode(struct.pack("<4sBHff", b"VRQ1", KINDS.index("pooled"), 2, 0.0, np.nan), QueryShape("pooled", 2))
 
 
 def test_anything_odd_is_refused() -> None:
@@ -57,13 +59,80 @@ def test_anything_odd_is_refused() -> None:
         decode(encode(np.array([7], np.float32), QueryShape("interest", 8)), QueryShape("interest", 5))
 
 
-@pytest.mark.parametrize("interest", [-1.0, 5.0, 1.5, np.nan])
-def test_an_interest_that_does_not_exist_is_not_sent(interest: float) -> None:
-    with pytest.raises(BadInput, match="no interest"):
-        encode(np.array([interest], np.float32), QueryShape("interest", 5))
+ABOUT = PoolInfo("toy 3", 10, whole=True, exact=False)
+VECTORS = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+SCORES = VECTORS[:, :3].copy()
+IDS, TITLES, CATEGORIES = ["a", "b", "c", "d"], ["A", "Bé", "", "D\n"], ["news", "", "sport", "news"]
+FILE = pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT)
 
 
-@pytest.mark.parametrize("size", [0, -1, 1 << 16])
-def test_a_question_of_a_size_that_does_not_exist_is_refused(size: int) -> None:
-    with pytest.raises(BadInput, match="size"):
-        QueryShape("vector", size)
+def test_what_is_written_is_read() -> None:
+    pool = read_pool(FILE)
+    assert (pool.about, pool.ids, pool.titles, pool.categories) == (ABOUT, IDS, TITLES, CATEGORIES)
+    assert pool.scores is not None
+    np.testing.assert_array_equal(pool.scores, SCORES)
+    assert np.abs(pool.vectors - VECTORS).max() <= np.abs(VECTORS).max() / 127 / 2 + 1e-6
+    assert len(pool) == 4
+    nothing = np.zeros((0, 6), np.float32)
+    assert len(read_pool(pool_file([], [], [], nothing[:, :3], nothing, ABOUT))) == 0
+    assert read_pool(pool_file(IDS, TITLES, CATEGORIES, None, VECTORS, ABOUT)).scores is None
+
+
+def test_the_same_pool_has_the_same_bytes_and_is_a_file_of_safetensors() -> None:
+    assert pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT) == FILE
+    arrays = load(FILE)
+    assert arrays["vectors"].dtype == np.int8
+    assert arrays["ids.offsets"].dtype == np.int32
+    assert arrays["scores"].shape == (4, 3)
+
+
+def _changed(**changes: Any) -> bytes:
+    arrays = {name: array for name, array in {**load(FILE), **changes}.items() if array is not None}
+    return save(arrays, {"release": "toy 3", "k": "10", "whole": "1", "exact": "0"})
+
+
+ODD: tuple[dict[str, Any], ...] = (
+    {"scales": None},
+    {"more": np.zeros(1, np.float32)},
+    {"scales": np.full(6, np.nan, np.float32)},
+    {"scales": np.zeros(5, np.float32)},
+    {"scores": np.full((4, 3), np.inf, np.float32)},
+    {"scores": np.zeros((3, 3), np.float32)},
+    {"scores": np.zeros((4, 3), np.float64)},
+    {"category": np.full(4, 2, np.int32)},
+    {"category": np.full(4, -2, np.int32)},
+    {"category": np.zeros(3, np.int32)},
+    {"vectors": np.zeros((4, 6), np.uint8)},
+    {"ids.offsets": np.array([0, 2, 1, 3, 4], np.int32)},
+    {"ids.offsets": np.array([0, 1, 2, 3, 5], np.int32)},
+    {"ids.data": np.frombuffer(b"abca", np.uint8)},
+    {"ids.data": np.frombuffer(b"ab\xffd", np.uint8)},
+)
+
+
+def test_odd_pools_are_refused() -> None:
+    facts = ({}, {"k": "10"}, {"release": "x", "k": "-1", "whole": "1", "exact": "1"})
+    header = json.dumps({"__metadata__": {}}).encode()
+    lies = [length.to_bytes(8, "little") + header for length in (len(header) + 1, 1 << 40, 0)]
+    for content in (*(_changed(**odd) for odd in ODD), *(save(dict(load(FILE)), told) for told in facts), *lies):
+        with pytest.raises(BadMessage):
+            read_pool(content)
+
+
+@given(st.integers(0, len(FILE) - 1), st.integers(1, 255))
+@settings(max_examples=300, deadline=None)
+def test_a_changed_byte_is_refused_or_read_whole(place: int, difference: int) -> None:
+    changed = bytearray(FILE)
+    changed[place] ^= difference
+    try:
+        pool = read_pool(bytes(changed))
+    except BadMessage:
+        return
+    assert len(pool.ids) == len(pool.titles) == len(pool.categories) == len(pool.vectors)
+    assert np.isfinite(pool.vectors).all()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(content: bytes) -> None:
+    with pytest.raises(BadMessage):
+        read_pool(content)

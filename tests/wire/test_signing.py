@@ -1,4 +1,4 @@
-"""Keys: made once, read by their owner alone, handed over by themselves only."""
+"""Keys, made once, read by their owner alone, handed over by themselves only; and addresses of machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from veilrec.wire.signing import (
     BadSignature,
     Rotation,
     check_signature,
+    checked_host,
     follow,
+    is_loopback,
     new_key,
     public_path,
     read_key,
@@ -56,10 +58,10 @@ def test_a_signature_is_for_one_purpose_and_one_content(tmp_path: Path) -> None:
                 check_signature(key.public, purpose, content, signature)
 
 
-@pytest.mark.parametrize("fields", [{}, [], {"old": "00", "new": "00", "signature": ""}, "x"])
-def test_refuses_odd_rotations(fields: object) -> None:
-    with pytest.raises(BadSignature):
-        Rotation.from_json(fields)
+def test_refuses_odd_rotations() -> None:
+    for fields in ({}, [], {"old": "00", "new": "00", "signature": ""}, "x"):
+        with pytest.raises(BadSignature):
+            Rotation.from_json(fields)
 
 
 def test_only_the_old_key_itself_hands_over(tmp_path: Path) -> None:
@@ -69,3 +71,17 @@ def test_only_the_old_key_itself_hands_over(tmp_path: Path) -> None:
     forged = Rotation(old.public, stranger.public, Rotation.made(stranger, stranger.public).signature)
     with pytest.raises(BadSignature):
         follow(old.public, [forged])
+
+
+def test_hosts_are_names_or_addresses_and_some_are_this_machine() -> None:
+    this_machine = ("localhost", "127.0.0.1", "127.3.2.1", "::1")
+    others = ("192.168.0.1", "10.0.0.1", "::", "localhost.org", "127.0.0.1.example.org", "")
+    assert [is_loopback(host) for host in (*this_machine, *others)] == [True] * 4 + [False] * 6
+    for host in (*this_machine, "a-b.example.org", "Coordinator_1", "9to5.example"):
+        assert checked_host(host) == host
+    for host in (
+        *("", " ", "foo bar", "http://foo", "foo/", "foo:80", "[::1]", "a..b", "-a", "a-", "1.2.3", "999.1.1.1", "a\n"),
+        *("b\u00fccher.example", "x" * 64, "fe80::1%eth0", ".".join(["x" * 60] * 5)),
+    ):
+        with pytest.raises(BadInput, match="give"):
+            checked_host(host)

@@ -405,7 +405,7 @@ def rehearse(folder: Folder, json_output: Json = False) -> None:
 
     found = compare(folder)
     if json_output:
-        print_json(found.to_json())
+        print_json(vars(found))
     else:
         said = "the same weights, bit for bit" if found.same else "OTHER weights"
         say(f"{found.rounds} rounds: the federation and its simulation have {said}")

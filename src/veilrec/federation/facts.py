@@ -52,7 +52,7 @@ _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
 def public_people(problem: Problem, items: Strings, *, tells_shown: bool, places: int = 0) -> Population:
-    """The facts of a problem, as a population of nobody; `tells_shown` adds which news anybody was shown.
+    """Public facts of a problem, as a population of synthetic users; `tells_shown` adds which news were shown at all.
 
     Behind the people of the problem come so many `places` for people who are not there yet: to a plan, they are.
     """
@@ -121,17 +121,14 @@ class FederationFacts:
         self.problem = public_problem(self.people, seed=federation.seed, rounds=federation.rounds)
         if self.method.plan is None:
             raise BadInput(f"{self.method.name} has no plan for devices: a federation needs a federated method")
-        self.plan = as_federated(self.method.plan(self.config, self.problem), federation)
+        self.plan = self.method.plan(self.config, self.problem)
+        if federation.shares:
+            self.plan = with_distributed_noise(self.plan, NoiseShares(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
             raise BadInput(
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
                 " that made the federation"
             )
-
-
-def as_federated(plan: Plan, federation: Federation) -> Plan:
-    """A method's plan with the noise where the federation wants it."""
-    return with_distributed_noise(plan, NoiseShares(federation.least, federation.silent)) if federation.shares else plan
 
 
 def config_of(method: Method[Any], federation: Federation) -> Config:

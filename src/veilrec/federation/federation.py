@@ -20,7 +20,7 @@ import shlex
 import struct
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -217,19 +217,3 @@ def parted(content: bytes) -> tuple[bytes, bytes]:
         raise BadTask("what belongs to the task is not whole")
     middle = _LENGTH.size + length
     return content[_LENGTH.size : middle], content[middle:]
-
-
-class CoordinatorLink(Protocol):
-    """A device's way to its coordinator."""
-
-    def poll(self, seconds: float) -> FederationTask | None:
-        """Wait up to so many seconds for a task."""
-
-    def fetch(self, task: FederationTask) -> bytes:
-        """Fetch the content of a task, and check its digest."""
-
-    def send(self, task: FederationTask, answer: bytes) -> Receipt:
-        """Answer a task; when this returns the answer is on the coordinator's disk, and counts."""
-
-    def close(self) -> None:
-        """Close the connection."""

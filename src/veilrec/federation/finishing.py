@@ -29,7 +29,7 @@ from veilrec.runs.model_files import ModelFiles, save_model
 from veilrec.runs.noise import Real, stated
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.runs.training import save_finished
-from veilrec.server.round_store import RoundReport
+from veilrec.server.round_store import RoundReport, totals
 from veilrec.server.server import SelectionOutcome
 from veilrec.simulation.simulation import Simulation
 
@@ -83,9 +83,17 @@ def finish(folder: Path, known: FederationFacts) -> Finished:
     simulation.standing.load_state(ended.state, known.federation.rounds)
     simulation.verdict = ended.verdict
     _gather(folder, known, simulation)
+    sums = totals(ended.history)
+    progress = Progress(
+        rounds_done=len(ended.history),
+        devices=sum(report.devices for report in ended.history),
+        down_bytes=sums["down_bytes"],
+        up_bytes=sums["up_bytes"],
+        selection_bytes=sums["report_bytes"],
+    )
     with new_folder(out) as part:
         warnings, facts = [_void(ended)] if _void(ended) else [], _facts(known.federation, ended)
-        result = save_finished(prepared, part, _progress(ended), warnings=warnings, federation=facts)
+        result = save_finished(prepared, part, progress, warnings=warnings, federation=facts)
     return Finished(result, _void(ended))
 
 
@@ -128,23 +136,12 @@ def _facts(made: Federation, ended: Ended) -> dict[str, Any]:
         "id": made.id,
         "devices": made.devices,
         "judges": made.judges,
-        "void_rounds": sum(report.void for report in ended.history),
-        "messages": sum(report.messages for report in ended.history),
+        "void_rounds": totals(ended.history)["void"],
+        "messages": totals(ended.history)["messages"],
         "secagg": made.secagg,
         "rehearsal": made.rehearsal,
         "state_sha256": ended.digest,
     }
-
-
-def _progress(ended: Ended) -> Progress:
-    history = ended.history
-    return Progress(
-        rounds_done=len(history),
-        devices=sum(report.devices for report in history),
-        down_bytes=sum(report.down_bytes for report in history),
-        up_bytes=sum(report.up_bytes for report in history),
-        selection_bytes=sum(report.report_bytes for report in history),
-    )
 
 
 def _real(made: Federation) -> Real:
@@ -185,10 +182,6 @@ class Rehearsed:
     rounds: int
     gaps: int  # rounds of the federation in which somebody was missing
     largest_difference: float  # between any two weights
-
-    def to_json(self) -> dict[str, Any]:
-        """Encode for `--json`."""
-        return vars(self)
 
 
 def rehearse(folder: Path, on_round: Callable[[int], None] = lambda _: None) -> Rehearsed:

@@ -17,7 +17,6 @@ Node keys (EC P-384) let a node reach the link and nothing else: who a client is
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -32,6 +31,7 @@ from veilrec._version import __version__
 from veilrec.core.errors import VeilrecError
 from veilrec.core.files import new_folder, write_text
 from veilrec.federation.federation import FederationTask
+from veilrec.federation.identity import write_file
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Message, RecordDict
@@ -96,9 +96,7 @@ def node_key(folder: Path) -> Path:
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
         )
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as out:
-            out.write(secret)
+        write_file(path, secret)
     return path
 
 

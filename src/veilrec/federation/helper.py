@@ -13,20 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from veilrec.core.errors import BadInput
-from veilrec.federation import federation
+from veilrec.federation import federation, identity
 from veilrec.federation.federation import CA, BadTask, Federation, FederationTask, parted
-from veilrec.federation.identity import (
-    IDENTITY,
-    INVITATION,
-    EndorsedKeys,
-    Invitation,
-    InvitationList,
-    identity_of,
-    invited_text,
-    keep,
-    read_invitation,
-    read_invited,
-)
 from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.secagg.helpers import Helper
 from veilrec.wire.signing import new_key
@@ -41,12 +29,12 @@ def name_of(place: int) -> str:
     return f"helper-{place}"
 
 
-def write(folder: Path, invitation: Invitation, invited: InvitationList) -> bytes:
+def write(folder: Path, invitation: identity.Invitation, invited: identity.InvitationList) -> bytes:
     """A folder that is ready to be handed to its operator; the helper's lasting public key."""
     folder.mkdir(mode=0o700, parents=True)
-    keep(folder / INVITATION, invitation.text())
-    keep(folder / REGISTER, invited_text(invited))
-    return new_key(folder / IDENTITY).public
+    identity.keep(folder / identity.INVITATION, invitation.text())
+    identity.keep(folder / REGISTER, identity.invited_text(invited))
+    return new_key(folder / identity.IDENTITY).public
 
 
 def announcement(name: str, place: int, public: bytes) -> str:
@@ -68,7 +56,7 @@ def admit(folder: Path, announced: str) -> str:
         raise BadInput(f"place {number} is that of {invited[number][0]}, with another invitation: nobody is replaced")
     if name in {known for other, (known, _) in invited.items() if other != number}:
         raise BadInput(f"{name} has another place already: a device has one")
-    keep(folder / REGISTER, invited_text({**invited, number: entry}))
+    identity.keep(folder / REGISTER, identity.invited_text({**invited, number: entry}))
     return name
 
 
@@ -76,13 +64,11 @@ class HelperAnswers:
     """Answers the secagg RPCs of a coordinator."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
-        self._endorsed = EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
-        identity = identity_of(folder)
-        if identity.public.hex() not in made.helpers:
+        self._endorsed = identity.EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
+        key = identity.identity_of(folder)
+        if key.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
-        self._helper = Helper(
-            folder, identity, federation=made.digest, registered=self._endorsed.keys, least=made.least
-        )
+        self._helper = Helper(folder, key, federation=made.digest, registered=self._endorsed.keys, least=made.least)
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -98,8 +84,8 @@ class HelperAnswers:
         return self._helper.open(asked) if task.kind == "open" else self._helper.answer(asked)
 
 
-def _register(folder: Path) -> InvitationList:
-    return read_invited(folder / REGISTER, f"{folder} is no helper")
+def _register(folder: Path) -> identity.InvitationList:
+    return identity.read_invited(folder / REGISTER, f"{folder} is no helper")
 
 
 def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:
@@ -108,8 +94,8 @@ def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: thre
         raise BadInput(f"{folder} is no helper: it has no {REGISTER}; give a folder below helpers/ of a federation")
     made = federation.read(place)
     helping = HelperAnswers(folder, made)
-    invitation, identity = read_invitation(folder), identity_of(folder)
-    link = HttpsLink(made, place / CA, invitation.device, identity, largest_content=_LARGEST)
+    invitation, key = identity.read_invitation(folder), identity.identity_of(folder)
+    link = HttpsLink(made, place / CA, invitation.device, key, largest_content=_LARGEST)
     try:
         return live(link, helping, say, stop, lambda: link.enrol(invitation))
     finally:

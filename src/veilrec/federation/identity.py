@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilrec.core.errors import BadInput
-from veilrec.core.files import replacing, write_text
+from veilrec.core.files import replacing
 from veilrec.federation.federation import BadTask
 from veilrec.wire.signing import SigningKey, check_signature, new_key, read_key
 
@@ -57,12 +57,12 @@ def make_certificates(authority: Path, certificate: Path, key: Path, *, hosts: S
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())
     )
-    _write_file(authority, root.public_bytes(serialization.Encoding.PEM), 0o644)
-    _write_file(certificate, served.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_file(authority, root.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_file(certificate, served.public_bytes(serialization.Encoding.PEM), 0o644)
     secret = server_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write_file(key, secret, 0o600)
+    write_file(key, secret)
 
 
 def _certificate(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -103,7 +103,8 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write_file(path: Path, content: bytes, mode: int) -> None:
+def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file with a mode: by default one that only its owner may read."""
     with replacing(path, mode=mode) as part:
         part.chmod(mode)
         part.write_bytes(content)
@@ -256,8 +257,7 @@ class EndorsedKeys:
 
 def keep(path: Path, text: str) -> None:
     """Write a file that only its owner may read."""
-    write_text(path, text)
-    path.chmod(0o600)
+    write_file(path, text.encode())
 
 
 def read_invitation(folder: Path) -> Invitation:

@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Bools, Indices, Offsets
+from veilrec.core.arrays import Indices
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.features import Features, Side
 from veilrec.core.files import Seal, key_in, new_folder
 from veilrec.core.plan import Plan
-from veilrec.data.population import Impressions, Population, Strings
+from veilrec.data.population import Impressions, Population, chosen_impressions
 from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.folder import arrays_of
@@ -89,7 +88,8 @@ class OwnData:
 def own_data(known: FederationFacts, number: int, people: Population, user: str | None = None) -> OwnData:
     """The data of one of these people, for the device of a number; without a name, of the only one there is."""
     who = _found(people, user)
-    names = np.array([_place(known.people.items, name) for name in people.items], np.int32)
+    found = [known.people.items.find(name) for name in people.items]
+    names = np.array([-1 if place is None else place for place in found], np.int32)
     own = people.interactions.pairs().row(who)
     there = names[own] >= 0
     problem = _with_items(known.problem, number, people, who, own[there], names)
@@ -100,16 +100,13 @@ def own_data(known: FederationFacts, number: int, people: Population, user: str 
     data = known.method.devices(known.config, problem).take(np.array([number], np.int64))
     if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays_of(data).values()):
         raise BadInput("this federation learns from ratings of 1 to 5, and the data has none: give them in a column")
-    if not len(data.rows.items) and not _judges(known, data):
+    comparison = known.plan.comparison
+    if not len(data.rows.items) and not (comparison is not None and len(comparison.judge.devices(data))):
         raise BadInput(
             f"{people.users[who]!r} has nothing that this federation can learn from: of"
             f" {counted(len(own), 'item')} it knows {int(there.sum())}; items are known by their names, as in facts/"
         )
     return OwnData(data, int((~there).sum()))
-
-
-def _judges(known: FederationFacts, data: Any) -> bool:
-    return known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
 
 
 def _found(people: Population, user: str | None) -> int:
@@ -121,11 +118,6 @@ def _found(people: Population, user: str | None) -> int:
     if found is None:
         raise BadInput(f"--user {user}: the data has nobody of that name; it has {people.users[0]!r} and others")
     return found
-
-
-def _place(items: Strings, name: str) -> int:
-    found = items.find(name)
-    return -1 if found is None else found
 
 
 def _with_items(problem: Problem, number: int, people: Population, who: int, own: Indices, names: Indices) -> Problem:
@@ -161,25 +153,11 @@ def _with_features(known: Features, number: int, side: Side, who: int) -> Featur
 
 def _with_impressions(news: NewsData, number: int, people: Population, who: int, names: Indices) -> NewsData:
     """The lists of the facts but those of this device, and in their place what the person was shown."""
-    parts = [_chosen(news.impressions, news.impressions.users != number)]
+    parts = [chosen_impressions(news.impressions, news.impressions.users != number)]
     for split in people.impressions.values():
-        own = _chosen(split, split.users == who)
+        own = chosen_impressions(split, split.users == who)
         parts.append(replace(_renamed(own, names), users=np.full(len(own), number, np.int32)))
     return NewsData(news.catalogue, _joined(parts))
-
-
-def _chosen(split: Impressions, which: Bools) -> Impressions:
-    """Some lists; histories are kept as they are."""
-    rows: Offsets = np.flatnonzero(which).astype(np.int64)
-    entries = Csr(split.shown.offsets, np.arange(len(split.shown.items), dtype=np.int32)).take(rows)
-    return Impressions(
-        split.users[rows],
-        split.times[rows],
-        Csr(entries.offsets, split.shown.items[entries.items]),
-        split.clicked[entries.items],
-        split.histories,
-        split.history_of[rows],
-    )
 
 
 def _renamed(split: Impressions, names: Indices) -> Impressions:

@@ -24,16 +24,7 @@ from urllib.parse import urlsplit
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation import identity
-from veilrec.federation.federation import (
-    WITH_CONTENT,
-    Away,
-    BadTask,
-    CoordinatorLink,
-    Federation,
-    FederationTask,
-    Receipt,
-    TurnedAway,
-)
+from veilrec.federation.federation import WITH_CONTENT, Away, BadTask, Federation, FederationTask, Receipt, TurnedAway
 from veilrec.federation.identity import Invitation
 from veilrec.wire.signing import SigningKey
 
@@ -238,11 +229,7 @@ class Pause:
 
 
 def live(
-    link: CoordinatorLink,
-    answers: Answers,
-    say: Callable[[str], None],
-    stop: threading.Event,
-    enrol: Callable[[], object],
+    link: HttpsLink, answers: Answers, say: Callable[[str], None], stop: threading.Event, enrol: Callable[[], object]
 ) -> bool:
     """Poll and answer tasks until the federation is over (True), or `stop` is set (False)."""
     pause, is_enrolled = Pause(stop), False
@@ -266,7 +253,7 @@ def live(
 
 
 def _serve(
-    link: CoordinatorLink, answers: Answers, task: FederationTask, say: Callable[[str], None], stop: threading.Event
+    link: HttpsLink, answers: Answers, task: FederationTask, say: Callable[[str], None], stop: threading.Event
 ) -> None:
     try:
         content = link.fetch(task)

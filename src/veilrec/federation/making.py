@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import secrets
 from dataclasses import dataclass, replace
 from math import ceil
@@ -148,7 +148,7 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
         basis = _with_shares(basis, NoiseShares(least, wishes.silent))
     basis = replace(basis, guarantee=_of_devices(trusting(basis.guarantee, wishes.secagg, woven), wishes))
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
-    _check_facts(folder, made, basis.plan)
+    check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
     with Registry(folder / COORDINATOR) as registry:
@@ -318,7 +318,7 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
         plan=plan_digest(plan),
         facts=facts.digest_of(folder / FACTS),
         unprotected=unprotected,
-        budget=_written(budget),
+        budget={name: value for name, value in vars(budget).items() if value is not None},
         guarantee=basis.guarantee.to_json(),
         secagg=wishes.secagg,
         shares=wishes.shares,
@@ -385,15 +385,6 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
     return budget, clear
 
 
-def _written(budget: Budget) -> dict[str, Any]:
-    return {name: value for name, value in vars(budget).items() if value is not None}
-
-
-def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
-    """The plan of the public facts has to be the plan of the data, first weights included."""
-    check_same(made.method, facts.FederationFacts(folder, made).plan, plan)
-
-
 def check_same(method: str, public: Plan, plan: Plan) -> None:
     """Refuse a method whose plan of the public facts is another one."""
     if run_digest(public) != run_digest(plan):
@@ -405,18 +396,12 @@ def check_same(method: str, public: Plan, plan: Plan) -> None:
 
 def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str) -> None:
     folder.mkdir(mode=0o700)
-    _write_secret(folder / "secret", secret)
-    _write_secret(folder / "operator.token", secrets.token_hex(32).encode())
+    identity.write_file(folder / "secret", secret)
+    identity.write_file(folder / "operator.token", secrets.token_hex(32).encode())
     hosts = () if host in identity.ALWAYS else (host,)
     identity.make_certificates(
         folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id
     )
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        out.write(content)
 
 
 def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
@@ -462,7 +447,13 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     trust = guarantee.trust
     if trust == "server":
         trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
-    return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+    if woven:
+        told += (
+            f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
+            f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator"
+            " made up count among these.",
+        )
+    return replace(guarantee, trust=trust, caveats=told)
 
 
 def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
@@ -471,19 +462,8 @@ def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
     return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
 
 
-def _of_pairs(woven: Neighbourhood) -> str:
-    """Caveats of pairwise secure aggregation."""
-    return (
-        f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
-        f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator made"
-        " up count among these."
-    )
-
-
 def settings_of(made: Federation) -> tuple[str, ...]:
     """The settings of a federation as `--set` would give them, every one."""
-    import json
-
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
     )

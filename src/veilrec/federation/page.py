@@ -43,6 +43,7 @@ def about(known: FederationFacts) -> dict[str, Any]:
     """All that is not a table."""
     made, plan = known.federation, known.plan
     learner, sums, votes = _parts(known)
+    secure = {"helpers": list(made.helpers), "least": made.least, "most_devices": plan.most_devices}
     return {
         "format": FORMAT,
         "id": made.id,
@@ -71,7 +72,7 @@ def about(known: FederationFacts) -> dict[str, Any]:
         "sigma_of_votes": votes.sigma,
         "mu_of_report": _mu(votes.event()),
         "mu_of_rounds": [_mu(sums.event_in(RoundSpec(number))) for number in range(made.rounds)],
-        "secure_sums": _secure_sums(known),
+        "secure_sums": None if made.secagg == "none" else secure,
     }
 
 
@@ -101,14 +102,6 @@ def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, Vote
             "browsers take part in the open or with helpers, not in sums among devices: use --secagg helpers"
         )
     return plan.learner, plan.mechanism, votes
-
-
-def _secure_sums(known: FederationFacts) -> dict[str, Any] | None:
-    """Helpers and terms of secure aggregation that a client takes from this file."""
-    made = known.federation
-    if made.secagg == "none":
-        return None
-    return {"helpers": list(made.helpers), "least": made.least, "most_devices": known.plan.most_devices}
 
 
 def _mu(event: Event) -> float:

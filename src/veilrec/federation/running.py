@@ -25,7 +25,6 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Seal, key_in
 from veilrec.federation import federation, processes
 from veilrec.federation.client.folder import DATA
-from veilrec.federation.coordinator.driver import added
 from veilrec.federation.coordinator.process import last_status, read_token
 from veilrec.federation.coordinator.registry import FILE as REGISTRY
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
@@ -34,8 +33,8 @@ from veilrec.federation.helper import name_of
 from veilrec.federation.link import client_context
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
+from veilrec.server.round_store import RoundReport, totals
 
-_ADDED = ("messages", "down_bytes", "up_bytes", "report_bytes")
 _PEOPLE = (
     "SELECT sum(length(invitation) > 0), sum(length(invitation) = 0), count(key), sum(revoked) FROM places"
     " WHERE role != 'helper'"
@@ -52,7 +51,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         if not found:
             return _not_started(made)
         stands = json.loads(found[0][0])
-        rounds = [json.loads(row[0]) for row in _read(place / "coordinator.sqlite", "SELECT report FROM history")]
+        history = _read(place / "coordinator.sqlite", "SELECT report FROM history")
         came = {inbox: _count(place / "coordinator.sqlite", inbox) for inbox in ("messages", "reports")}
         people = _read(place / REGISTRY, _PEOPLE)[0]
     except sqlite3.OperationalError as error:
@@ -70,9 +69,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         "seconds_left": None,
         "devices": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
         "this_round": came,
-        "void": sum(report["void"] for report in rounds),
-        **{name: sum(report[name] for report in rounds) for name in _ADDED},
-        "refused": added(report["refused"] for report in rounds),
+        **totals(RoundReport(**json.loads(row[0])) for row in history),
     }
 
 
@@ -212,8 +209,7 @@ class Up:
             log.seek(self._heard[name])
             said, whole, _ = log.read().rpartition(b"\n")
         self._heard[name] += len(said + whole)
-        lines = said.decode(errors="replace").splitlines()
-        return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+        return _error_lines(said)
 
     def _last_words(self, name: str) -> str:
         """Last error line of a process that ended by itself; earlier ones are printed at once."""
@@ -254,6 +250,11 @@ def _wait(started: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
+def _error_lines(log: bytes) -> list[str]:
+    lines = log.decode(errors="replace").splitlines()
+    return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+
+
 def detach(folder: Path, transport: Transport = "https") -> int:
     """Start `up` in the background; its process."""
     up = Up(folder, lambda _: None)  # refuses what cannot be started
@@ -268,16 +269,12 @@ def detach(folder: Path, transport: Transport = "https") -> int:
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until and live_status(folder, up.made) is None:
         if started.poll() is not None and started.returncode != 0:
-            raise VeilrecError(_last_line(up.folder / LOGS / "up.log"))
+            path = up.folder / LOGS / "up.log"
+            raise VeilrecError([f"it could not be started: see {path}", *_error_lines(path.read_bytes())][-1])
         if started.poll() == 0:
             break
         time.sleep(0.1)
     return started.pid
-
-
-def _last_line(path: Path) -> str:
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.startswith("veilrec: ")]
-    return lines[-1].removeprefix("veilrec: ") if lines else f"it could not be started: see {path}"
 
 
 def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:

@@ -53,11 +53,6 @@ class Aggregator:
             }
         return self._sums
 
-    @property
-    def weight(self) -> int:
-        """What a mean is divided by: the number of examples, or of devices."""
-        return int(self.vector[-1]) if self.lattice.weighs_examples else self.devices
-
     def add(self, uploads: ClientUpdates) -> None:
         """Add the messages of some devices."""
         self._expect(uploads.count)
@@ -113,14 +108,14 @@ class Aggregator:
             self.sums[name] += value
 
     def change(self) -> dict[str, Floats]:
-        """The change of the model that the round asks for; all zero when nobody reported."""
+        """Aggregate of the round; all zero without messages."""
         return {name: (total * self._scale(name)).astype(np.float32) for name, total in self.sums.items()}
 
     def _scale(self, name: str) -> Doubles | float:
         if self.aggregation == "sum":
             return 1.0
         if self.aggregation in ("mean", "weighted-mean"):
-            return 1.0 / max(self.weight, 1)
+            return 1.0 / max(int(self.vector[-1]) if self.lattice.weighs_examples else self.devices, 1)
         power = 1.0 if self.aggregation == "row-mean" else 0.5
         if name in self.lattice.count_places:
             counts = self.vector[self.lattice.count_places[name]]
@@ -185,7 +180,7 @@ class ServerOptimiser:
             weights[name][...] = value
 
     def state(self) -> dict[str, Floats]:
-        """Everything that the next step depends on."""
+        """Return the state that the next step depends on."""
         return dict(self._moments)
 
     def load_state(self, state: Mapping[str, Floats]) -> None:

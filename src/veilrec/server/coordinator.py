@@ -77,7 +77,7 @@ class Coordinator(Closing):
         secure: SecureSum | None = None,
         goes_on: bool = True,
     ) -> None:
-        """`goes_on`: False for whoever only looks at a run whose sums are formed elsewhere."""
+        """Open or start a run; `goes_on` is False where it is only read, because its sums are formed elsewhere."""
         if over_selection > 1.0 and (obstacle := over_selection_obstacle(plan)) is not None:
             raise BadInput(f"over-selection is {over_selection:g}, and {obstacle}: leave it at 1")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Coordinator(Closing):
             raise
 
     def _load(self) -> None:
-        """All that is in memory, from what is on disk."""
+        """Restore the state in memory from the store."""
         self._standing = ServerState(self.plan)
         model = self._store.model()
         if model is not None:
@@ -139,7 +139,7 @@ class Coordinator(Closing):
             return self._store.history()
 
     def enrol(self, device_id: str, who: Enrolled = "devices") -> int:
-        """Take in a device that learns, or one that only judges; its number among those, the same if it is known."""
+        """Enrol a training or validation client and return its number; the same again if it is known."""
         if not device_id:
             raise BadInput("a device has no id: give one that is its own")
         with self._lock:
@@ -171,7 +171,7 @@ class Coordinator(Closing):
     # Before a round
 
     def ask(self) -> ReportRequest | None:
-        """Draw the next cohort, and say who has to report before its round; None if nobody has to."""
+        """Draw the next cohort and return which clients report before its round; None if none are due."""
         with self._lock:
             question = self._question()
         if question is None or self._hidden is None:
@@ -197,7 +197,7 @@ class Coordinator(Closing):
         return self.round_number if self._hidden is None else self._hidden.about.number
 
     def receive_report(self, device_id: str, message: bytes) -> Receipt:
-        """Take in what a device reports before a round."""
+        """Store the report of a client before a round."""
         with self._lock, self._counting():
             device = self._enrolled(device_id)
             is_open = self._hidden is None or self._hidden.invitation
@@ -315,7 +315,7 @@ class Coordinator(Closing):
     # During a round
 
     def receive(self, device_id: str, message: bytes) -> Receipt:
-        """Take in the message of a device; once this returns it is on disk, and counts."""
+        """Store the update of a client; it is on disk when this returns, and counts."""
         with self._lock, self._counting():
             device = self._enrolled(device_id)
             if self.stage is not RoundState.OPEN:
@@ -460,7 +460,7 @@ class Coordinator(Closing):
             raise BadInput(f"round {self.round_number} of {self.plan.rounds} is not over: {what} after the last one")
 
     def receive_gain(self, device_id: str, message: bytes) -> Receipt:
-        """Take in what a judge tells; once this returns it is on disk, and counts."""
+        """Store the gain of a held-out validation client; it is on disk when this returns."""
         with self._lock, self._counting():
             asked, device = self.plan.comparison, self._store.number_of(device_id, "judges")
             if device is None:
@@ -471,7 +471,7 @@ class Coordinator(Closing):
             return self._take("gains", device, message, lambda: mechanism.check(gains.decode_gain(message)))
 
     def close_comparison(self) -> SelectionOutcome:
-        """Decide by what the judges have told: one sum, one noise, and the same answer ever after."""
+        """Select the model by the gains that came; the outcome is stored, and stays the same."""
         with self._lock:
             known = self.verdict
             if known is None:

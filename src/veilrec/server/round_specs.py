@@ -98,7 +98,10 @@ class CohortSampler:
     def draw(self, round_number: int) -> Offsets:
         """The devices of a round, in increasing order."""
         s = self.settings
-        chosen = self._chosen(round_number) if self._secret is None else self._secretly(self._secret, round_number)
+        if s.sampling == "turns":
+            chosen = self._turn(round_number)
+        else:
+            chosen = self._chosen(round_number) if self._secret is None else self._secretly(self._secret, round_number)
         devices = self.eligible[chosen]
         if s.available < 1.0:
             devices = devices[self._chance(rng.AVAILABILITY, round_number, devices, s.available)]
@@ -107,8 +110,6 @@ class CohortSampler:
     def _chosen(self, round_number: int) -> Offsets:
         """Sample from the seed, at a cost that depends on the cohort alone."""
         n = len(self.eligible)
-        if self.settings.sampling == "turns":
-            return self._turn(round_number)
         key = np.random.SeedSequence([self.seed, rng.COHORT, round_number])
         generator = np.random.Generator(np.random.Philox(key))
         poisson = self.settings.sampling == "poisson"
@@ -118,8 +119,6 @@ class CohortSampler:
     def _secretly(self, secret: bytes, round_number: int) -> Offsets:
         """Sample from the secret: one word per client of a keyed stream."""
         n = len(self.eligible)
-        if self.settings.sampling == "turns":
-            return self._turn(round_number)
         source = KeyedSource(secret, rng.COHORT, round_number)
         if self.size == n:
             return np.arange(n)
@@ -159,7 +158,7 @@ class ReportTensors(Protocol):
 
 @dataclass(frozen=True)
 class PopularityTensor:
-    """The counts as they are, [items, 1]: whoever uses them takes a logarithm, or cuts them off at 0."""
+    """Raw counts, [items, 1]; models take a logarithm, or cut them off at 0."""
 
     name: str = "popularity"
 
@@ -168,7 +167,7 @@ class PopularityTensor:
         return Tensor(self.name, (n_items, 1), by_row=True, learnt=False)
 
     def tensors(self, tally: Tally) -> dict[str, Floats]:
-        """One number for each item."""
+        """Return the counts as a tensor."""
         return {self.name: tally.counts.astype(np.float32).reshape(-1, 1)}
 
 
@@ -292,7 +291,7 @@ class SeededDirections:
     leaves_out = True
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """All rows, in these directions."""
+        """Return the spec: all rows, in the directions of the seed."""
         return RoundSpec(number, public_seed=self.public_seed, rank=self.rank)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -88,7 +89,7 @@ _STEPS = {RoundState.OPENING: 1, RoundState.OPEN: 1, RoundState.CLOSING: 2, Roun
 
 @dataclass(frozen=True)
 class RunPosition:
-    """How far a run has come: the round, its state, and what is counted of it."""
+    """Position of a run: the round, its state, and its counters."""
 
     number: int = 0  # of the round that is open, or comes next
     stage: RoundState = RoundState.IDLE
@@ -113,7 +114,7 @@ class RunPosition:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round that is over: who took part, bytes on the network, and what was refused."""
+    """Report of a finished round: participation, bytes on the network, refusals."""
 
     number: int
     devices: int  # of the cohort
@@ -123,6 +124,15 @@ class RoundReport:
     up_bytes: int  # reports included
     report_bytes: int
     refused: Mapping[str, int] = field(default_factory=dict)  # by reason, since the coordinator was last started
+
+
+def totals(history: Iterable[RoundReport]) -> dict[str, Any]:
+    """Add up rounds that are over: void ones, messages, bytes, and what was refused by reason."""
+    rounds, refused = list(history), Counter[str]()
+    for report in rounds:
+        refused.update(report.refused)
+    names = ("void", "messages", "down_bytes", "up_bytes", "report_bytes")
+    return {name: sum(getattr(report, name) for report in rounds) for name in names} | {"refused": dict(refused)}
 
 
 class RoundStore:
@@ -206,7 +216,7 @@ class RoundStore:
         return tuple(row[0] for row in self._database.execute(query))
 
     def set_verdict(self, state: Doubles) -> None:
-        """Keep what the judges came to."""
+        """Store the outcome of model selection."""
         self._database.execute("INSERT INTO verdict VALUES (1, ?)", (state.astype("<f8").tobytes(),))
 
     def verdict(self) -> Doubles | None:
@@ -240,7 +250,7 @@ class RoundStore:
             self._database.execute(f"INSERT INTO {inbox} VALUES (?, ?)", (device, content))  # noqa: S608
 
     def contents(self, inbox: Inbox) -> Iterator[bytes]:
-        """All that came, one by one, by the numbers of the devices: in whichever order it came."""
+        """Iterate over the messages of an inbox, in the order of client numbers."""
         for row in self._database.execute(f"SELECT content FROM {inbox} ORDER BY device"):  # noqa: S608
             yield row[0]
 
@@ -324,7 +334,7 @@ class RoundStore:
             write_text(path, steps)
 
     def _refuse_older_copy(self, path: Path) -> None:
-        """A restored database would put a used noise on another sum: whoever saw both would see the sums."""
+        """Refuse a restored database: it would reuse the noise of a round on another sum."""
         mark = self.folder / "last-step"
         if mark.exists() and int(mark.read_text()) > self.place.steps:
             raise VeilrecError(

@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
-from veilrec.core.fixed_point import MOST_CLIENTS, MOST_EXAMPLES, FixedPoint
-from veilrec.core.plan import ROW_COUNTS, Aggregation, Plan
+from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint
+from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
-from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregation import Aggregator, ServerRate, make_optimiser
+from veilrec.server.aggregation import Aggregator, make_optimiser
 from veilrec.server.round_specs import Tally
 from veilrec.wire import messages
-from veilrec.wire import messages as gains
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,44 +80,21 @@ ClippingRule: TypeAlias = GeometricClipping | PublishedClipping
 
 
 class WrongExamples(messages.BadMessage):
-    """A message that tells how many examples it is from where nobody asked, or does not where the round needs it."""
+    """A message with an example count that the round does not use, or without one that it needs."""
 
 
 class Server:
     """Holds the public weights and nothing of any user."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        weights: Mapping[str, Floats],
-        mechanism: UpdateMechanism,
-        aggregation: Aggregation,
-        rate: ServerRate,
-        *,
-        decay_share: float = 0.0,
-        bound_rule: ClippingRule | None = None,
-        most_devices: int = MOST_CLIENTS,
-    ) -> None:
-        if (bound_rule is not None) != any(tensor.name == BOUND for tensor in schema.tensors):
+    def __init__(self, plan: Plan) -> None:
+        if (plan.bound_rule is not None) != any(tensor.name == BOUND for tensor in plan.schema.tensors):
             raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
-        self.schema = schema
-        self.bound_rule = bound_rule  # moves the clip norm, where that is learnt
-        self.mechanism = mechanism
-        self.weights = {name: value.copy() for name, value in weights.items()}
-        self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
+        self.plan, self.schema, self.mechanism = plan, plan.schema, plan.mechanism
+        self.weights = {name: value.copy() for name, value in plan.start.items()}
         self.about = RoundSpec(0)
-        self.most_devices = most_devices  # in one round: sums are made for so many
-        self._aggregator = Aggregator(self._lattice(self.about, aggregation), aggregation)
-        self._optimiser = make_optimiser(rate)
+        self._aggregator = Aggregator(plan.lattice(self.about), plan.aggregation)
+        self._optimiser = make_optimiser(plan.server)
         self._protected = False
-
-    def _lattice(self, about: RoundSpec, aggregation: Aggregation) -> FixedPoint:
-        return self.mechanism.lattice(
-            about,
-            devices=self.most_devices,
-            weighs_examples=aggregation == "weighted-mean",
-            counts_rows=aggregation in ROW_COUNTS,
-        )
 
     def fill(self, tensors: Mapping[str, Floats]) -> None:
         """Set tensors that no answer is about."""
@@ -127,11 +103,6 @@ class Server:
             if tensor.learnt or values.shape != tensor.shape:
                 raise ValueError(f"{name} is learnt, or {values.shape} is not its shape: it cannot be filled")
             self.weights[name][...] = values
-
-    @property
-    def weighs_examples(self) -> bool:
-        """Whether devices have to tell how many examples they learned from."""
-        return self._aggregator.aggregation == "weighted-mean"
 
     @property
     def view(self) -> Schema:
@@ -144,15 +115,15 @@ class Server:
         return self._aggregator.lattice
 
     def open_round(self, about: RoundSpec) -> None:
-        """Say what the round is about."""
+        """Begin a round with its spec."""
         self._refuse_after_noise()
         self.about = about
-        lattice = self._lattice(about, self._aggregator.aggregation)
+        lattice = self.plan.lattice(about)
         if self.lattice != lattice:
             self._aggregator.clear(lattice)
 
     def broadcast(self) -> ClientUpdates:
-        """What a device gets at the start of a round."""
+        """Model that clients get at the start of a round."""
         if self.about.rows is None:
             return whole_model(self.schema, self.weights, self.about.number)
         return part_of_model(self.schema, self.weights, self.about.rows, self.about.number)
@@ -164,10 +135,10 @@ class Server:
     def read(self, message: bytes) -> ClientUpdates:
         """Unpack one device's message for this round; one that cannot be added raises."""
         uploads = messages.decode_update(message, self.view, self.about.number)
-        if (uploads.examples is not None) != self.weighs_examples:
+        if (uploads.examples is not None) != self.plan.tells_examples:
             raise WrongExamples(
                 "the message does not tell its number of examples, by which this round weighs it"
-                if self.weighs_examples
+                if self.plan.tells_examples
                 else "the message tells its number of examples, which this round does not ask for"
             )
         if uploads.examples is not None and uploads.examples.max() > MOST_EXAMPLES:
@@ -185,8 +156,7 @@ class Server:
         self._aggregator.add(uploads)
 
     def add_integers(self, total: Offsets, *, devices: int) -> None:
-        """Add what some devices' messages add up to, in whole numbers of this round's lattice: nobody else's way in
-        but that of secure aggregation, and of a simulation in several processes."""
+        """Add a fixed-point sum of updates: from secure aggregation, or from a worker of a simulation."""
         self._refuse_after_noise()
         self._aggregator.add_integers(total, devices=devices)
 
@@ -207,13 +177,13 @@ class Server:
             )
 
     def step(self) -> None:
-        """End the round: move the model, and forget what was sent."""
+        """End the round: update the model, and clear the sums."""
         if self.mechanism.noise_on == "sum" and not self._protected:
             raise VeilrecError("the sum of this round has no noise yet: nothing of it may be used")
         self._protected = False
         bound = self._next_bound()
-        if self.decay_share:
-            share = self.decay_share * np.float32(self._aggregator.devices)  # of the sum
+        if self.plan.decay_share:
+            share = np.float32(self.plan.decay_share) * np.float32(self._aggregator.devices)  # of the sum
             learnt = {tensor.name for tensor in self.view.tensors}
             self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
         change = {name: value for name, value in self._change().items() if name not in bound}
@@ -224,17 +194,17 @@ class Server:
         self.about = RoundSpec(self.about.number + 1)
 
     def drop_round(self) -> None:
-        """End a round that is void: the model stays, and what was sent is forgotten."""
+        """End a void round: keep the model, and clear the sums."""
         self._protected = False
         self._aggregator.clear(self.lattice)
         self.about = RoundSpec(self.about.number + 1)
 
     def _next_bound(self) -> dict[str, float]:
         """The clip norm of the next round, from the protected count of this one; nothing where it is not learnt."""
-        if self.bound_rule is None:
+        if self.plan.bound_rule is None:
             return {}
         now, count = float(self.weights[BOUND][0]), float(self._aggregator.sums[BOUND][0])
-        return {BOUND: self.bound_rule.next(now, count)}
+        return {BOUND: self.plan.bound_rule.next(now, count)}
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
@@ -268,25 +238,11 @@ class Server:
 _SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
 
 
-def make_server(plan: Plan) -> Server:
-    """Return a server with the initial model of a plan."""
-    return Server(
-        plan.schema,
-        plan.start,
-        plan.mechanism,
-        plan.aggregation,
-        plan.server,
-        decay_share=plan.decay_share,
-        bound_rule=plan.bound_rule,
-        most_devices=plan.most_devices,
-    )
-
-
 class ServerState:
-    """All that a run has come to; simulated and real ones move it in the same way, a round at a time."""
+    """State of a run between rounds: server, running average, and the items that rounds covered."""
 
     def __init__(self, plan: Plan) -> None:
-        self.server = make_server(plan)
+        self.server = Server(plan)
         self._from_reports = plan.from_reports
         # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
         self.averaging = np.float32(plan.averaging)
@@ -309,7 +265,7 @@ class ServerState:
         return {t.name: self.server.weights[t.name] for t in self.server.schema.tensors if not t.learnt}
 
     def step(self) -> None:
-        """End the server's round, and follow it."""
+        """End the round, and update average and coverage."""
         rows = self.server.about.rows
         if self.sent is not None:
             self.sent[slice(None) if rows is None else rows] += 1
@@ -328,7 +284,7 @@ class ServerState:
         return None if self.sent is None or self.sent.all() else self.sent > 0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All of it, for a checkpoint between rounds."""
+        """Return the state for a checkpoint between rounds."""
         sent = {} if self.sent is None else {_SENT: self.sent}
         averages = {_AVERAGE + name: values for name, values in self.averages.items()}
         return {_SERVER + name: values for name, values in self.server.state().items()} | sent | averages
@@ -345,7 +301,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class SelectionOutcome:
-    """What came of the last comparison: covered by noise but for the number of judges, which is public."""
+    """Outcome of private model selection; all but the public number of validation clients is noisy."""
 
     kept: Literal["start", "trained"]
     gain: float  # noisy mean of the clipped gains
@@ -353,11 +309,11 @@ class SelectionOutcome:
     judges: int  # how many, which is public
 
     def to_json(self) -> dict[str, Any]:
-        """For result.json."""
+        """Encode for `result.json`."""
         return asdict(self)
 
     def line(self) -> str:
-        """For whoever trained."""
+        """Describe the outcome in a sentence."""
         if self.judges == 0:
             return "Nobody was left to judge what was learnt, and the start is kept: it takes more people."
         kept = "the trained model" if self.kept == "trained" else "the start"
@@ -369,19 +325,19 @@ class SelectionOutcome:
         )
 
     def state(self) -> Doubles:
-        """For a checkpoint."""
+        """Encode for a checkpoint."""
         return np.array([self.kept == "trained", self.gain, self.threshold, self.judges], np.float64)
 
     @classmethod
     def restored(cls, state: Doubles) -> SelectionOutcome:
-        """From a checkpoint."""
+        """Decode what `state` returned."""
         trained, gain, threshold, judges = state.tolist()
         return cls("trained" if trained else "start", gain, threshold, int(judges))
 
 
-def verdict_of(messages: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
-    """What came of all that judges sent, one message each; a bad one raises, and nothing is drawn."""
-    told = [gains.decode_gain(message) for message in messages]
+def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
+    """Select a model by the messages of validation clients; a bad one raises before noise is drawn."""
+    told = [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
     noisy = mechanism.protect(np.array([mechanism.total(np.array(told, np.float64))]), noise)
@@ -389,7 +345,7 @@ def verdict_of(messages: Iterable[bytes], mechanism: GainSum, noise: Source) -> 
 
 
 def decide(noisy_sum: float, judges: int, mechanism: GainSum) -> SelectionOutcome:
-    """The trained model only where its noisy mean gain exceeds what noise and chance explain; without judges never."""
+    """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance."""
     if judges == 0:
         return SelectionOutcome("start", 0.0, mechanism.clip, 0)
     gain, threshold = noisy_sum / judges, mechanism.threshold(judges)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -16,11 +15,12 @@ from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, LocalData, LocalResults, OwnSources, SharedSource
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
-from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.randomness import FastSource, noise_of_device, noise_of_learning
+from veilrec.server.aggregation import Aggregator
+from veilrec.server.server import Server
 from veilrec.wire import messages
 
 
@@ -74,27 +74,13 @@ class PieceReport:
     private: dict[str, Floats]  # what the devices keep from now on
 
 
-class SumTarget(Protocol):
-    """Sum of client updates: a server's, or a worker's part of a round."""
-
-    @property
-    def lattice(self) -> FixedPoint:
-        """Fixed-point format of the round."""
-
-    def add(self, uploads: ClientUpdates) -> None:
-        """Add client updates."""
-
-    def add_integers(self, total: Offsets, *, devices: int) -> None:
-        """Add a sum of client updates."""
-
-
 class CohortWorker:
     """Local training of pieces, in any process."""
 
     def __init__(self, plan: Plan, data: LocalData, seeds: Seeds) -> None:
         self.plan, self.data, self.seeds = plan, data, seeds
 
-    def learn(self, piece: Piece, opened: OpenRound, sums: SumTarget) -> PieceReport:
+    def learn(self, piece: Piece, opened: OpenRound, sums: Server | Aggregator) -> PieceReport:
         """Train the clients of a piece and add up their updates; linear noise is added later, at once."""
         mechanism, secret, about = self.plan.mechanism, self.seeds.secret, opened.about
         view, fills = about.view(self.plan.schema), mechanism.fills_messages
@@ -126,7 +112,7 @@ class CohortWorker:
         kept: ClientUpdates,
         learned: LocalResults,
         about: RoundSpec,
-        sums: SumTarget,
+        sums: Server | Aggregator,
     ) -> PieceReport:
         """Sum as secure aggregation opens it, with distributed noise where each client draws its own."""
         secret, lattice, view = self.seeds.secret, sums.lattice, about.view(self.plan.schema)

@@ -174,7 +174,7 @@ class Simulation:
         """Compute the weighted mean of all updates without forming any; only their sizes are known."""
         if not len(devices):
             return _Sent()
-        server, weighs = self.server, self.server.weighs_examples
+        server, weighs = self.server, self.plan.tells_examples
         noise = self._hand.local_noise(server.about.number, 0)
         cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, noise)
         learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)

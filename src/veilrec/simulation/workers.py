@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
 from veilrec.client.local_training import LocalData
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import Closing
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.server.aggregation import Aggregator
@@ -125,7 +125,7 @@ def shared_out(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
     return [list(pieces[start:end]) for start, end in pairwise(cuts)]
 
 
-class ProcessPool:
+class ProcessPool(Closing):
     """Workers on this machine, one process each."""
 
     def __init__(self, workers: int, plan: Plan, data: LocalData, seeds: Seeds, *, shared: Path | None = None) -> None:
@@ -175,14 +175,6 @@ class ProcessPool:
                 worker.terminate()
         self._folder.cleanup()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def check_workers(workers: int) -> None:
     """Refuse a number of workers below 1."""
@@ -224,7 +216,7 @@ _WITH_THE_CALL = 1 << 23  # bytes of a model, or of an answer, that travel in a 
 _OF_OUR_RAY = {"max_direct_call_object_size": _WITH_THE_CALL, "task_rpc_inlined_bytes_limit": 4 * _WITH_THE_CALL}
 
 
-class RayWorkers:
+class RayWorkers(Closing):
     """Actors of Ray. Without an address Ray is started on this machine, and ends with the crew."""
 
     def __init__(
@@ -297,14 +289,6 @@ class RayWorkers:
         if self._started:
             self._ray.shutdown()
         self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _reach(address: str) -> None:

@@ -30,6 +30,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,7 @@ def encode_values(values: Floats, coding: ValueCoding) -> bytes:
 
 
 def decode_values(content: memoryview, rows: int, width: int, coding: ValueCoding) -> Floats:
-    """What `encode` made; `content` has exactly `rows * row_size` bytes."""
+    """Decode what `encode_values` wrote; `content` has exactly `rows * row_size` bytes."""
     if coding == "float32":
         return np.frombuffer(content, "<f4").astype(np.float32).reshape(rows, width)
     if coding == "float16":
@@ -112,7 +113,7 @@ def _from_half_word(scales: NDArray[np.uint16]) -> Floats:
 
 
 def _steps(rows: Floats, units: Floats) -> Floats:
-    """How many units each value is, rounded: times the inverse, for a simulation and for a message alike.
+    """Quantise rows to units: by the inverse, in a simulation and in a message alike.
 
     A unit that is 0, or so small that it has no inverse, makes a row of zeros.
     """
@@ -227,7 +228,7 @@ def sizes(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> 
 
 
 def parameters(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> int:
-    """How many model parameters all the messages carry; `all_rows` as for `sizes`."""
+    """Count the model parameters in all messages; `all_rows`: as if every row of every table were in them."""
     if all_rows:
         total = sum(uploads.count * schema[name].size for name in uploads.tables)
     else:
@@ -306,7 +307,7 @@ def _encode_factors(number: int, tensor: Tensor, factors: Factors, device: int) 
     return head + [encode_values(part, tensor.values) for part in parts]
 
 
-class _Reader:
+class BytesReader:
     """A position in the bytes of a message that never runs past their end."""
 
     def __init__(self, content: bytes) -> None:
@@ -314,23 +315,30 @@ class _Reader:
         self.position = 0
 
     def expect(self, length: int) -> None:
+        """Refuse a message that has fewer bytes left."""
         if self.position + length > len(self.content):
             raise BadMessage(f"the message ends after {len(self.content)} bytes, before its announced end")
 
     def take(self, length: int) -> memoryview:
+        """Take the next bytes."""
         self.expect(length)
         self.position += length
         return memoryview(self.content)[self.position - length : self.position]
 
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Take the next fields."""
+        return layout.unpack(self.take(layout.size))
+
     def values(self, tensor: Tensor, rows: int, width: int) -> Floats:
+        """Take the next rows of a tensor, which have to be finite."""
         content = self.take(_values_size(tensor, rows, width))
         return _finite(decode_values(content, rows, width, tensor.values), tensor)
 
 
 def decode_update(content: bytes, schema: Schema, round_number: int) -> ClientUpdates:
     """Check a message against the round and the schema, and unpack it; anything odd raises `BadMessage`."""
-    reader = _Reader(content)
-    magic, sent_round, examples, tensors = _HEADER.unpack(reader.take(_HEADER.size))
+    reader = BytesReader(content)
+    magic, sent_round, examples, tensors = reader.unpack(_HEADER)
     if magic != _MAGIC:
         raise BadMessage("the message does not start as a veilrec message does")
     if sent_round != round_number:
@@ -341,7 +349,7 @@ def decode_update(content: bytes, schema: Schema, round_number: int) -> ClientUp
     dense = {}
     last = -1
     for _ in range(tensors):
-        number, coding = _TENSOR.unpack(reader.take(_TENSOR.size))
+        number, coding = reader.unpack(_TENSOR)
         if not last < number < len(schema.tensors):
             raise BadMessage(f"tensor number {number} is out of place among {len(schema.tensors)} tensors")
         last = number
@@ -370,8 +378,8 @@ def _kinds(tensor: Tensor) -> Sequence[int]:
     return _FOR_MATRICES if len(tensor.shape) == 2 else _FOR_DENSE
 
 
-def _decode_rows(reader: _Reader, tensor: Tensor, coding: int, *, entries: bool) -> Rows:
-    (count,) = _COUNT.unpack(reader.take(_COUNT.size))
+def _decode_rows(reader: BytesReader, tensor: Tensor, coding: int, *, entries: bool) -> Rows:
+    (count,) = reader.unpack(_COUNT)
     height, width = tensor.shape[0], _width(tensor)
     if count > height:
         raise BadMessage(f"{count} rows announced for {tensor.name}, which has {height}")
@@ -381,15 +389,15 @@ def _decode_rows(reader: _Reader, tensor: Tensor, coding: int, *, entries: bool)
     return Rows(np.array([0, count]), index, reader.values(tensor, *shape).reshape(count, width))
 
 
-def _decode_factors(reader: _Reader, tensor: Tensor) -> Factors:
-    (rank,) = _COUNT.unpack(reader.take(_COUNT.size))
+def _decode_factors(reader: BytesReader, tensor: Tensor) -> Factors:
+    (rank,) = reader.unpack(_COUNT)
     if not 1 <= rank <= min(tensor.shape):
         raise BadMessage(f"rank {rank} announced for {tensor.name}, which has shape {tensor.shape}")
     left, scales, right = (reader.values(tensor, *shape) for shape in _factor_shapes(tensor, rank))
     return Factors(left[np.newaxis], scales, right[np.newaxis])
 
 
-def _decode_index(reader: _Reader, tensor: Tensor, coding: int, count: int) -> Indices:
+def _decode_index(reader: BytesReader, tensor: Tensor, coding: int, count: int) -> Indices:
     height = tensor.shape[0]
     if coding == _ALL_ROWS:
         index = np.arange(count, dtype=np.int32)

@@ -39,7 +39,7 @@ MOST = (1 << 16) - 1  # numbers of a query, and interests
 
 @dataclass(frozen=True)
 class QueryShape:
-    """What both sides know of a query before it is sent: its kind, and how many numbers or interests there are."""
+    """Kind and size of a query, which both sides know before it is sent."""
 
     kind: Kind
     size: int
@@ -104,7 +104,7 @@ _FACTS = {"release", "k", "whole", "exact"}
 
 @dataclass(frozen=True)
 class PoolInfo:
-    """What a pool is of."""
+    """Release and completeness of a pool."""
 
     release: str  # name and version
     k: int  # how many of the best were asked for
@@ -114,7 +114,7 @@ class PoolInfo:
 
 @dataclass(frozen=True)
 class Pool:
-    """What a device ranks."""
+    """Items for a client to rank by itself."""
 
     about: PoolInfo
     ids: list[str]
@@ -197,7 +197,7 @@ def read_pool(content: bytes) -> Pool:
 
 
 def _facts(content: bytes) -> Mapping[str, Any]:
-    """What stands in the header beside the arrays."""
+    """Read the metadata in the header."""
     if len(content) > LARGEST:
         raise BadMessage(f"the pool has {len(content):,} bytes: at most {LARGEST:,} are read")
     length = int.from_bytes(content[:8], "little")

@@ -96,7 +96,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        """What it is a version of."""
+        """Name of the release."""
         return str(self.manifest["name"])
 
     @property
@@ -106,7 +106,7 @@ class Release:
 
     @property
     def family(self) -> str:
-        """What a device does with it."""
+        """Model family, which decides how a client ranks."""
         return str(self.manifest["family"])
 
     @property
@@ -116,7 +116,7 @@ class Release:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What it promises to those it was learnt from."""
+        """Guarantee for the users whose data trained it."""
         return Guarantee.from_json(self.manifest["guarantee"])
 
     @cached_property
@@ -126,7 +126,7 @@ class Release:
 
     @property
     def newest(self) -> Newest:
-        """What a device remembers once it has used it."""
+        """Identity of the release, which a client stores against downgrades."""
         return Newest(self.name, self.version, self.digest)
 
     def has(self, file: str) -> bool:
@@ -134,7 +134,7 @@ class Release:
         return file in self.manifest["files"]
 
     def path(self, file: str) -> Path:
-        """Where a file lies that is part of it; others are not to be had."""
+        """Path of a listed file; raise BadRelease for others."""
         if not self.has(file):
             raise BadRelease(f"release {self.name} has no file {file!r}: it has {', '.join(self.manifest['files'])}")
         return self.folder / file
@@ -157,12 +157,12 @@ class Release:
 
     @property
     def method(self) -> str:
-        """What it was trained with."""
+        """Name of the training method."""
         return str(self.manifest["method"])
 
 
 def promise_of(manifest: Mapping[str, Any]) -> str:
-    """What is promised to those it was learnt from, in a line: nothing yet, where its noise can be drawn again."""
+    """Guarantee in a line; none where the noise can be reproduced."""
     guarantee = Guarantee.from_json(manifest["guarantee"])
     if manifest["protected"] or guarantee.basis != "proven":
         return guarantee.line()
@@ -177,7 +177,7 @@ def canonical(manifest: Mapping[str, Any]) -> bytes:
 
 
 def describe_file(path: Path) -> dict[str, Any]:
-    """What a manifest says of a file."""
+    """Manifest entry of a file: size, hash, tensors."""
     with path.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
     about: dict[str, Any] = {"bytes": path.stat().st_size, "sha256": digest}
@@ -312,29 +312,19 @@ def _check_files(release: Release, largest: int) -> None:
             raise BadRelease(f"the release is not whole: {name} is missing; get it again")
         if path.stat().st_size != about["bytes"]:
             raise BadRelease(f"{name} of the release has {path.stat().st_size:,} bytes and not {about['bytes']:,}")
-        described = describe_file_checked(path, name)
+        try:
+            described = describe_file(path)
+        except (OSError, ValueError, KeyError, SafetensorError):
+            raise BadRelease(f"{name} of the release cannot be read: it was altered; get it again") from None
         if described["sha256"] != about["sha256"]:
             raise BadRelease(f"{name} of the release was altered: its hash is another; get it again")
         if described.get("tensors") != about.get("tensors"):
             raise BadRelease(f"{name} of the release has other arrays than its manifest says")
-    _refuse_unlisted(release)
-
-
-def _refuse_unlisted(release: Release) -> None:
-    """What nobody signed must not lie where somebody might read it."""
-    listed = {*release.manifest["files"], MANIFEST, SIGNATURE, KEYS}
-    for path in release.folder.rglob("*"):
+    listed = {*files, MANIFEST, SIGNATURE, KEYS}
+    for path in release.folder.rglob("*"):  # what nobody signed must not lie where it might be read
         name = path.relative_to(release.folder).as_posix()
         if path.is_file() and name not in listed:
             raise BadRelease(f"{name} lies in the release and is not signed: remove it, or get the release again")
-
-
-def describe_file_checked(path: Path, name: str) -> dict[str, Any]:
-    """Describe a file as `describe_file` does; raise BadRelease where it cannot be read."""
-    try:
-        return describe_file(path)
-    except (OSError, ValueError, KeyError, SafetensorError):
-        raise BadRelease(f"{name} of the release cannot be read: it was altered; get it again") from None
 
 
 def _tensors_of(path: Path) -> dict[str, Any]:

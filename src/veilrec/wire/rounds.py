@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
 
 import numpy as np
 
 from veilrec.core.arrays import Indices
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema
 from veilrec.wire import messages
-from veilrec.wire.messages import CODINGS, BadMessage
+from veilrec.wire.messages import CODINGS, BadMessage, BytesReader
 
 _HEAD = struct.Struct("<4sB")
 _MAGIC = b"VRR1"
@@ -26,12 +25,12 @@ _U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d"
 
 
 def encode(about: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
-    """What every device of the round gets."""
+    """Encode a round spec and its model for the clients."""
     return _encode_about(about, schema) + messages.encode_update(model, schema)
 
 
 def size(about: RoundSpec, schema: Schema) -> int:
-    """How many bytes come before the model."""
+    """Size of the encoded spec in bytes, without the model."""
     return len(_encode_about(about, schema))
 
 
@@ -63,24 +62,24 @@ def _encode_about(about: RoundSpec, schema: Schema) -> bytes:
 
 def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec, ClientUpdates]:
     """Check a round and its model, and unpack them; anything odd raises `BadMessage`."""
-    reader = _Reader(content)
-    magic, flags = reader.take(_HEAD)
+    reader = BytesReader(content)
+    magic, flags = reader.unpack(_HEAD)
     if magic != _MAGIC or flags >= _TENSORS << 1:
         raise BadMessage("the message does not start as a veilrec round does")
-    seed = reader.take(_U64)[0] if flags & _SEED else 0
+    seed = reader.unpack(_U64)[0] if flags & _SEED else 0
     shares = {}
-    for _ in range(reader.take(_U8)[0] if flags & _SHARES else 0):
-        number, share = reader.take(_SHARE)
+    for _ in range(reader.unpack(_U8)[0] if flags & _SHARES else 0):
+        number, share = reader.unpack(_SHARE)
         if number >= len(schema.tensors) or not 0.0 < share <= 1.0:
             raise BadMessage(f"the round is about a share {share} of tensor {number}: neither is possible")
         shares[schema.tensors[number].name] = share
-    rank = reader.take(_U32)[0] if flags & _RANK else None
+    rank = reader.unpack(_U32)[0] if flags & _RANK else None
     if rank is not None and not 1 <= rank <= min(min(table.shape) for table in schema.tables):
         raise BadMessage(f"the round is about {rank} directions, which no table has")
-    clip_norm = reader.take(_F64)[0] if flags & _CLIP else None
+    clip_norm = reader.unpack(_F64)[0] if flags & _CLIP else None
     if clip_norm is not None and not 0.0 < clip_norm < math.inf:
         raise BadMessage(f"the round has clip norm {clip_norm}: it is a number above 0")
-    coding = reader.take(_U8)[0] if flags & _CODING else None
+    coding = reader.unpack(_U8)[0] if flags & _CODING else None
     if coding is not None and coding >= len(CODINGS):
         raise BadMessage(f"the round asks for coding {coding}, which does not exist")
     tensors = _read_tensors(reader, schema) if flags & _TENSORS else None
@@ -98,27 +97,15 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec
     return about, model
 
 
-def _read_tensors(reader: _Reader, schema: Schema) -> tuple[str, ...]:
+def _read_tensors(reader: BytesReader, schema: Schema) -> tuple[str, ...]:
     """The names of the tensors that answers are about: of those that are learnt, at least one, each once."""
-    numbers = [reader.take(_U8)[0] for _ in range(reader.take(_U8)[0])]
+    numbers = [reader.unpack(_U8)[0] for _ in range(reader.unpack(_U8)[0])]
     if not numbers or sorted(set(numbers)) != numbers or numbers[-1] >= len(schema.tensors):
         raise BadMessage(f"the round is about tensors {numbers}, which the model does not have so")
     chosen = [schema.tensors[number] for number in numbers]
     if not all(tensor.learnt for tensor in chosen):
         raise BadMessage("the round is about a tensor that no answer is about")
     return tuple(tensor.name for tensor in chosen)
-
-
-class _Reader:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.position = 0
-
-    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
-        if self.position + layout.size > len(self._content):
-            raise BadMessage(f"the round ends after {len(self._content)} bytes, before its announced end")
-        self.position += layout.size
-        return layout.unpack_from(self._content, self.position - layout.size)
 
 
 def sent_rows(model: ClientUpdates, schema: Schema) -> Indices | None:

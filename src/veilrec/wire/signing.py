@@ -37,13 +37,13 @@ class BadSignature(BadInput):
 
 @dataclass(frozen=True)
 class SigningKey:
-    """The secret half, of whoever makes releases."""
+    """Secret half of an Ed25519 key pair."""
 
     secret: Ed25519PrivateKey
 
     @property
     def public(self) -> bytes:
-        """What everybody may know: 32 bytes."""
+        """Public half, 32 bytes."""
         return self.secret.public_key().public_bytes(*_RAW)
 
     def sign(self, purpose: bytes, content: bytes) -> bytes:
@@ -61,7 +61,7 @@ class Rotation:
 
     @classmethod
     def made(cls, old: SigningKey, new: bytes) -> Rotation:
-        """What the owner of the old key says."""
+        """Sign the hand-over to a new key."""
         return cls(old.public, new, old.sign(ROTATION, old.public + new))
 
     def check(self) -> None:
@@ -91,7 +91,7 @@ def check_signature(key: bytes, purpose: bytes, content: bytes, signature: bytes
 
 @lru_cache(maxsize=1024)
 def _public_key(key: bytes) -> Ed25519PublicKey:
-    """A key that can be checked with; whoever signs once mostly signs again."""
+    """Decode a public key; cached, because signers repeat."""
     return Ed25519PublicKey.from_public_bytes(key)
 
 
@@ -116,7 +116,7 @@ def given_up(rotations: Sequence[Rotation]) -> set[bytes]:
 
 
 def fingerprint(key: bytes) -> str:
-    """How a key is shown to people: its first 16 hexadecimal digits."""
+    """Short form of a key: its first 16 hexadecimal digits."""
     return key.hex()[:16]
 
 
@@ -160,7 +160,7 @@ def new_key(path: Path) -> SigningKey:
 
 
 def public_path(path: Path) -> Path:
-    """Where the public half of a key lies."""
+    """Path of the public half of a key."""
     return path.with_name(path.name + ".pub")
 
 
@@ -223,7 +223,7 @@ def checked_host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by name or number, is this machine, for nobody else to reach."""
+    """Whether a host, by name or address, is a loopback address of this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.federation.secagg.rounds import FEDERATION, Paired, identity, made_values
+from tests.federation.secagg.rounds import FEDERATION, identity
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import pairs
 from veilrec.federation.secagg.helpers import (
@@ -21,7 +21,7 @@ from veilrec.federation.secagg.helpers import (
     signed_answer,
 )
 from veilrec.federation.secagg.pairs import Group, Reveal, SealedShares
-from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Neighbourhood, RoundKey, Terms, digest, whole
+from veilrec.federation.secagg.terms import BrokenSum, MessageReader, RoundKey, Terms, digest, whole
 from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
@@ -136,41 +136,21 @@ def test_messages_for_vectors_have_one_length():
     assert read_answer(answer, PROPOSAL, b"request") == (1, body)
 
 
-def test_terms_are_within_limits():
+def test_terms_are_within_limits_and_sessions_differ_in_everything_that_was_agreed():
+    right = {"federation": FEDERATION, "round_number": 3, "length": 20, "width": 32, "least": 4}
     for changes in ({"federation": b"x"}, {"length": 0}, {"width": 65}, {"least": 1}, {"round_number": -1}):
         with pytest.raises(BadInput):
-            Terms(**{"federation": FEDERATION, "round_number": 0, "length": 1, "width": 32, "least": 2} | changes)
-    assert (TERMS.words.itemsize, Terms(FEDERATION, 0, 1, 33, 2).words.itemsize) == (4, 8)
-
-
-@pytest.mark.parametrize("width", [8, 32, 33, 63, 64])
-def test_numbers_keep_their_sign_and_those_beyond_the_width_are_noticed(width):
-    terms = Terms(FEDERATION, 0, 3, width, 2)
-    edge = 2 ** (width - 1)
-    values = np.array([-edge, 0, edge - 1])
-    np.testing.assert_array_equal(terms.from_words(terms.to_words(values)), values)
-    if width not in (32, 64):
-        with pytest.raises(BrokenSum, match=f"beyond {width} bits"):
-            terms.from_words(terms.to_words(np.array([0, edge, 0])))
-
-
-def test_sessions_differ_in_everything_that_was_agreed():
-    others = (
-        Terms(bytes(32), 3, 20, 32, 4),
-        Terms(FEDERATION, 4, 20, 32, 4),
-        Terms(FEDERATION, 3, 21, 32, 4),
-        Terms(FEDERATION, 3, 20, 31, 4),
-        Terms(FEDERATION, 3, 20, 32, 5),
-    )
-    sessions = {terms.session(b"pairs") for terms in (TERMS, *others)}
+            Terms(**right | changes)
+    others = ({"federation": bytes(32)}, {"round_number": 4}, {"length": 21}, {"width": 31}, {"least": 5})
+    sessions = {Terms(**right | changes).session(b"pairs") for changes in ({}, *others)}
     sessions |= {TERMS.session(b"helpers"), TERMS.session(b"pairs", b"x"), PROPOSAL.session}
     assert len(sessions) == 9
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
-
-
-def test_a_masked_vector_of_another_device_is_not_taken():
-    one = Paired(Neighbourhood(3, 10, 2, 0), devices=4)
-    values = made_values(4, one.length, 0)
-    one.mask(values, lambda step, found: [n for n in found if step == "advertise" or n])
-    with pytest.raises(BadMessage, match="without shares"):
-        one.server.receive_masked(pairs.encode_masked(0, np.zeros(one.length, "<u4")))
+    for width in (8, 32, 33, 63, 64):  # numbers keep their sign, and those beyond the width are noticed
+        terms, edge = Terms(**right | {"width": width, "length": 3}), 2 ** (width - 1)
+        values = np.array([-edge, 0, edge - 1])
+        assert terms.words.itemsize == (4 if width <= 32 else 8)
+        np.testing.assert_array_equal(terms.from_words(terms.to_words(values)), values)
+        if width not in (32, 64):
+            with pytest.raises(BrokenSum, match=f"beyond {width} bits"):
+                terms.from_words(terms.to_words(np.array([0, edge, 0])))

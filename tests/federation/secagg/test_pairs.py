@@ -1,21 +1,29 @@
+"""Pairwise secure aggregation, and the sharing of secrets."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.federation.secagg.rounds import Paired, everybody, identity, made_values, total
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg.pairs import (
+    PRIME,
     SURVIVORS,
     Group,
     PairwiseSum,
     Reveal,
     SealedShares,
+    combine,
+    encode_masked,
     encode_numbers,
     encode_parts,
     read_boxes,
+    split,
     whole,
 )
 from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void
@@ -35,42 +43,22 @@ def losing(**gone):
     return stay
 
 
-@pytest.mark.parametrize("width", [32, 64])
-@pytest.mark.parametrize("woven", [SPARSE, COMPLETE])
-def test_the_sum_is_exact_whoever_is_lost_after_the_keys(woven, width):
-    one = Paired(woven, width=width)
-    values = made_values(one.devices, one.length, 0, largest=2**27 if width == 32 else 2**59)
-    got, came = one.run(values, losing(share=[1], mask=[4, 9], sign=[0], reveal=[7]))
-    assert came == [0, 2, 3, 5, 6, 7, 8, 10, 11]
-    np.testing.assert_array_equal(got, total(values, came))
-
-
 def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wrong():
     draws, outcomes = np.random.default_rng(1), []
-    for trial in range(40):
-        lost = float(draws.choice([0.05, 0.1, 0.3]))
-        devices = int(draws.integers(6, 20))
-        degree = int(draws.choice([4, 6, devices]))
-        one = Paired(
-            Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2))),
-            devices=devices,
-            length=int(draws.integers(1, 60)),
-            width=int(draws.choice([32, 40, 64])),
-            round_number=trial,
-        )
+    for trial in range(24):
+        lost, devices = (0.05, 0.1, 0.3)[trial % 3], int(draws.integers(6, 20))
+        degree, width = int(draws.choice([4, 6, devices])), int(draws.choice([32, 40, 64]))
+        woven = Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2)))
+        one = Paired(woven, devices=devices, length=int(draws.integers(1, 60)), width=width, round_number=trial)
         values = made_values(devices, one.length, trial)
-
-        def stay(step, numbers, lost=lost):
-            return [number for number in numbers if draws.random() > lost]
-
         try:
-            got, came = one.run(values, stay)
+            got, came = one.run(values, lambda step, numbers: [n for n in numbers if draws.random() > lost])  # noqa: B023
         except Void:
             outcomes.append("void")
             continue
         np.testing.assert_array_equal(got, total(values, came))
         outcomes.append("exact")
-    assert min(outcomes.count("exact"), outcomes.count("void")) >= 8
+    assert min(outcomes.count("exact"), outcomes.count("void")) >= 4
 
 
 def test_late_devices_are_left_out_and_stay_hidden_behind_their_own_mask():
@@ -122,7 +110,7 @@ def test_signatures_of_another_list_or_of_strangers_do_not_count():
         device._step = 4  # each as if it were the first
 
 
-def test_steps_are_taken_once_and_in_order():
+def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
     one = Paired(COMPLETE, devices=6)
     one.sign(made_values(6, one.length, 0))
     signatures = one.server.signatures()
@@ -130,19 +118,15 @@ def test_steps_are_taken_once_and_in_order():
     for repeat in (lambda: one.made[0].reveal(signatures), lambda: one.made[0].sign(encode_numbers(range(6)))):
         with pytest.raises(BadInput, match="leaves the round"):
             repeat()
+    for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
+        one.made[0]._step = 3  # lists that are too short, leave the device out, or name a stranger are not signed
+        with pytest.raises(error):
+            one.made[0].sign(encode_numbers(numbers))
     fresh = one.device(1)
     with pytest.raises(BadInput, match="does not follow"):
         fresh.share(b"")
     with pytest.raises(BadInput, match="does not follow"):
         fresh.advertise(one.server.propose())
-
-
-def test_lists_that_are_too_short_or_leave_the_device_out_are_not_signed():
-    for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
-        one = Paired(COMPLETE, devices=6)
-        one.mask(made_values(6, one.length, 0))
-        with pytest.raises(error):
-            one.made[0].sign(encode_numbers(numbers))
 
 
 def _forged(group: bytes, **changes) -> bytes:
@@ -166,13 +150,10 @@ def test_devices_check_who_takes_part_and_with_which_keys():
             device.share(group)
         device._step = 1
     device.share(groups[0])
-
-
-def test_no_more_take_part_than_was_planned_for():
-    one = Paired(replace(SPARSE, devices=5, most=11))
-    groups = one.group()
+    planned = Paired(replace(SPARSE, devices=5, most=11))
+    groups = planned.group()
     with pytest.raises(BadMessage, match="11 at most"):
-        one.made[0].share(groups[0])
+        planned.made[0].share(groups[0])
 
 
 def test_no_choice_of_terms_moves_the_ring():
@@ -259,6 +240,10 @@ def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
         stranger.server.receive_advert(stranger.made[0].advertise(stranger.server.propose()))
     with pytest.raises(TooFew, match="0 devices came"):
         stranger.server.groups()
+    without = Paired(Neighbourhood(3, 10, 2, 0), devices=4)
+    without.mask(made_values(4, 40, 0), losing(share=[0]))
+    with pytest.raises(BadMessage, match="without shares"):
+        without.server.receive_masked(encode_masked(0, np.zeros(40, "<u4")))
 
 
 def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
@@ -273,3 +258,42 @@ def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
         with pytest.raises(TooFew, match=words):
             Paired(COMPLETE).run(values, losing(**gone))
     assert len(Paired(COMPLETE).run(values, everybody)[1]) == 12
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 6), st.sets(st.integers(1, 2**32), min_size=6, max_size=9))
+def test_any_threshold_of_the_shares_gives_the_secret_back(secret, threshold, points):
+    shares = dict(zip(points, split(secret, threshold, list(points)), strict=True))
+    assert combine(shares, threshold) == secret
+    assert combine(dict(list(shares.items())[-threshold:]), threshold) == secret
+
+
+def test_below_the_threshold_every_secret_is_as_likely():
+    """Given two shares of three, each secret belongs to exactly one third share: nothing is told."""
+    shares = dict(zip((1, 2, 3), split(bytes(32), 3, (1, 2, 3)), strict=True))
+    for other in (b"\1" * 32, b"\xff" * 32):
+        # The value at 3 of the polynomial through (0, other), (1, .), (2, .): s(3) = s(0) - 3 s(1) + 3 s(2)
+        first, second = (int.from_bytes(shares[x], "big") for x in (1, 2))
+        third = (int.from_bytes(other, "big") - 3 * first + 3 * second) % PRIME
+        assert combine({1: shares[1], 2: shares[2], 3: third.to_bytes(33, "big")}, 3) == other
+
+
+def test_the_modulus_is_a_prime():
+    """Miller-Rabin with twenty bases: a composite passes one time in 4^20."""
+    odd, twos = PRIME - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in range(2, 22):
+        power = pow(base, odd, PRIME)
+        assert power == 1 or any(pow(power, 2**r, PRIME) == PRIME - 1 for r in range(twos))
+
+
+def test_what_is_no_sharing_is_refused():
+    with pytest.raises(BadInput, match="threshold is 3 with 2 shares"):
+        split(bytes(32), 3, [1, 2])
+    for secret, points in ((bytes(31), [1, 2]), (bytes(32), [1, 1]), (bytes(32), [0, 1])):
+        with pytest.raises(ValueError, match="bytes|distinct"):
+            split(secret, 2, points)
+    with pytest.raises(BadMessage, match="no secret"):
+        combine({1: (2**256 + 1).to_bytes(33, "big")}, 1)
+    with pytest.raises(TooFew, match="3 shares came, and 4"):
+        combine(dict(enumerate(split(bytes(32), 4, range(1, 7))[:3], 1)), 4)

@@ -22,23 +22,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Closing
 from veilrec.federation import federation, identity
+from veilrec.federation import flower_messages as flower
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import RunDevice, answers_of
 from veilrec.federation.facts import FederationFacts, largest_content
 from veilrec.federation.federation import CA, DEVICES, FederationTask
-from veilrec.federation.flower_messages import (
-    DECLINED,
-    HELLO,
-    TASK,
-    BadFlowerMessage,
-    MessageFields,
-    fields_of,
-    log_line,
-    node_key,
-    raw,
-    record_of,
-    text,
-)
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Pause
 
@@ -65,20 +53,20 @@ class FlowerClient(Closing):
         """Close the device's folder."""
         self._device.close()
 
-    def reply(self, fields: MessageFields) -> MessageFields:
+    def reply(self, fields: flower.MessageFields) -> flower.MessageFields:
         """The answer to a message; what cannot or must not be answered is declined."""
         try:
-            asked = text(fields, "ask")
-            if asked == HELLO:
-                return self._introduce(raw(fields, "nonce", _NONCE))
-            if asked == TASK:
+            asked = flower.text(fields, "ask")
+            if asked == flower.HELLO:
+                return self._introduce(flower.raw(fields, "nonce", _NONCE))
+            if asked == flower.TASK:
                 return self._do(fields)
-            raise BadFlowerMessage(f"a device does not know what {asked!r} is")
+            raise flower.BadFlowerMessage(f"a device does not know what {asked!r} is")
         except (VeilrecError, OSError, sqlite3.Error) as error:
             self._say(f"not answered: {error}")
-            return DECLINED
+            return flower.DECLINED
 
-    def _introduce(self, nonce: bytes) -> MessageFields:
+    def _introduce(self, nonce: bytes) -> flower.MessageFields:
         made, device = self._known.federation, self._invitation.device
         return {
             "device": device,
@@ -86,20 +74,20 @@ class FlowerClient(Closing):
             "plan": made.plan,
             "key": self._identity.public,
             "endorsement": self._invitation.endorse(made.id, self._identity.public),
-            "signature": identity.sign(self._identity, made.id, device, HELLO, 0, nonce),
+            "signature": identity.sign(self._identity, made.id, device, flower.HELLO, 0, nonce),
         }
 
-    def _do(self, fields: MessageFields) -> MessageFields:
-        task = FederationTask.from_json(text(fields, "task").encode())
+    def _do(self, fields: flower.MessageFields) -> flower.MessageFields:
+        task = FederationTask.from_json(flower.text(fields, "task").encode())
         if task is None:
-            raise BadFlowerMessage("a message asks for nothing")
+            raise flower.BadFlowerMessage("a message asks for nothing")
         if task.kind == "over":
             self.is_over = True
             self._say("the federation is over")
-            return DECLINED
-        content = raw(fields, "content", largest_content(self._known))
+            return flower.DECLINED
+        content = flower.raw(fields, "content", largest_content(self._known))
         if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
-            raise BadFlowerMessage("what came is not what was announced")
+            raise flower.BadFlowerMessage("what came is not what was announced")
         answer = self._answers.answer(task, content)
         made, device = self._known.federation, self._invitation.device
         self._say(f"{task.kind} {task.number}: answered")
@@ -142,9 +130,9 @@ def _live(
     from flwr.app import Message
     from flwr.supernode.fleet_http_connection import http_request_response
 
-    key = serialization.load_ssh_private_key(node_key(folder).read_bytes(), None)
+    key = serialization.load_ssh_private_key(flower.node_key(folder).read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"{node_key(folder)} is no key of a node: remove it, and register the new one")
+        raise BadInput(f"{flower.node_key(folder)} is no key of a node: remove it, and register the new one")
     authority = (known.folder / CA).read_bytes()
     most = largest_content(known) + _ROOM
     with http_request_response(link, False, authority, (key, key.public_key()), 1) as connection:
@@ -158,10 +146,10 @@ def _live(
             began = time.perf_counter()
             message = _fetched(came, pull, confirm, most)
             try:
-                fields = device.reply(fields_of(message))
-            except BadFlowerMessage:
-                fields = DECLINED
-            _deliver(Message(record_of(fields), reply_to=message), send, push, time.perf_counter() - began)
+                fields = device.reply(flower.fields_of(message))
+            except flower.BadFlowerMessage:
+                fields = flower.DECLINED
+            _deliver(Message(flower.record_of(fields), reply_to=message), send, push, time.perf_counter() - began)
 
 
 def _fetched(came: tuple[Any, Any], pull: Any, confirm: Any, most: int) -> Message:
@@ -173,7 +161,7 @@ def _fetched(came: tuple[Any, Any], pull: Any, confirm: Any, most: int) -> Messa
     names = [part.object_id for part in iterate_object_tree(tree)]
     contents = pull_objects(names, pull_object_fn=lambda name: pull(run, name))
     if sum(map(len, contents.values())) > most:
-        raise BadFlowerMessage(f"a message of more than {most:,} bytes")
+        raise flower.BadFlowerMessage(f"a message of more than {most:,} bytes")
     confirm(run, tree.object_id)
     message: Message = inflate_object_from_contents(tree.object_id, contents)
     message.metadata.__dict__["_message_id"] = tree.object_id
@@ -212,12 +200,12 @@ def client_app() -> ClientApp:
         """Answer one message."""
         try:
             folder, place = folders_of(context)
-            with FlowerClient(folder, FederationFacts(place, federation.read(place)), log_line) as device:
-                fields = device.reply(fields_of(message))
+            with FlowerClient(folder, FederationFacts(place, federation.read(place)), flower.log_line) as device:
+                fields = device.reply(flower.fields_of(message))
         except (VeilrecError, OSError) as error:
-            log_line(str(error))
-            fields = DECLINED
-        return Message(record_of(fields), reply_to=message)
+            flower.log_line(str(error))
+            fields = flower.DECLINED
+        return Message(flower.record_of(fields), reply_to=message)
 
     return app
 

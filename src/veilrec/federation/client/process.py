@@ -87,7 +87,8 @@ class MaskedAnswers(PlaintextAnswers):
         """Answer in plaintext, except rounds and masked reports."""
         if task.kind == "round":
             return self._take_part(task.number, *self._unpacked(content))
-        if task.kind == "report" and masks_reports(self._plan):
+        reports = self._plan.reports
+        if task.kind == "report" and reports is not None and reports.mechanism.under_masks:
             about, (_, given) = report_sum(task.number), self._unpacked(content)
             return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, given, values))
         return super().answer(task, content)
@@ -128,11 +129,6 @@ def agree(terms: Terms, made: Federation, plan: Plan, about: Summed) -> None:
     """Refuse terms that are not those which this device makes of the federation's file for this very sum."""
     if terms != terms_in(made, plan, about):
         raise BadInput("the terms are not those of this plan's round: nothing is sent")
-
-
-def masks_reports(plan: Plan) -> bool:
-    """Whether what a device reports leaves under masks alone."""
-    return plan.reports is not None and plan.reports.mechanism.under_masks
 
 
 def quantised(
@@ -198,7 +194,11 @@ class PairwiseMaskedAnswers(MaskedAnswers):
     def _entered(self, number: int) -> _Round:
         """The round that is begun; once it was, and is not in memory, the device has left it."""
         if self._round is None or self._round.number != number:
-            self._enter(number)
+            if number < FIRST_REPORT_SUM:
+                self.device.enter(number)
+            else:
+                terms_in(self._made, self._plan, report_sum(number))  # refuses reports in plaintext, or too often
+                self.device.enter_report(number)
             made = self._made
             pairing = PairwiseSumClient(
                 self._place,
@@ -210,13 +210,6 @@ class PairwiseMaskedAnswers(MaskedAnswers):
             )
             self._round = _Round(number, pairing)
         return self._round
-
-    def _enter(self, number: int) -> None:
-        if number < FIRST_REPORT_SUM:
-            self.device.enter(number)
-        else:
-            terms_in(self._made, self._plan, report_sum(number))  # refuses reports that are not masked, or too often
-            self.device.enter_report(number)
 
     def _entered_before(self, number: int) -> _Round:
         if self._round is None or self._round.number != number:
@@ -266,7 +259,7 @@ def answers_of(
 
 
 def warm(known: FederationFacts) -> None:
-    """Compile, or read from the cache, what a device needs, with made-up data in a folder that is gone after.
+    """Compile the kernels of a client, or read them from the cache, with synthetic data in a temporary folder.
 
     Not where torch is at work, whose threads do not survive the split into processes.
     """

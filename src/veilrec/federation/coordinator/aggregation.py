@@ -100,7 +100,11 @@ class TaskBoard:
             self._devices, self._answered = frozenset(devices), set(answered)
             digest = hashlib.sha256(content)
             self._content, self._own = content, own or {}
-            self._digests = {who: _behind(digest, part) for who, part in self._own.items()}
+            self._digests = {}
+            for who, part in self._own.items():
+                behind = digest.copy()
+                behind.update(part)
+                self._digests[who] = behind.hexdigest()
             self._digest = digest.hexdigest() if content else ""
             self._until = time.monotonic() + seconds
         self._tell()
@@ -172,13 +176,6 @@ class TaskBoard:
         return self._until - time.monotonic()
 
 
-def _behind(digest: hashlib._Hash, part: bytes) -> str:
-    """Digest a shared prefix, hashed already, with a part behind it."""
-    whole = digest.copy()
-    whole.update(part)
-    return whole.hexdigest()
-
-
 class SecAggRpc:
     """One secagg RPC at a time, to several helpers or clients."""
 
@@ -230,7 +227,7 @@ class SecAggRpc:
         """Send one RPC to these peers; the replies that come in time, by name."""
         until = time.monotonic() + seconds
         with self._changed:
-            self._came, self._asked = {}, (kind, number, frozenset(names), take or _anything)
+            self._came, self._asked = {}, (kind, number, frozenset(names), take or (lambda _who, _said: None))
             self.down += len(names) * len(content) + sum(map(len, (own or {}).values()))
         self._board.publish(kind, number, names, content=content, own=own, seconds=seconds)
         with self._changed:
@@ -240,10 +237,6 @@ class SecAggRpc:
             said = dict(self._came)
         self._board.withdraw()
         return said
-
-
-def _anything(_who: str, _content: bytes) -> None:
-    pass
 
 
 def learners(registry: Registry) -> list[RegistryEntry]:

@@ -32,8 +32,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from veilrec.core.errors import BadInput
@@ -48,7 +48,7 @@ from veilrec.federation.coordinator.aggregation import (
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, TaskKind, joined
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.round_store import Enrolled, Inbox, RoundState
+from veilrec.server.round_store import Enrolled, Inbox, RoundState, totals
 from veilrec.server.secure_reports import MessageRefused, ReportRequest
 
 _DISK_ERRORS = (sqlite3.Error, OSError)
@@ -295,7 +295,7 @@ class RoundDriver:
 
     def status(self) -> dict[str, Any]:
         """Progress of the run, without anything of any user; `waiting_for` names helpers that owe a reply."""
-        server, history = self.coordinator, self.coordinator.history()
+        server = self.coordinator
         entries = [entry for entry in self.registry.entries() if entry.role != "helper"]
         devices, now = {entry.device for entry in entries}, time.monotonic()
         return {
@@ -313,12 +313,7 @@ class RoundDriver:
                 "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in devices),
             },
             "this_round": {"messages": len(server.came("messages")), "reports": len(server.came("reports"))},
-            "void": sum(report.void for report in history),
-            "messages": sum(report.messages for report in history),
-            "down_bytes": sum(report.down_bytes for report in history),
-            "up_bytes": sum(report.up_bytes for report in history),
-            "report_bytes": sum(report.report_bytes for report in history),
-            "refused": added(report.refused for report in history),
+            **totals(server.history()),
             "process": {
                 "messages": self.messages,
                 "cpu_seconds": round(time.process_time(), 4),
@@ -328,11 +323,3 @@ class RoundDriver:
                 "peak_rss_mb": round(peak_rss_mb(), 1),
             },
         }
-
-
-def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts by reason, over rounds."""
-    total: Counter[str] = Counter()
-    for some in counts:
-        total.update(some)
-    return dict(total)

@@ -34,25 +34,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_text
 from veilrec.federation import federation, identity, processes
+from veilrec.federation import flower_messages as flower
 from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.coordinator.registry import NotInvited
 from veilrec.federation.facts import FederationFacts, largest_answer
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FederationTask
-from veilrec.federation.flower_messages import (
-    HELLO,
-    BadFlowerMessage,
-    MessageFields,
-    fields_of,
-    log_line,
-    node_key,
-    public_half,
-    raw,
-    record_of,
-    task_fields,
-    text,
-    write_app,
-)
 from veilrec.serving.requests import Receive, Scope, Send
 
 if TYPE_CHECKING:  # the extra `flower`
@@ -72,10 +59,10 @@ class FlowerGrid(Protocol):
     def nodes(self) -> Iterable[int]:
         """List the nodes that are connected now."""
 
-    def push(self, outgoing: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
+    def push(self, outgoing: Sequence[tuple[int, flower.MessageFields, float]]) -> Sequence[str | None]:
         """Send messages to nodes, each with the seconds it has; the names that their answers go by."""
 
-    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
+    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, flower.MessageFields | None]]:
         """The answers that have come; None for one that went wrong."""
 
 
@@ -120,14 +107,14 @@ class Carrier:
 
     def _send(self, now: float) -> None:
         waiting = {sent.node for sent in self._sent.values()}
-        drafts: list[tuple[MessageFields, _Sent]] = []
+        drafts: list[tuple[flower.MessageFields, _Sent]] = []
         for node in self._nodes:
             if node in waiting or self._not_before.get(node, 0.0) > now:
                 continue
             device = self._devices.get(node)
             if device is None:
                 nonce = secrets.token_bytes(32)
-                hello: MessageFields = {"ask": HELLO, "nonce": nonce}
+                hello: flower.MessageFields = {"ask": flower.HELLO, "nonce": nonce}
                 drafts.append((hello, _Sent(node, None, None, nonce, now + _HELLO_SECONDS)))
             else:
                 drafts += self._task_for(node, device, now)
@@ -138,7 +125,7 @@ class Carrier:
             else:
                 self._sent[name] = sent
 
-    def _task_for(self, node: int, device: str, now: float) -> list[tuple[MessageFields, _Sent]]:
+    def _task_for(self, node: int, device: str, now: float) -> list[tuple[flower.MessageFields, _Sent]]:
         board = self._driver.board
         task = board.task_for(device)
         if task is None:
@@ -148,12 +135,12 @@ class Carrier:
                 return []
             self._told_over.add(node)
             self._driver.see(device)
-            return [(task_fields(task, b""), _Sent(node, device, task, b"", now + _AGAIN_SECONDS))]
+            return [(flower.task_fields(task, b""), _Sent(node, device, task, b"", now + _AGAIN_SECONDS))]
         content = board.content(device, task.sha256) if task.sha256 else b""
         if content is None or task.seconds <= 0.0:  # the round has ended meanwhile
             return []
         self._driver.see(device)
-        return [(task_fields(task, content), _Sent(node, device, task, b"", now + task.seconds))]
+        return [(flower.task_fields(task, content), _Sent(node, device, task, b"", now + task.seconds))]
 
     def _collect(self, now: float) -> None:
         for name, fields in self._grid.pull(list(self._sent)) if self._sent else ():
@@ -176,28 +163,28 @@ class Carrier:
     def _later(self, node: int, now: float) -> None:
         self._not_before[node] = now + _AGAIN_SECONDS
 
-    def _take(self, sent: _Sent, fields: MessageFields) -> None:
+    def _take(self, sent: _Sent, fields: flower.MessageFields) -> None:
         if sent.device is None or sent.task is None:
             self._meet(sent, fields)
             return
-        if text(fields, "device") != sent.device:
-            raise BadFlowerMessage("a node answers for another device than it said it is")
+        if flower.text(fields, "device") != sent.device:
+            raise flower.BadFlowerMessage("a node answers for another device than it said it is")
         entry = self._driver.registry.find(sent.device)
         if entry is None or entry.key is None or entry.revoked:
             raise NotInvited("this device was revoked")
-        answer, task = raw(fields, "answer", self._cap), sent.task
-        signed = raw(fields, "signature", _SMALL)
+        answer, task = flower.raw(fields, "answer", self._cap), sent.task
+        signed = flower.raw(fields, "signature", _SMALL)
         identity.check(entry.key, self._federation.id, sent.device, task.kind, task.number, answer, signed)
         self._driver.take(sent.device, task.kind, task.number, answer)
 
-    def _meet(self, sent: _Sent, fields: MessageFields) -> None:
+    def _meet(self, sent: _Sent, fields: flower.MessageFields) -> None:
         """Enrol a node as a client: by the client's own key, which its invitation endorses."""
-        device, made = text(fields, "device"), self._federation
-        if text(fields, "federation") != made.id or text(fields, "plan") != made.plan:
-            raise BadFlowerMessage("a node is of another federation, or has another version of the plan")
-        key = raw(fields, "key", _SMALL)
-        identity.check(key, made.id, device, HELLO, 0, sent.nonce, raw(fields, "signature", _SMALL))
-        place = self._driver.registry.enrol(made.id, device, key, raw(fields, "endorsement", _SMALL))
+        device, made = flower.text(fields, "device"), self._federation
+        if flower.text(fields, "federation") != made.id or flower.text(fields, "plan") != made.plan:
+            raise flower.BadFlowerMessage("a node is of another federation, or has another version of the plan")
+        key = flower.raw(fields, "key", _SMALL)
+        identity.check(key, made.id, device, flower.HELLO, 0, sent.nonce, flower.raw(fields, "signature", _SMALL))
+        place = self._driver.registry.enrol(made.id, device, key, flower.raw(fields, "endorsement", _SMALL))
         self._devices[sent.node] = place.device
         self._driver.see(place.device)
         self._driver.enrolled()
@@ -236,7 +223,7 @@ class Link:
         self._home.mkdir(mode=0o700, exist_ok=True)
         app = self._home / "app"
         if not app.is_dir():
-            write_app(app, self._folder)
+            flower.write_app(app, self._folder)
         try:
             while not stop.is_set() and not is_over():
                 if self._link is None or self._link.poll() is not None:
@@ -293,11 +280,11 @@ class Link:
         self._register()
 
     def _register(self) -> None:
-        """Every device of this machine, and whoever's public key lies in `flower/nodes`; known ones stay."""
+        """Register the clients of this machine and the public keys in `flower/nodes`; known ones stay."""
         until = time.monotonic() + _READY_SECONDS
         for place in sorted((self._folder / DEVICES).glob("*")):
-            node_key(place)
-        keys = [public_half(place) for place in sorted((self._folder / DEVICES).glob("*")) if place.is_dir()]
+            flower.node_key(place)
+        keys = [flower.public_half(place) for place in sorted((self._folder / DEVICES).glob("*")) if place.is_dir()]
         keys += sorted((self._home / "nodes").glob("*.pub"))
         for key in keys:
             while True:
@@ -369,19 +356,21 @@ class GridAdapter:
         """List the nodes that are connected now."""
         return list(self._grid.get_node_ids())
 
-    def push(self, outgoing: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
+    def push(self, outgoing: Sequence[tuple[int, flower.MessageFields, float]]) -> Sequence[str | None]:
         """Send messages."""
         from flwr.app import Message, MessageType
 
-        messages = [Message(record_of(fields), node, MessageType.QUERY, ttl=ttl) for node, fields, ttl in outgoing]
+        messages = [
+            Message(flower.record_of(fields), node, MessageType.QUERY, ttl=ttl) for node, fields, ttl in outgoing
+        ]
         return [name or None for name in self._grid.push_messages(messages)]
 
-    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
+    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, flower.MessageFields | None]]:
         """Answers that have come."""
         for reply in self._grid.pull_messages(names):
             try:
-                fields: MessageFields | None = fields_of(reply)
-            except BadFlowerMessage:
+                fields: flower.MessageFields | None = flower.fields_of(reply)
+            except flower.BadFlowerMessage:
                 fields = None
             yield reply.metadata.reply_to_message_id, fields
 
@@ -414,7 +403,9 @@ def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
 
     def work() -> None:
         try:
-            coordinate(folder, known, lambda url: log_line(f"coordinating, by Flower and at {url}"), control=control)
+            coordinate(
+                folder, known, lambda url: flower.log_line(f"coordinating, by Flower and at {url}"), control=control
+            )
         except BaseException as error:
             failure.append(error)
         control.ready.set()
@@ -423,7 +414,7 @@ def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
     thread.start()
     control.ready.wait()
     if control.driver is not None:
-        carrier = Carrier(control.driver, GridAdapter(grid), log_line, largest_answer=largest_answer(known))
+        carrier = Carrier(control.driver, GridAdapter(grid), flower.log_line, largest_answer=largest_answer(known))
         until = float("inf")
         while thread.is_alive() and time.monotonic() < until:
             carrier.turn()

@@ -193,15 +193,15 @@ class CoordinatorRoutes:
             left = until - perf_counter()
             if task is not None or left <= 0:
                 self._driver.see(device)
-                content = self._small_content(device, task) if _wants_content(body) else None
+                content = self._small_content(body, device, task)
                 return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
-        """Return a content that is small enough to go out with its task; None otherwise."""
-        if task is None or not 0 < task.size <= _SENT_ALONG:
+    def _small_content(self, body: bytes, device: str, task: FederationTask | None) -> bytes | None:
+        """Return a small content, which goes out with its task to a poll `SECONDS NONCE with-content`; else None."""
+        if task is None or not 0 < task.size <= _SENT_ALONG or not body.endswith(b" " + WITH_CONTENT.encode()):
             return None
         return self._driver.board.content(device, task.sha256)
 
@@ -281,7 +281,7 @@ def make_app(
     rate: float = RATE_OF_ADDRESS,
     page: str | None = None,
 ) -> RequestMiddleware:
-    """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
+    """Make the ASGI application; rate 0: no rate limit, for tests. `page`: the origin whose pages may be clients."""
     rate *= driver.tasks_per_round
     own = CoordinatorRoutes(driver, largest_answer=largest_answer, operator=operator, rate=rate)
     routes = own.routes() if page is None else [*own.routes(), *preflight_routes()]
@@ -306,11 +306,6 @@ def _whole(scope: Scope) -> int:
     if not text.isdigit() or len(text) > 15:
         raise RequestRefused(400, "the number of the round is missing")
     return int(text)
-
-
-def _wants_content(body: bytes) -> bool:
-    """Whether a device takes contents with their tasks: a body `SECONDS NONCE with-content`."""
-    return body.endswith(b" " + WITH_CONTENT.encode())
 
 
 def _seconds(body: bytes) -> float:
@@ -368,10 +363,9 @@ def coordinate(
     rate: float = RATE_OF_ADDRESS,
     page: str | None = None,
 ) -> bool:
-    """Serve a federation until its rounds are over, or somebody stops it; whether they are.
+    """Serve a federation until its rounds are over or it is stopped; return whether they are.
 
-    With a control no signal is listened to, which only a main thread can. Devices may
-    also be pages of the origin `page`.
+    With a control no signal handlers are set, which only a main thread can. Pages of the origin `page` may be clients.
     """
     made, place = known.federation, folder / COORDINATOR
     log, board = log or Log(), TaskBoard()

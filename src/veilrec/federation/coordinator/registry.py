@@ -45,7 +45,7 @@ class RegistryEntry:
 
 
 class NotInvited(VeilrecError):
-    """Whoever asks may not take part, or not any more."""
+    """The sender was not invited, or was revoked."""
 
 
 class Registry(Closing):
@@ -70,13 +70,13 @@ class Registry(Closing):
         self._database.close()
 
     def invite(self, device: str, role: Role, number: int, invitation: bytes = b"") -> None:
-        """Keep a place for whoever comes with this invitation; without one, for whoever is invited to it later."""
+        """Reserve a place for an invitation; without one, for a client that is invited later."""
         values = (device, role, number, invitation)
         with self._lock:
             self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
 
     def hand_out(self, device: str, invitation: bytes) -> None:
-        """Give a free place to whoever comes with this invitation; one that is not free is refused."""
+        """Assign a free place to an invitation; raise BadInput for one that is not free."""
         with self._lock:
             statement = "UPDATE places SET invitation = ? WHERE id = ? AND length(invitation) = 0"
             changed = self._database.execute(statement, (invitation, device)).rowcount

@@ -34,8 +34,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -327,7 +326,7 @@ _ROUNDS = (
 
 
 class HelperRefusal(VeilrecError):
-    """Something that a helper does not do, whoever asks; nothing was revealed."""
+    """A request that a helper refuses; nothing was revealed."""
 
 
 class Helper(Closing):
@@ -343,19 +342,19 @@ class Helper(Closing):
 
     def close(self) -> None:
         """Close the journal."""
-        self._journal.close()
+        self._journal.database.close()
 
     def open(self, proposal: bytes) -> bytes:
         """A signed key for a round; the same one again for the same proposal."""
         asked = Proposal.decode(proposal)
         place, number = self._place(asked), asked.terms.round_number
         order = place_of_sum(number)
-        with self._journal.transaction():
+        with transaction(self._journal.database):
             known = self._journal.round(order)
             if known is None:
                 self._refuse_late(order)
                 known = _Round(proposal, X25519PrivateKey.generate().private_bytes_raw())
-                self._journal.add(order, known)
+                self._journal.database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (order, *known))
         if known.proposal != proposal:
             raise HelperRefusal(f"round {number} was opened with other terms: a round has one proposal")
         secret = self._secret(number, known)
@@ -384,7 +383,7 @@ class Helper(Closing):
         asked = MaskRequest.decode(request)
         number = asked.round_number
         order = place_of_sum(number)
-        with self._journal.transaction():
+        with transaction(self._journal.database):
             known = self._journal.round(order)
             if known is None:
                 raise HelperRefusal(f"round {number} was never opened")
@@ -396,7 +395,7 @@ class Helper(Closing):
                     f"round {number} has been answered for another list of devices: a round has one answer"
                 )
             self._journal.settle(order, digest(request))
-        self._journal.forget()
+        self._journal.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing that was deleted stays in the log
         place = proposal.helpers.index(self.identity.public)
         return signed_answer(place, request, _masks(asked, proposal, secret, place), self.identity, proposal.session)
 
@@ -441,47 +440,32 @@ class _Journal:
 
     def __init__(self, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        self.database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             for setting in _SETTINGS:
-                self._database.execute(setting)
-            self._database.execute("BEGIN EXCLUSIVE")
-            self._database.execute(_ROUNDS)
-            self._database.execute(f"PRAGMA application_id={_APPLICATION}")
-            self._database.execute("COMMIT")
+                self.database.execute(setting)
+            self.database.execute("BEGIN EXCLUSIVE")
+            self.database.execute(_ROUNDS)
+            self.database.execute(f"PRAGMA application_id={_APPLICATION}")
+            self.database.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            self._database.close()
+            self.database.close()
             raise BadInput(f"{path} cannot be used ({error}): is another helper running on it?") from None
-
-    def close(self) -> None:
-        self._database.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        with transaction(self._database):
-            yield
 
     def round(self, number: int) -> _Round | None:
         query = "SELECT proposal, secret, request FROM rounds WHERE number = ?"
-        row = self._database.execute(query, (number,)).fetchone()
+        row = self.database.execute(query, (number,)).fetchone()
         return None if row is None else _Round(*row)
-
-    def add(self, number: int, known: _Round) -> None:
-        self._database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (number, *known))
 
     def standing(self) -> tuple[int | None, int]:
         """The last round that was answered (None: none), and how many have a key and no answer."""
-        (last,) = self._database.execute("SELECT max(number) FROM rounds WHERE request IS NOT NULL").fetchone()
-        (waiting,) = self._database.execute(
+        (last,) = self.database.execute("SELECT max(number) FROM rounds WHERE request IS NOT NULL").fetchone()
+        (waiting,) = self.database.execute(
             "SELECT count(*) FROM rounds WHERE request IS NULL AND secret IS NOT NULL"
         ).fetchone()
         return last, int(waiting)
 
     def settle(self, number: int, request: bytes) -> None:
         """Write down what is about to be answered, and forget the keys of all rounds before."""
-        self._database.execute("UPDATE rounds SET request = ? WHERE number = ?", (request, number))
-        self._database.execute("UPDATE rounds SET secret = NULL WHERE number < ?", (number,))
-
-    def forget(self) -> None:
-        """Let nothing that was deleted stay in the log of writes."""
-        self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.database.execute("UPDATE rounds SET request = ? WHERE number = ?", (request, number))
+        self.database.execute("UPDATE rounds SET secret = NULL WHERE number < ?", (number,))

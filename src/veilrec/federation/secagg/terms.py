@@ -252,7 +252,7 @@ _ZEROS = memoryview(bytes(_PIECE))
 
 @dataclass(frozen=True)
 class RoundKey(Message):
-    """Somebody's public key for one round, with the signature of their lasting key."""
+    """Public key of a client or helper for one round, signed by its lasting key."""
 
     number: int  # of the device, or of the helper
     public: bytes
@@ -328,7 +328,7 @@ CHECK_KEY_BYTES = 32
 
 
 def missed(width: int) -> float:
-    """At most how often a wrong sum of numbers of so many bits goes unnoticed, whoever made it knowing no key."""
+    """Upper bound on the chance that a wrong sum of numbers of `width` bits passes the check, made without its key."""
     v = width - 1
     return (66 - v) / 2 * 2.0 ** -(64 - v)
 
@@ -351,6 +351,8 @@ def check_value(values: Offsets, key: bytes) -> NDArray[np.uint64]:
 
 
 _ROUNDING = 1e-9  # of a share that is written in decimals
+LEAK = 2.0**-40  # chance that anything but the sum opens in a round
+FAILURE = 1e-3  # chance that a round with as many lost as planned for has to be given up
 
 
 @dataclass(frozen=True)
@@ -364,7 +366,7 @@ class Neighbourhood:
     most: int = MOST_DEVICES  # that a round begins with
 
     def quorum(self, members: int) -> int:
-        """Signatures under a list of survivors without which nobody reveals anything."""
+        """Number of signatures under a list of survivors that clients require before they reveal shares."""
         return (members + self.corrupt) // 2 + 1
 
     def encode(self) -> bytes:
@@ -372,23 +374,8 @@ class Neighbourhood:
         return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
 
 
-@dataclass(frozen=True)
-class Chances:
-    """The failure probabilities that a neighbourhood is chosen for."""
-
-    leak: float = 2.0**-40  # that anything but the sum opens in a round
-    failure: float = 1e-3  # that a round with that many lost has to be given up
-
-
 @lru_cache(maxsize=64)
-def choose(
-    devices: int,
-    *,
-    corrupt: float,
-    lost: float,
-    most: int | None = None,
-    chances: Chances = Chances(),  # noqa: B008
-) -> Neighbourhood:
+def choose(devices: int, *, corrupt: float, lost: float, most: int | None = None) -> Neighbourhood:
     """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices.
 
     Rounds begin with `devices` or more, up to `most`; of the most, that share may be corrupt.
@@ -408,10 +395,10 @@ def choose(
             )
     missing = -(-(bad + _part(lost, devices)) * most // devices)
     for degree in range(4, devices - 1, 2):
-        threshold = _threshold(devices, bad, degree, chances.leak / most)
-        if threshold is None or _torn(most, missing, degree) > chances.leak:
+        threshold = _threshold(devices, bad, degree, LEAK / most)
+        if threshold is None or comb(most, 2) * comb(missing, degree) / comb(most, degree) > LEAK:
             continue
-        if all(most * _left(n, _part(lost, n), degree, threshold) <= chances.failure for n in (devices, most)):
+        if all(most * _left(n, _part(lost, n), degree, threshold) <= FAILURE for n in (devices, most)):
             return Neighbourhood(devices, degree, threshold, bad, most)
     # Everybody next to everybody: nothing is left to chance, and those of the quorum are enough to open secrets.
     return Neighbourhood(devices, most - 1, bad + 1, bad, most)
@@ -423,7 +410,8 @@ def _part(share: float, devices: int) -> int:
 
 def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
     """Probability that too few of a client's neighbours answer at the end."""
-    return _below(threshold, devices - 1, devices - 1 - gone, degree)
+    here = devices - 1 - gone
+    return sum(_exactly(x, devices - 1, here, degree) for x in range(min(threshold, here + 1)))
 
 
 def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
@@ -436,17 +424,8 @@ def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
     return 1
 
 
-def _torn(devices: int, missing: int, degree: int) -> float:
-    """At most how likely it is that the ring falls apart."""
-    return comb(devices, 2) * comb(missing, degree) / comb(devices, degree)
-
-
 def _exactly(count: int, people: int, marked: int, drawn: int) -> float:
     return comb(marked, count) * comb(people - marked, drawn - count) / comb(people, drawn)
-
-
-def _below(count: int, people: int, marked: int, drawn: int) -> float:
-    return sum(_exactly(x, people, marked, drawn) for x in range(min(count, marked + 1)))
 
 
 def neighbours(session: bytes, members: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Three commands, real processes, over HTTPS: fedmf, a private method, and one whose devices report first."""
+"""Processes of a federation: commands, over HTTPS; what they load; and that they end with the one that started them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.federation.loopback import free_port
+from tests.federation.loopback import free_port, until
 from veilrec.federation import federation, processes
+from veilrec.federation.client import process
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.processes import alone_in
 from veilrec.federation.running import OURSELVES, Up, live_status
 
 DATA = "synthetic-ratings:users=40,items=200,seed=1"
@@ -35,13 +41,6 @@ def told(*words: str) -> dict[str, Any]:
 def init(folder: Path, method: str, *more: str) -> None:
     port = str(free_port())
     veilrec("federate", "init", str(folder), "--method", method, "--data", DATA, "--port", port, *more)
-
-
-def until(done: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Path) -> None:
@@ -169,17 +168,117 @@ def test_a_device_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_
     assert "d00001 takes no part any more: " in done.stderr
     assert "there is no key here, and without it nothing of this device can be read; the others go on" in done.stderr
     assert json.loads((folder / "run" / "result.json").read_text())["federation"]["messages"] == 2
+    again = tmp_path / "again"
+    init(again, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
+    for place in (again / "devices").iterdir():
+        (place / "key").unlink()
+    assert veilrec("federate", "up", str(again), code=2).stderr.count("there is no key here") == 2
+    assert not processes.running(again)
     up = Up(folder, (said := list[str]()).append)
     up.made = replace(up.made, helpers=("00", "11"))
     assert up._helpers() == []
     assert [words.partition(" ")[0] for words in said] == ["helper-0", "helper-1"]
 
 
-def test_devices_that_all_cannot_start_end_it(tmp_path: Path) -> None:
-    folder = tmp_path / "trial"
-    init(folder, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
-    for place in (folder / "devices").iterdir():
-        (place / "key").unlink()
-    done = veilrec("federate", "up", str(folder), code=2)
-    assert done.stderr.count("there is no key here") == 2
-    assert not processes.running(folder)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing to compile, little patience, and the handlers of signals as they were."""
+    monkeypatch.setattr(process, "warm", lambda _: None)
+    monkeypatch.setattr(process, "_LAST_BREATH_SECONDS", 0.2)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def sleeper(folder: Path, _known: FederationFacts, _say: Callable[[str], None], stop: threading.Event) -> bool:
+    (folder / "pid").write_text(str(os.getpid()))
+    while not stop.wait(60.0) or (folder / "deaf").exists():
+        time.sleep(0.05)
+    return False
+
+
+def devices_in(folder: Path) -> list[Path]:
+    places = [folder / "d00000", folder / "d00001"]
+    for place in places:
+        place.mkdir()
+    return places
+
+
+def hosted(places: list[Path]) -> tuple[int, list[int]]:
+    """A host in a process of its own, and its devices."""
+    known: Any = None
+    host = os.fork()
+    if host == 0:
+        try:
+            process.run_devices(places, known, lambda _: None, sleeper)
+        except KeyboardInterrupt:
+            os._exit(130)
+        os._exit(0)
+    until(lambda: all((place / "pid").is_file() and (place / "pid").read_text() for place in places))
+    return host, [int((place / "pid").read_text()) for place in places]
+
+
+def test_devices_end_with_a_host_that_was_killed(tmp_path: Path) -> None:
+    host, devices = hosted(devices_in(tmp_path))
+    assert all(processes.started_at(pid) for pid in devices)
+    os.kill(host, signal.SIGKILL)
+    os.waitpid(host, 0)
+    until(lambda: not any(processes.started_at(pid) for pid in devices))
+
+
+def test_a_second_process_on_a_device_is_refused(tmp_path: Path) -> None:
+    places, told = devices_in(tmp_path), tmp_path / "told"
+    known: Any = None
+
+    def say(words: str) -> None:
+        told.write_text(words)
+
+    with alone_in(places[0], "held"):
+        assert not process.run_devices(places[:1], known, say, sleeper)
+    refused = f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process"
+    assert told.read_text().startswith(refused)
+
+
+def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:
+    places = devices_in(tmp_path)
+    host, devices = hosted(places)
+    os.kill(devices[0], signal.SIGKILL)
+    until(lambda: (places[0] / "pid").read_text() not in ("", str(devices[0])))  # it was started again, and got in
+    os.kill(host, signal.SIGKILL)
+    os.waitpid(host, 0)
+
+
+def test_an_interrupted_host_says_so_when_its_devices_have_left(tmp_path: Path) -> None:
+    places = devices_in(tmp_path)
+    (places[1] / "deaf").touch()  # as one that waits for what its coordinator says
+    host, devices = hosted(places)
+    os.kill(host, signal.SIGINT)
+    _, status = os.waitpid(host, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert not any(processes.started_at(pid) for pid in devices)
+
+
+COUNT = "import sys, {module}; print(*sorted(name for name in sys.modules if name.split('.')[0] == 'veilrec'))"
+
+
+def loaded_by(module: str) -> list[str]:
+    """The modules of ours in a fresh process that has imported this one."""
+    code = COUNT.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules() -> None:
+    found = loaded_by("veilrec.federation.helper")
+    assert "veilrec.federation.secagg.helpers" in found
+    assert len(found) < 30, found
+    packages = {".".join(name.split(".")[:2]) for name in found}
+    assert not packages & {f"veilrec.{name}" for name in ("device", "server", "privacy", "methods", "data", "plan")}
+
+
+def test_a_coordinator_loads_no_recommender_and_no_index() -> None:
+    found = loaded_by("veilrec.federation.coordinator.process")
+    assert "veilrec.serving.process" in found
+    assert not [name for name in found if name.startswith(("veilrec.serving.index", "veilrec.serving.app"))]
+    assert not {"veilrec.serving.service", "veilrec.serving.answering"} & set(found)

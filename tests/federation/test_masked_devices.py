@@ -1,0 +1,507 @@
+"""What clients and helpers do under masks, whoever asks: sums at a table, without a network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.federation.loopback import basis_of, known_in, lay_out_in
+from veilrec.audit.contract_subject import ContractSubject
+from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, whole_model
+from veilrec.federation import federation
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client.process import answers_of
+from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, terms_of, width_for
+from veilrec.federation.federation import DEVICES, FILE, HELPERS, INVITED, BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.helper import HelperAnswers
+from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
+from veilrec.federation.secagg.helpers import HelperSum, Proposal
+from veilrec.federation.secagg.pairs import Group, PairwiseSum, Reveal, encode_numbers, encode_parts
+from veilrec.federation.secagg.terms import RoundKey, Terms
+from veilrec.privacy.ledger import BudgetExhausted, Transaction
+from veilrec.wire import messages as bits
+from veilrec.wire import rounds
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.signing import BadSignature, new_key
+
+AT_TABLE = 5  # devices
+
+
+class Table:
+    """The devices of a federation, its helpers if it has any, and what a coordinator would know."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.known = folder, known_in(folder)
+        self.made, self.plan = self.known.federation, self.known.plan
+        self.folders = sorted((folder / DEVICES).iterdir())
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
+        self.opened: dict[int, FederatedClient[Any]] = {}
+        self.devices = {place: self.start(place) for place in range(AT_TABLE)}
+        self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
+
+    def start(self, place: int) -> Any:
+        """The process of a device; killed before, if it was there."""
+        if place in self.opened:
+            self.opened[place].close()
+        path = self.folders[place]
+        self.opened[place] = device_folder.open_device(path, self.known)
+        return answers_of(self.opened[place], self.known, place, identity_of(path))
+
+    def named(self) -> bytes:
+        """What the coordinator says of keys."""
+        invitations = [read_invitation(path) for path in self.folders]
+        return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
+
+    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
+        return bytes(self.devices[place].answer(FederationTask(kind, number), content))
+
+    def paid(self) -> list[int]:
+        """Messages that each device has paid for."""
+        return [device.spent()[0].messages for device in self.opened.values()]
+
+    def advertised(self, adding: PairwiseSum) -> dict[int, bytes]:
+        """Every device announces its keys: the groups."""
+        for place in self.devices:
+            adding.receive_advert(self.ask(place, "advertise", adding.propose(), adding.terms.round_number))
+        return adding.groups()
+
+    def shared(self, adding: PairwiseSum, groups: dict[int, bytes], first: bytes) -> dict[int, bytes]:
+        """Every device shares its secrets; what each gets beside the first content."""
+        for place, group in groups.items():
+            answer = self.ask(place, "share", joined(self.named(), group), adding.terms.round_number)
+            adding.receive_shares(answer)
+        return {place: joined(first, boxes) for place, boxes in adding.boxes().items()}
+
+    def close(self) -> None:
+        for part in (*self.opened.values(), *self.helpers):
+            part.close()
+
+
+def table_of(base: Path, folder: Path, kind: type[Table] = Table) -> Iterator[Any]:
+    """The table of a copy of a federation."""
+    shutil.copytree(base, folder)
+    made = kind(folder)
+    yield made
+    made.close()
+
+
+class RoundTable(Table):
+    """A table, and a coordinator's sum: one round, number 0."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        plan, made = self.plan, self.made
+        self.sum = PairwiseSum(terms_of(plan, RoundSpec(0), made.digest, made.least), made.woven(), self.keys)
+        self.model = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
+
+    def advertise(self) -> dict[int, bytes]:
+        return {place: joined(self.named(), group) for place, group in self.advertised(self.sum).items()}
+
+    def share(self) -> dict[int, bytes]:
+        return self.shared(self.sum, self.advertised(self.sum), self.model)
+
+    def mask(self, *gone: int) -> bytes:
+        for place, content in self.share().items():
+            if place not in gone:
+                self.sum.receive_masked(self.ask(place, "round", content))
+        return self.sum.survivors()
+
+    def sign(self, *gone: int) -> bytes:
+        survivors = self.mask(*gone)
+        for place in self.devices:
+            if place not in gone:
+                self.sum.receive_signature(self.ask(place, "sign", survivors))
+        return self.sum.signatures()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs") / "base"
+    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=AT_TABLE, rounds=3)
+    lay_out_in(folder, basis, secagg="pairs", minimum_messages=3)
+    return folder
+
+
+@pytest.fixture
+def table(base: Path, tmp_path: Path) -> Iterator[RoundTable]:
+    yield from table_of(base, tmp_path / "federation", RoundTable)
+
+
+def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table: RoundTable) -> None:
+    signatures = table.sign(4)
+    for place in range(4):
+        answer = table.ask(place, "reveal", signatures)
+        kinds = {owner: kind for owner, (kind, _) in Reveal.decode(answer).shares.items()}
+        assert kinds == {owner: "key" if owner == 4 else "seed" for owner in range(5) if owner != place}
+        table.sum.receive_reveal(answer)
+    assert table.sum.finish().any()
+    paid = table.paid()
+    assert paid == [1, 1, 1, 1, 0]
+
+
+def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(
+    table: RoundTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = table.share()
+    assert table.paid() == [0] * 5
+    first = table.ask(0, "round", contents[0])
+    assert table.paid()[0] == 1
+    assert table.ask(0, "round", contents[0]) == first
+    assert table.paid()[0] == 1
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BudgetExhausted("gone")
+
+    monkeypatch.setattr(Transaction, "charge", refuse)
+    with pytest.raises(BudgetExhausted):
+        table.ask(1, "round", contents[1])
+    monkeypatch.setattr(Transaction, "check", refuse)
+    with pytest.raises(BudgetExhausted):  # a round that could not be paid for is not begun
+        table.ask(2, "advertise", terms(table, 1), number=1)
+
+
+def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
+    proposal = table.sum.propose()
+    advert = table.ask(0, "advertise", proposal)
+    assert table.ask(0, "advertise", proposal) == advert
+    groups = table.advertise()
+    shares = table.ask(1, "share", groups[1])
+    assert table.ask(1, "share", groups[1]) == shares
+    smaller = Group(tuple(range(4)), tuple(a for a in Group.decode(table.sum.groups()[1]).adverts if a.number != 4))
+    with pytest.raises(BadInput, match="leaves the round"):  # secrets are shared once, among one group
+        table.ask(1, "share", joined(table.named(), smaller.encode()))
+    with pytest.raises(VeilrecError, match="leaves the round"):
+        table.ask(1, "round", joined(table.model, b""))
+
+
+def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
+    survivors = table.mask()
+    signature = table.ask(0, "sign", survivors)
+    assert table.ask(0, "sign", survivors) == signature
+    with pytest.raises(BadInput, match="leaves the round"):
+        table.ask(0, "sign", encode_numbers((0, 1, 2, 3)))
+    for place in range(1, 5):
+        table.sum.receive_signature(table.ask(place, "sign", survivors))
+    table.sum.receive_signature(signature)
+    signatures = table.sum.signatures()
+    with pytest.raises(BadInput, match="leaves the round"):
+        table.ask(0, "reveal", signatures)
+    answer = table.ask(1, "reveal", signatures)
+    others = encode_parts({n: table.sum._signed[n] for n in (1, 2, 3, 4)})  # a coordinator that was started again
+    assert others != signatures
+    assert table.ask(1, "reveal", others) == answer
+    with pytest.raises(BadInput, match="leaves the round"):
+        table.ask(1, "sign", encode_numbers((0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("after", ["advertise", "share", "round", "sign", "reveal"])
+def test_a_device_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
+    groups, contents, steps = table.advertise(), dict[int, bytes](), ("share", "round", "sign", "reveal")
+    done = steps[: steps.index(after) + 1] if after in steps else ()
+    vector, survivors, signatures = b"", encode_numbers(range(AT_TABLE)), encode_parts({})
+    if "share" in done:
+        for place, content in groups.items():
+            table.sum.receive_shares(table.ask(place, "share", content))
+        contents = {place: joined(table.model, boxes) for place, boxes in table.sum.boxes().items()}
+    if "round" in done:
+        answers = {place: table.ask(place, "round", content) for place, content in contents.items()}
+        for answer in answers.values():
+            table.sum.receive_masked(answer)
+        vector, survivors = answers[0], table.sum.survivors()
+    if "sign" in done:
+        for place in range(AT_TABLE):
+            table.sum.receive_signature(table.ask(place, "sign", survivors))
+        signatures = table.sum.signatures()
+    if "reveal" in done:
+        table.ask(0, "reveal", signatures)
+    table.devices[0] = table.start(0)
+    with pytest.raises(RoundIsOver):
+        table.ask(0, "advertise", table.sum.propose())
+    for kind, content in (("share", groups[0]), ("sign", survivors), ("reveal", signatures)):
+        with pytest.raises(BadTask, match="left it for good"):
+            table.ask(0, kind, content)  # type: ignore[arg-type]
+    if vector:  # it is paid for: the same bytes, and no other
+        assert table.ask(0, "round", contents[0]) == vector
+    else:
+        with pytest.raises(BadTask, match="left it for good"):
+            table.ask(0, "round", joined(table.model, b""))
+    assert table.paid()[0] == bool(vector)
+    table.ask(0, "advertise", terms(table, 1), number=1)  # the next round it is in again
+
+
+def terms(table: RoundTable, number: int, **changes: int) -> bytes:
+    fields = {**vars(table.sum.terms), "round_number": number, **changes}
+    return Terms(**fields).encode()
+
+
+def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table: RoundTable) -> None:
+    with pytest.raises(BadInput, match="another round"):
+        table.ask(0, "advertise", terms(table, 1))
+    with pytest.raises(BadInput, match="only among 3 or more"):
+        table.ask(1, "advertise", terms(table, 0, least=2))
+    table.devices = {place: table.start(place) for place in range(AT_TABLE)}
+    longer = Terms.decode(terms(table, 1, length=table.sum.terms.length + 1))
+    table.sum = PairwiseSum(longer, table.made.woven(), table.keys)
+    table.model = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
+    contents = table.share()
+    with pytest.raises(BadInput, match="not those of this plan's round"):
+        table.ask(0, "round", contents[0], 1)
+    assert table.paid()[0] == 0
+    with pytest.raises(RoundIsOver, match="round 0 is over"):  # rounds do not go back
+        table.ask(0, "advertise", terms(table, 0))
+
+
+def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: RoundTable, tmp_path: Path) -> None:
+    """The coordinator puts a key of its own in the place of device 4, and signs a round key with it."""
+    groups = table.advertise()
+    own = new_key(tmp_path / "own.key")
+    endorsed = Invitation.new(table.folders[4].name).endorse(table.made.id, own.public)
+    forged = table.named().replace(table.keys[4].hex().encode(), own.public.hex().encode())
+    with_own_word = listed([(4, own.public, endorsed)])
+    told = Group.decode(table.sum.groups()[0])
+    public = RoundKey.signed(bytes(64), own, table.sum._session, "device", 4)
+    group = Group(told.members, (*told.adverts[:-1], public)).encode()
+    for named in (forged, with_own_word):
+        with pytest.raises(BadSignature):
+            table.ask(0, "share", joined(named, group))
+    table.ask(1, "share", groups[1])  # knows the right ones from now on
+    with pytest.raises(BadSignature):
+        table.ask(1, "share", joined(with_own_word, group))
+    first = read_invitation(table.folders[4])
+    second = listed([(4, own.public, first.endorse(table.made.id, own.public))])  # an invitation that was used twice
+    with pytest.raises(BadTask, match="another key than before"):
+        table.ask(1, "share", joined(second, group))
+
+
+def test_two_places_with_one_key_are_one_device(table: RoundTable) -> None:
+    key = table.keys[3]
+    invitations = [read_invitation(path) for path in table.folders]
+    table.keys[4] = key
+    for place in table.devices:
+        advert = table.ask(place, "advertise", table.sum.propose())
+        if place == 4:
+            twin = identity_of(table.folders[3])
+            advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "device", 4).encode()
+        table.sum.receive_advert(advert)
+    named = listed((p, k, invitations[p].endorse(table.made.id, k)) for p, k in table.keys.items())
+    with pytest.raises(VeilrecError, match="same lasting key"):
+        table.ask(0, "share", joined(named, table.sum.groups()[0]))
+
+
+def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table: RoundTable) -> None:
+    path = table.folder / INVITED
+    text = path.read_text()
+    other = text.replace("d00000", "d00009")
+    for content, line in ((other, "copy it again"), ("[]", "cannot be read"), (None, INVITED)):
+        path.unlink() if content is None else path.write_text(content)
+        with pytest.raises(BadInput, match=line):
+            table.start(0)
+    content = yaml.safe_load((table.folder / FILE).read_text())
+    for woven in ({}, {"devices": 4}, {"devices": "many"}, "nobody"):
+        (table.folder / FILE).write_text(yaml.safe_dump(content | {"neighbourhood": woven}))
+        with pytest.raises(BadInput, match="bring back the one that init wrote"):
+            federation.read(table.folder).woven()
+
+
+FIRST = FIRST_REPORT_SUM
+
+
+class ReportTable(Table):
+    """A table of veil, whose reports are added up."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        assert self.plan.reports is not None
+        self.mechanism = self.plan.reports.mechanism
+        self.terms = terms_in(self.made, self.plan, ReportSum())
+
+    def wanted(self, *places: int) -> np.ndarray:
+        """The votes of these, from the data that only a test may look at."""
+        total = np.zeros(self.mechanism.length, np.int64)
+        for place in places:
+            items = np.unique(self.opened[place].data.rows.row(0))
+            total[items] += int(2**24 / np.sqrt(len(items)))
+        return total
+
+    def charged(self, place: int = 0) -> int:
+        return self.paid()[place]
+
+    def report(self, place: int, content: bytes, number: int = FIRST) -> bytes:
+        return self.ask(place, "report", content, number)
+
+    def sum_of(self, terms: Terms) -> tuple[HelperSum, bytes]:
+        adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
+        asked = joined(adding.proposal.encode(), self.named())
+        keys = [helper.answer(FederationTask("open", terms.round_number), asked) for helper in self.helpers]
+        return adding, adding.invite(keys)
+
+    def opened_sum(self, adding: HelperSum) -> np.ndarray:
+        request = joined(adding.request(), self.named())
+        for helper in self.helpers:
+            adding.receive_answer(helper.answer(FederationTask("sum", adding.proposal.terms.round_number), request))
+        return adding.finish()
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for secagg in ("helpers", "pairs"):
+        made[secagg] = tmp_path_factory.mktemp(secagg) / "base"
+        basis = basis_of(ContractSubject("veil"), "cohort.size=0", users=AT_TABLE, rounds=2)
+        lay_out_in(made[secagg], basis, secagg=secagg, minimum_messages=3)
+    return made
+
+
+@pytest.fixture
+def helped(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+    yield from table_of(bases["helpers"], tmp_path / "federation", ReportTable)
+
+
+@pytest.fixture
+def paired(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+    yield from table_of(bases["pairs"], tmp_path / "federation", ReportTable)
+
+
+# Terms
+
+
+def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
+    largest = helped.mechanism.largest
+    one_item = np.arange(helped.mechanism.length) == 3
+    assert helped.mechanism.weigh(one_item).max() == largest
+    for devices in (1, 2, 12, 127, 128, 2**20):
+        terms = replace(helped.terms, width=width_for(devices, largest), length=1)
+        words = np.full(devices, largest, np.int64).astype(terms.words).sum(dtype=terms.words)
+        assert terms.from_words(np.array([words], terms.words)).tolist() == [devices * largest]
+    assert [width_for(devices, largest) for devices in (12, 127, 128)] == [29, 32, 33]
+    with pytest.raises(BadInput, match="there are 64"):
+        width_for(2**40, largest)
+
+
+def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped: ReportTable) -> None:
+    made = helped.made
+    assert helped.terms == Terms(made.digest, FIRST, helped.mechanism.length, 28, 3)
+    with pytest.raises(BadInput, match="rounds have smaller ones"):
+        terms_in(made, helped.plan, RoundSpec(FIRST))
+    with pytest.raises(BadInput, match="no reports that are added up"):
+        terms_in(made, replace(helped.plan, reports=None, from_reports=None), ReportSum())
+    with pytest.raises(BadInput, match="is that of a round"):
+        report_sum(0)
+    assert largest_answer(helped.known) > helped.terms.vector_bytes
+
+
+# With helpers
+
+
+def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exact(
+    helped: ReportTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adding, invitation = helped.sum_of(helped.terms)
+    content = joined(invitation, b"")
+    messages = {place: helped.report(place, content) for place in (0, 1, 3)}
+    assert helped.report(0, content) == messages[0]
+    helped.devices[0] = helped.start(0)  # killed
+    assert helped.report(0, content) == messages[0]
+    for place, message in messages.items():
+        assert helped.charged(place) == 1
+        with pytest.raises(BadMessage):
+            bits.decode_report(message, helped.mechanism.length, 0)
+        sent = np.frombuffer(message, "<u4", helped.mechanism.length, len(message) - helped.terms.vector_bytes)
+        assert (sent == helped.wanted(place)).sum() < 5  # one of 2^32 each by chance
+        adding.receive(message)
+    np.testing.assert_array_equal(helped.opened_sum(adding), helped.wanted(0, 1, 3))
+    assert helped.charged(2) == 0
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BudgetExhausted("gone")
+
+    monkeypatch.setattr(Transaction, "charge", refuse)
+    with pytest.raises(BudgetExhausted):  # what cannot be paid for does not leave
+        helped.report(2, content)
+
+
+def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: ReportTable) -> None:
+    changes = ({"round_number": 0}, {"round_number": FIRST + 1}, {"length": 9}, {"width": 64}, {"least": 4})
+    for change in changes:
+        _, invitation = helped.sum_of(replace(helped.terms, **change))
+        with pytest.raises(BadInput, match="terms are not those"):
+            helped.report(0, joined(invitation, b""))
+        for helper in helped.helpers:  # which open a round under one proposal
+            helper._helper._journal.database.execute("DELETE FROM rounds")
+    _, invitation = helped.sum_of(helped.terms)
+    for number, line in ((0, "is that of a round"), (FIRST + 1, "1 time at most")):
+        with pytest.raises(BadInput, match=line):
+            helped.report(0, joined(invitation, b""), number)
+    for content in (b"", joined(b"", b"")):  # as where reports are seen
+        with pytest.raises(VeilrecError):
+            helped.report(0, content)
+    schema, about = helped.plan.schema, helped.plan.agenda.next(0, helped.plan.start, None)
+    model = rounds.encode(about, whole_model(schema, helped.plan.start, 0), schema)
+    right = terms_in(helped.made, helped.plan, about)
+    for terms in (replace(right, width=63), replace(right, round_number=1)):
+        _, invitation = helped.sum_of(terms)
+        with pytest.raises(BadInput, match="terms are not those"):
+            helped.ask(0, "round", joined(invitation, model))
+    assert helped.paid() == [0] * AT_TABLE
+
+
+# Among devices alone
+
+
+def shared(table: ReportTable, attempt: int = 0) -> tuple[PairwiseSum, dict[int, bytes]]:
+    terms = replace(table.terms, round_number=FIRST + attempt)
+    adding = PairwiseSum(terms, table.made.woven(), table.keys)
+    return adding, table.shared(adding, table.advertised(adding), b"")
+
+
+def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -> np.ndarray:
+    number, survivors = adding.terms.round_number, adding.survivors()
+    for place in places:
+        adding.receive_signature(table.ask(place, "sign", survivors, number))
+    for place in places:
+        adding.receive_reveal(table.ask(place, "reveal", adding.signatures(), number))
+    return adding.finish()
+
+
+def test_among_devices_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired: ReportTable) -> None:
+    _, contents = shared(paired)
+    assert paired.charged() == 0
+    first = paired.report(0, contents[0])
+    assert paired.charged() == 1
+    assert paired.report(0, contents[0]) == first
+    paired.devices[4] = paired.start(4)  # killed, and so out of this sum, which comes to nothing
+    with pytest.raises(BadTask, match="left it for good"):
+        paired.report(4, contents[4])
+    with pytest.raises(RoundIsOver):
+        paired.ask(4, "advertise", paired.terms.encode(), FIRST)
+    adding, contents = shared(paired, 1)
+    for place in range(AT_TABLE):
+        message = paired.report(place, contents[place], FIRST + 1)
+        assert message != first
+        adding.receive_masked(message)
+        assert paired.charged(place) == 1
+    np.testing.assert_array_equal(finished(paired, adding, tuple(range(AT_TABLE))), paired.wanted(*range(AT_TABLE)))
+    with pytest.raises(RoundIsOver):  # the first sum is not answered any more
+        paired.report(0, contents[0])
+
+
+def test_among_devices_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired: ReportTable) -> None:
+    most = ATTEMPTS["pairs"]
+    with pytest.raises(BadInput, match=f"{most} times at most"):
+        paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)
+    paired.terms = replace(paired.terms, length=paired.terms.length + 1)
+    _, contents = shared(paired)
+    with pytest.raises(BadInput, match="terms are not those"):
+        paired.report(0, contents[0])
+    with pytest.raises(BadInput, match="is that of a round"):
+        paired.report(1, contents[1], 0)
+    assert paired.paid() == [0] * AT_TABLE

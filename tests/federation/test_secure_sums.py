@@ -1,0 +1,490 @@
+"""Secure sums over the real service: the weights of the simulation, or a void round, whoever is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.federation.loopback import (
+    LONG,
+    basis_of,
+    known_in,
+    lay_out_in,
+    run_all,
+    run_with_a_restart,
+    simulated,
+    until,
+)
+from veilrec.audit.contract_subject import ContractSubject, same, subjects
+from veilrec.client.federated import FederatedClient
+from veilrec.client.veil import VOTES
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
+from veilrec.federation import federation
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
+from veilrec.federation.coordinator.process import Control
+from veilrec.federation.coordinator.registry import Registry
+from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
+from veilrec.federation.federation import COORDINATOR, DEVICES, BadTask, FederationTask, joined
+from veilrec.federation.finishing import read_end
+from veilrec.federation.helper import HelperAnswers
+from veilrec.federation.identity import Invitation, identity_of, read_invitation
+from veilrec.federation.link import Answers
+from veilrec.federation.making import Basis
+from veilrec.federation.secagg.helpers import Helper, MaskRequest
+from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
+from veilrec.federation.secagg.terms import RoundKey
+from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.server.coordinator import Coordinator, MessageRefused
+from veilrec.server.round_store import RunPosition
+from veilrec.server.server import ServerState
+from veilrec.wire.signing import BadSignature
+
+pytestmark = pytest.mark.usefixtures("quick")
+TRIPS = ("advertise", "share", "round", "sign", "reveal")
+
+
+def clear(users: int, rounds: int) -> Basis:
+    return basis_of(ContractSubject("fedmf"), "cohort.size=0", users=users, rounds=rounds)
+
+
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
+@pytest.mark.parametrize("wishes", [{}, {"shares": True, "silent": 0.3}], ids=["server's noise", "noise in shares"])
+def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, object], tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
+    made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG, **wishes)
+    assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.shares else ''}sums"
+    told = " ".join(made.guarantee["caveats"])
+    assert ("sums before it adds the noise" in told) is not made.shares
+    if made.shares:
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.messages for report in ended.history] == [5, 5]
+    assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+    if secagg == "pairs":
+        assert made.neighbourhood == {"devices": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
+        assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
+        assert made.shares or "helpers" not in told
+        terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
+        shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
+        said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
+        assert [report.up_bytes for report in ended.history] == [5 * said] * 2
+
+
+# Losses
+
+LOST_3, LOST_4, EVERYWHERE = range(5), range(5, 10), (10,)
+
+
+def lost(name: str, kind: str, number: int) -> bool:
+    """Of ten devices: three are lost at one trip, then four, then three of ten at every trip of one round."""
+    place = int(name[1:])
+    if number in EVERYWHERE:
+        return place in {(3 * TRIPS.index(kind) + step) % 10 for step in range(3)}
+    return kind == TRIPS[number % 5] and place < (3 if number in LOST_3 else 4)
+
+
+class Lossy:
+    """A device that learns, pays, and cannot send what it made."""
+
+    def __init__(self, name: str, answers: Answers) -> None:
+        self._name, self._answers = name, answers
+
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
+        answer = self._answers.answer(task, content)
+        if task.kind == "round" and lost(self._name, "round", task.number):
+            raise VeilrecError("lost")
+        return answer
+
+
+def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 % lost at one trip: exact. 40 %: void, but at the last one. 30 % at every trip: void. Never another sum."""
+    basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
+    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    vectors: dict[int, dict[int, np.ndarray]] = {}
+    mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
+
+    def noted(self: PairwiseSumClient, boxes: bytes, values: np.ndarray) -> bytes:
+        vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
+        return mask(self, boxes, values)
+
+    def summed(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+        got = total(self, invitation, messages)
+        if got is not None:
+            who = [int.from_bytes(message[:4], "little") for message in messages]
+            known_sum[self._restored(invitation).terms.round_number] = (who, got)
+        return got
+
+    def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
+        return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
+
+    def wanted(self: Coordinator) -> int:  # so that nobody waits for the lost
+        asked = [f"d{place:05d}" for place in range(10)]
+        stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
+        return min(self._store.place.wanted or 10, len(stay))
+
+    monkeypatch.setattr(PairwiseSumClient, "mask", noted)
+    monkeypatch.setattr(PairwiseAggregation, "total", summed)
+    monkeypatch.setattr(SecAggRpc, "ask", some)
+    monkeypatch.setattr(Coordinator, "wanted", property(wanted))
+    run_all(tmp_path, wrap=Lossy)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    history = ended.history
+    void = [report.void for report in history]
+    assert void == [False] * 5 + [True, True, True, True, False] + [True]
+    assert [report.messages for report in history if not report.void] == [7, 7, 7, 10, 10, 10]
+    # Nobody has paid for a round that was given up before its vectors.
+    assert [report.messages for report in history if report.void] == [0, 0, 6, 10, 0]
+    assert set(known_sum) == {report.number for report in history if not report.void}
+    for number, (who, got) in known_sum.items():
+        np.testing.assert_array_equal(got, np.sum([vectors[number][device] for device in who], axis=0))
+    standing = ServerState(basis.plan)
+    for number in range(11):  # what these sums alone come to
+        standing.server.open_round(basis.plan.agenda.next(number, standing.server.weights, None))
+        if number in known_sum:
+            standing.server.add_integers(known_sum[number][1], devices=len(known_sum[number][0]))
+            standing.step()
+    assert same(ended.state, standing.state())
+
+
+# Restarts
+
+
+@pytest.mark.parametrize("trip", TRIPS)
+def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same_weights(
+    trip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = clear(4, 2)
+    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    known, half, ended, came = known_in(tmp_path), threading.Event(), threading.Event(), {"asked": 0}
+    take, receive = SecAggRpc.take, Coordinator.receive
+
+    def until_half() -> None:
+        if not ended.is_set():
+            if came["asked"] >= 2:
+                half.set()
+                raise MessageRefused("nothing is open", "the coordinator is about to end")
+            came["asked"] += 1
+
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+        if kind == trip:
+            until_half()
+        return take(self, who, kind, number, content)
+
+    def receiving(self: Coordinator, device_id: str, message: bytes) -> Any:
+        if trip == "round":
+            until_half()
+        return receive(self, device_id, message)
+
+    monkeypatch.setattr(SecAggRpc, "take", taking)
+    monkeypatch.setattr(Coordinator, "receive", receiving)
+
+    def until_over(_: object) -> bool:
+        found = half.wait(LONG)
+        ended.set()
+        return found
+
+    run_with_a_restart(tmp_path, known, until_over)
+    history = read_end(tmp_path, known).history
+    assert [(report.messages, report.void) for report in history] == [(4, False)] * 2
+    assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).standing.state()))
+
+
+def refusal(work: Callable[[], object]) -> str:
+    """What somebody is told who is refused; empty where they are not."""
+    try:
+        work()
+    except MessageRefused as error:
+        return str(error)
+    return ""
+
+
+def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device speaks as another one, of another round, and says something else a second time: none of it is taken."""
+    lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
+    told: dict[str, set[str]] = {}
+    take, receive = SecAggRpc.take, Coordinator.receive
+
+    def twice(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+        at = 4 if kind == "sign" else 0
+        other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
+        forged = content[:at] + other + content[at + 4 :]
+        told.setdefault("forged", set()).add(refusal(lambda: take(self, who, kind, number, forged)))
+        told.setdefault("round", set()).add(refusal(lambda: take(self, who, kind, number + 1, content)))
+        with self._changed:  # so that the trip is not over in between
+            receipt = take(self, who, kind, number, content)
+            told.setdefault("second", set()).add(refusal(lambda: take(self, who, kind, number, content + b"!")))
+            assert receipt == "known already" or take(self, who, kind, number, content) == "known already"
+        return receipt
+
+    def of_another(self: Coordinator, device_id: str, message: bytes) -> Any:
+        other = ((int(device_id[1:]) + 1) % 4).to_bytes(4, "little")
+        told.setdefault("vector", set()).add(refusal(lambda: receive(self, device_id, other + message[4:])))
+        return receive(self, device_id, message)
+
+    monkeypatch.setattr(SecAggRpc, "take", twice)
+    monkeypatch.setattr(Coordinator, "receive", of_another)
+    run_all(tmp_path)
+    assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
+    assert told["forged"] == {"this is said in the name of another device"}
+    assert told["round"] == {"this is not asked for now"}
+    assert told["second"] == {"something else was said to this already"}
+    assert told["vector"] == {"the vector is said to be that of another device"}
+
+
+def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector that comes while others sign is refused, and is in no sum: its device's key is what they reveal."""
+    basis, late = clear(5, 1), dict[str, bytes]()
+    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
+
+    def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
+        if device_id == "d00002":
+            late[device_id] = message
+        if device_id == "d00002" or not late:  # the others are asked again
+            raise MessageRefused("nothing is open", "held back")
+        return receive(self, device_id, message)
+
+    def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+        outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
+        outcome["messages"] = messages
+        return total(self, invitation, messages)
+
+    def wanted(self: Coordinator) -> int:
+        outcome["server"] = self
+        return 4
+
+    monkeypatch.setattr(Coordinator, "receive", held_back)
+    monkeypatch.setattr(PairwiseAggregation, "total", in_between)
+    monkeypatch.setattr(Coordinator, "wanted", property(wanted))
+    run_all(tmp_path)
+    (report,) = read_end(tmp_path, known_in(tmp_path)).history
+    assert outcome["told"] == "no round is open"
+    assert (report.messages, report.void, len(outcome["messages"])) == (4, False, 4)
+
+
+def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = list[RunPosition]()
+    opening = Coordinator.open_sum
+    monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
+    lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG / 3)
+    names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
+    for name in names:
+        place = tmp_path / DEVICES / name
+        key, invitation = identity_of(place).public, read_invitation(place)
+        with Registry(tmp_path / COORDINATOR) as registry:
+            made = known_in(tmp_path).federation
+            registry.enrol(made.id, name, key, invitation.endorse(made.id, key))
+    with Registry(tmp_path / COORDINATOR) as registry:
+        registry.revoke(names[2])
+    run_all(tmp_path, names=[name for name in names if name != names[2]])
+    assert [place.wanted for place in places] == [4]
+    (report,) = read_end(tmp_path, known_in(tmp_path)).history
+    assert (report.devices, report.messages, report.void) == (5, 4, False)
+
+
+# Helpers
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_and_the_next_one_goes_on(
+    signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=2)
+    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
+    answer = Helper.answer
+
+    def lost(self: Helper, request: bytes) -> bytes:
+        if int.from_bytes(request[32:36], "little") > 0:
+            return answer(self, request)
+        if not signs:
+            raise BadInput("lost")
+        said = answer(self, request)
+        return said[:-1] + bytes([said[-1] ^ 1])
+
+    monkeypatch.setattr(Helper, "answer", lost)
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.void for report in ended.history] == [True, False]
+
+
+def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    made, place = federation.read(tmp_path), sorted((tmp_path / DEVICES).iterdir())[0]
+    helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
+    key = identity_of(place).public
+
+    def told(invitation: Invitation, place_number: int = 0) -> bytes:
+        entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
+        return joined(b"", json.dumps([entry]).encode())
+
+    with pytest.raises(BadSignature):  # the coordinator made somebody up
+        helping.answer(FederationTask("open", 0), told(Invitation.new(place.name)))
+    with pytest.raises(BadTask, match="nobody has announced it here"):
+        helping.answer(FederationTask("open", 0), told(read_invitation(place), 99))
+    with pytest.raises(BadTask, match="does not do this"):
+        helping.answer(FederationTask("round", 0), b"")
+    helping.close()
+
+
+REFUSED: tuple[tuple[str, tuple[str, ...], dict[str, object], str], ...] = (
+    ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
+    ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
+    ("veil", ("cohort.size=0",), {"shares": True}, "the server adds that of vote-reports"),
+    ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 devices"),
+    ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
+    ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
+    ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
+    ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "minimum_messages": 5}, "--least is 5"),
+    ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "lost": 0.6}, "have to stay to the end"),
+)
+
+
+def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> None:
+    for number, (name, settings, wishes, words) in enumerate(REFUSED):
+        basis = basis_of(subjects(name)[0], *settings, users=5)
+        with pytest.raises(BadInput, match=words):
+            lay_out_in(tmp_path / str(number), basis, **{"secagg": "helpers", **wishes})
+    whole = basis_of(ContractSubject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
+    assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its devices
+
+
+def veil(users: int = 5, rounds: int = 2) -> Basis:
+    return basis_of(ContractSubject("veil"), "cohort.size=0", users=users, rounds=rounds)
+
+
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
+def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: Path) -> None:
+    basis = veil()
+    made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG)
+    assert made.guarantee["trust"] == "server sees only sums"
+    told = " ".join(made.guarantee["caveats"])
+    assert "sees every clipped update" not in told
+    assert "sums before it adds the noise" in told
+    run_all(tmp_path)
+    known = known_in(tmp_path)
+    ended, wanted = read_end(tmp_path, known), simulated(tmp_path, basis).standing
+    assert [report.messages for report in ended.history] == [5, 5]
+    assert same(ended.state, dict(wanted.state()))
+    assert same(ended.weights, dict(wanted.weights))  # popularity and votes among them
+    assert ended.weights[VOTES].any()
+    assert paid(tmp_path) == [3] * 5
+    vectors = 5 * terms_in(made, known.plan, ReportSum()).vector_bytes
+    assert vectors < ended.history[0].report_bytes < vectors + 5 * 2_000
+    assert ended.history[1].report_bytes == 0
+
+
+def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
+    lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=LONG)
+    run_all(tmp_path)
+    wanted, ended = simulated(tmp_path, basis).standing, read_end(tmp_path, known_in(tmp_path))
+    assert same(ended.state, dict(wanted.state()))
+    assert len(np.unique(wanted.sent)) > 1  # what was reported says which items the round is about
+
+
+def paid(folder: Path) -> list[int]:
+    """Messages that every device has paid for."""
+    known, counts = known_in(folder), []
+    for place in sorted((folder / DEVICES).iterdir()):
+        with device_folder.open_device(place, known) as device:
+            counts.append(device.spent()[0].messages)
+    return counts
+
+
+def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is fixed, no helper answers, the coordinator is ended, a late device comes: the same list it is."""
+    basis = veil(users=4, rounds=1)
+    made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
+    federation.write(replace(made, report_seconds=2.0), tmp_path)
+    known, ended = known_in(tmp_path), threading.Event()
+    requests, trips = list[bytes](), list[str]()
+    answer, report, ask = Helper.answer, FederatedClient.report, SecAggRpc.ask
+
+    def lost(self: Helper, request: bytes) -> bytes:
+        if MaskRequest.decode(request).round_number >= FIRST_REPORT_SUM:
+            requests.append(request)
+            if not ended.is_set():
+                raise BadInput("lost")
+        return answer(self, request)
+
+    def late(self: FederatedClient[Any], *arguments: Any, **other: Any) -> bytes:
+        if self._identity.number == 3 and not requests:
+            raise VeilrecError("not yet")
+        return report(self, *arguments, **other)
+
+    def noted(self: SecAggRpc, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
+        trips.append(kind)
+        return ask(self, kind, *arguments, **other)
+
+    monkeypatch.setattr(Helper, "answer", lost)
+    monkeypatch.setattr(FederatedClient, "report", late)
+    monkeypatch.setattr(SecAggRpc, "ask", noted)
+
+    def half(control: Control) -> bool:
+        until(lambda: trips.count("sum") >= 2)  # the helpers had all the time of a round
+        ended.set()
+        assert control.driver is not None
+        return control.driver.coordinator.stage == "counting"
+
+    run_with_a_restart(tmp_path, known, half)
+    assert len(requests) > 2
+    assert len(set(requests)) == 1
+    assert [claim.number for claim in MaskRequest.decode(requests[0]).claims] == [0, 1, 2]
+    (history,) = read_end(tmp_path, known).history
+    assert (history.messages, history.void) == (4, False)
+    assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
+
+
+def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first sum cannot begin, the second loses its signatures, the third is ended by a restart in its last trip."""
+    basis = veil(users=4, rounds=1)
+    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    known, half, ended = known_in(tmp_path), threading.Event(), threading.Event()
+    ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
+
+    def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
+        attempt = number - FIRST_REPORT_SUM
+        asked.append((kind, attempt))
+        lost = (attempt, kind) in ((0, "advertise"), (1, "sign"))
+        return ask(self, kind, number, sorted(names)[:1] if lost else names, **other)
+
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+        if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
+            half.set()
+            raise MessageRefused("nothing is open", "the coordinator is about to end")
+        return take(self, who, kind, number, content)
+
+    monkeypatch.setattr(SecAggRpc, "ask", lossy)
+    monkeypatch.setattr(SecAggRpc, "take", taking)
+
+    def last_trip(_: Control) -> bool:
+        found = half.wait(LONG)
+        ended.set()
+        return found
+
+    run_with_a_restart(tmp_path, known, last_trip)
+    ended_run = read_end(tmp_path, known)
+    assert [(report.messages, report.void) for report in ended_run.history] == [(4, False)]
+    assert same(ended_run.state, dict(simulated(tmp_path, basis).standing.state()))
+    assert paid(tmp_path) == [2] * 4
+    trips = [attempt for kind, attempt in asked if kind == "advertise"]
+    assert trips[:3] == [0, 1, 2]
+    assert [attempt for kind, attempt in asked if kind == "reveal"][:2] == [2, 2]
