@@ -85,18 +85,6 @@ class FromInterest:
         return found
 
 
-@dataclass(frozen=True)
-class Answerer:
-    """A server with the vectors of its news, which knows how queries are to be read."""
-
-    news: Floats  # [items, dim]
-    reads: Reconstruction
-
-    def best(self, told: Floats, k: int) -> Indices:
-        """The k best news of every query, best first: [queries, k]."""
-        return best_of(self.reads.users(told), self.news, k)
-
-
 def best_of(users: Floats, news: Floats, k: int) -> Indices:
     """The k news of the highest scores, best first, of equal ones the first: [users, k]."""
     if not 1 <= k <= len(news):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from math import inf
@@ -260,7 +260,7 @@ class ReleaseTexts:
         return self._code.get(name)
 
     def region_code(self, name: str, *, new: bool = False) -> int | None:
-        """Likewise of a region."""
+        """Return the code of a region: -1 for none, a fresh one for a new name where that is allowed, else None."""
         if not name:
             return -1
         if new:
@@ -302,13 +302,12 @@ LARGEST_FILLED = 800_000  # of one that is filled up: below a megabyte with its 
 _LISTED = 30  # items of a made-up reader's list
 _MOST_NUMBERS = 20_000_000  # of all vectors, for lists of made-up readers
 _SCORES_AT_ONCE = 1 << 22
-Builder = Callable[..., ItemIndex]
 
 
 class Edition:
     """A release with its index; items come and go by one thread, while any number ask."""
 
-    def __init__(self, release: Release, *, catalogue_of: Builder = ItemIndex.of) -> None:
+    def __init__(self, release: Release) -> None:
         self.release = release
         self.ranks_here = release.family in ("news", "factors")
         self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
@@ -346,7 +345,7 @@ class Edition:
             self.nobody: Floats = whole_numbers(serving["nobody"], self.dim)
         else:
             self.nobody = np.zeros(self.dim, np.float32) if self.interests is None else self.interests.mean(axis=0)
-        self.catalogue = catalogue_of(
+        self.catalogue = ItemIndex.of(
             vectors, self.interests, category=self.texts.category, categories=len(self.texts.categories)
         )
         self.best_for_nobody(POOL_K)  # compiles, too
@@ -394,15 +393,12 @@ class Edition:
     def hide(self, name: str) -> bool:
         """Take an item out; whether it was there."""
         with self._lock:
-            return self._hide(name)
-
-    def _hide(self, name: str) -> bool:
-        number = self.texts.find(name)
-        if number is None:
-            return False
-        self.catalogue.remove(number)
-        self.texts.hide(number)
-        return True
+            number = self.texts.find(name)
+            if number is None:
+                return False
+            self.catalogue.remove(number)
+            self.texts.hide(number)
+            return True
 
     def pool(self) -> bytes:
         """The pool that is the same for everybody: all items where they fit, else those that some weights reach, those

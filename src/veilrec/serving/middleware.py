@@ -179,11 +179,6 @@ class Metrics:
         entry[1][0] += seconds
         entry[1][1] += size
 
-    def count(self, route: str, status: int) -> int:
-        """How many requests of a route ended with a status."""
-        entry = self._seen.get((route, status))
-        return 0 if entry is None else sum(entry[0])
-
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """The page at /metrics; `gauges` are (name, what it is, value)."""
         lines = []
@@ -252,7 +247,11 @@ class RequestMiddleware:
             wait = 0 if path in _UNLIMITED or client is None else self._limit.wait(client[0], start)
             if wait:
                 route = "(limited)"
-                await answer.refuse(429, f"too many requests from this address: wait {wait} s", _wait_for(wait))
+                await answer.refuse(
+                    429,
+                    f"too many requests from this address: wait {wait} s",
+                    [(b"retry-after", b"%d" % wait), (b"connection", b"close")],
+                )
             elif hot is not None:
                 route = f"POST {path}"
                 body, kind = await hot(scope, receive)
@@ -328,10 +327,6 @@ class _Sending:
         else:
             self.size += len(message.get("body", b""))
         await self._send(message)
-
-
-def _wait_for(seconds: int) -> Headers:
-    return [(b"retry-after", b"%d" % seconds), (b"connection", b"close")]
 
 
 def _template(scope: Scope) -> str:

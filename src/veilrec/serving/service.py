@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
-import hashlib
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
@@ -38,6 +36,7 @@ from veilrec.serving.requests import (
     RecommendRequest,
     RequestRefused,
     Scope,
+    StaticFile,
     decoded,
     header,
     read_body,
@@ -61,20 +60,6 @@ class NoEmbedder(VeilrecError):
     """Items cannot be added: nothing here can make their vectors."""
 
 
-@dataclass(frozen=True)
-class PoolAnswer:
-    """A pool as it is sent."""
-
-    plain: bytes
-    zipped: bytes
-    tag: str
-
-    @classmethod
-    def of(cls, plain: bytes) -> PoolAnswer:
-        """The same content has the same tag."""
-        return cls(plain, gzip.compress(plain, 6, mtime=0), hashlib.sha256(plain).hexdigest()[:32])
-
-
 class RecommenderService:
     """A release that is served."""
 
@@ -90,7 +75,7 @@ class RecommenderService:
     ) -> None:
         self.release, self.store, self.log = release, store, log or Log()
         self.edition: Edition | None = None  # until the index is ready
-        self.pool: PoolAnswer | None = None
+        self.pool: StaticFile | None = None
         self.failure: str | None = None  # why there will never be an edition
         self.on_failure: Callable[[], object] = lambda: None
         self._embedder_of, self._trusted, self._clock = embedder_of, trusted, clock
@@ -296,7 +281,7 @@ class RecommenderService:
             edition.catalogue.merge()
         version = edition.catalogue.version
         try:
-            self.pool = PoolAnswer.of(edition.pool())
+            self.pool = StaticFile.of(edition.pool(), "application/octet-stream", level=6)
         except (VeilrecError, MemoryError) as error:
             self.log.event(f"no new pool ({type(error).__name__}): the old one stays", level="error")
         self._pooled = (edition, version)
@@ -314,15 +299,15 @@ Best = tuple[Offsets, Floats]
 class RecommendRoute:
     """POST /v1/recommend."""
 
-    def __init__(self, service: RecommenderService, body_cap: int) -> None:
-        self._service, self._cap = service, body_cap
+    def __init__(self, service: RecommenderService) -> None:
+        self._service = service
         self._decoder = msgspec.json.Decoder(RecommendRequest)
         self._heavy = ThreadPoolExecutor(1, thread_name_prefix="whole-scan")
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """The answer, and its type."""
-        body = await read_body(scope, receive, self._cap)
+        body = await read_body(scope, receive)
         edition = ready(self._service)
         as_pool, ask = False, None
         kind = header(scope, b"content-type")

@@ -116,7 +116,6 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place():
         ("{FedMF: [", "{FedFM: [", "unknown row among the printed numbers of Table 0 'FedFM': did you mean FedMF"),
         ("    rows:\n", "    row:\n", "a panel has a list of rows"),
         ("- [{label", "- [oops, {label", "a row has keys and values.*'oops'"),
-        ("picture: points", "picture: points\ncalculated: nothing", "calculated: Input should be 'communication-mf'"),
         ("title: A table", "title: [", "minimal.yaml is no YAML"),
         (MINIMAL, "- a", "has no keys and values"),
     ):

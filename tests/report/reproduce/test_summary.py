@@ -12,7 +12,7 @@ from tests.report.reproduce.toys import DATA, FEDMF, quiet, with_rows
 from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.experiment import ExperimentRow
-from veilrec.report.reproduce.results import RunOutcome, SeedValues, amounts, execute, summarise
+from veilrec.report.reproduce.results import RunOutcome, amounts, execute, summarise
 from veilrec.report.reproduce.study import Probe, RowVariant, StudyOptions, make_study
 from veilrec.report.reproduce.summary import (
     _number,
@@ -25,6 +25,7 @@ from veilrec.report.reproduce.summary import (
     to_json,
     to_markdown,
 )
+from veilrec.runs.comparison import Spread
 
 
 def test_seeds_are_put_together(tmp_path):
@@ -34,7 +35,7 @@ def test_seeds_are_put_together(tmp_path):
     (line,) = summarise(study, outcomes).panels[0].lines
     each = [outcomes[t.folder].result["metrics"]["hr@10"] for t in study.trials()]
     assert line.measured["hr@10"].values == tuple(each)
-    assert (line.measured["hr@10"].mean, line.measured["hr@10"].sd) == (fmean(each), stdev(each))
+    assert (line.measured["hr@10"].mean, line.measured["hr@10"].sd) == pytest.approx((fmean(each), stdev(each)))
     assert line.rounds == 2
     assert [at for at, _ in line.curve["hr@10"]] == [1, 2]
     assert line.curve["hr@10"][-1][1].values == tuple(each)
@@ -115,7 +116,7 @@ def test_cells_have_one_unit_and_an_epsilon_never_stands_alone(toy_summary):
         ("up_bytes", (0.0,), "0"),
         ("hr@10", (0.5, 0.5), "0.5000 ± 0.0000"),
     ):
-        assert _number(metric, SeedValues(values)) == text
+        assert _number(metric, Spread(values)) == text
     words = claimed(Guarantee(**PUBLISHED))
     assert words == "(2, 0) per user, replace-one, per message, trusting: nobody; as published"
     assert claimed(no_guarantee()) == holds(no_guarantee()) == "nothing"

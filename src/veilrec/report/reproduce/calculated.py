@@ -30,7 +30,7 @@ from veilrec.privacy.mechanisms.interests import EmbeddingNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, label_only_epsilon
 from veilrec.report.labels import spelt
 from veilrec.report.plots import Curve
-from veilrec.report.reproduce.experiment import CalculationName, Experiment, ExperimentRow, ResultTable, load_experiment
+from veilrec.report.reproduce.experiment import Experiment, ExperimentRow, ResultTable, load_experiment
 
 _CLOSE = 0.03  # of a printed total: as near as random bits can be asked to come
 _MF_COUNTED = ("fedmf", "priv-fedmf-sub", "dp-fedmf-svd", "dp-fedmf-topk")
@@ -417,7 +417,7 @@ def _privaterec_serving(experiment: Experiment) -> CalculatedTables:
     return CalculatedTables((printed_table(experiment, "Table 2 of v2 (Table 3 of v1) as printed, epsilon_s 10"),))
 
 
-CALCULATIONS: Mapping[CalculationName, Callable[[Experiment], CalculatedTables]] = {
+CALCULATIONS: Mapping[str, Callable[[Experiment], CalculatedTables]] = {
     "communication-mf": lambda _: communication_totals(_MF_COUNTED, WIDTH["matrix factorisation"]),
     "communication-ncf": lambda _: communication_totals(_NCF_COUNTED, WIDTH["NeuMF"]),
     "fednewsrec-budgets": lambda _: laplace_budgets(),

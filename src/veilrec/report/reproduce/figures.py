@@ -27,18 +27,7 @@ from veilrec.report.reproduce.summary import FAILED, error_over_users, lengths_o
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "veilrec",
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.18,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 7.5,
-}
+_STYLE = Path(__file__).with_name("figures.mplstyle")
 _WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
 _DOTS, _PALETTE = 100, 256  # dots an inch and colours of a PNG: small enough for a page
 _FAR = 10  # times the smallest
@@ -69,7 +58,7 @@ def save_all(summary: StudySummary, folder: Path) -> list[str]:
 
 def save(summary: StudySummary, path: Path, how: Callable[[StudySummary], Figure] | None = None) -> None:
     """Write the picture as SVG or PNG, by the ending of the path."""
-    with mpl.rc_context(_STYLE), replacing(path) as part:
+    with mpl.rc_context(fname=_STYLE), replacing(path) as part:
         figure = (how or draw)(summary)
         if path.suffix == ".png":
             _save_png(figure, part)

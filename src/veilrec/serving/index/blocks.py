@@ -123,15 +123,6 @@ class Blocks:
         """B."""
         return int(self.values.shape[1])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        total = 0
-        for part in (self, self.category, self.region):
-            if part is not None:
-                total += sum(value.nbytes for value in vars(part).values() if isinstance(value, np.ndarray))
-        return total
-
     def values_of(self, rows: Offsets) -> Floats:
         """[items, B] of these rows."""
         places = self.places[rows]

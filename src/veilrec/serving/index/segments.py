@@ -72,11 +72,6 @@ class Segment:
                 labels.present[block] |= np.uint64(1 << (code & 63)) if code >= 0 else np.uint64(0)
                 labels.codes[row] = code
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self.blocks.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
-
     def numbers_of(self, rows: Offsets) -> Offsets:
         """The numbers of these rows."""
         return rows + self.first if self.numbers is None else self.numbers[rows].astype(np.int64)
@@ -300,20 +295,14 @@ def numbers_of(parts: tuple[SegmentView, ...], rows: Offsets) -> Offsets:
     return numbers
 
 
-def find(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
-    """The part and the row of each number; row -1 where there is none, or it is gone."""
+def place(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
+    """Return the part and the row of each number; raise BadInput where one is not there."""
     firsts = [part.segment.first for part in state.parts[1:]]
     which: Offsets = np.searchsorted(firsts, numbers, side="right").astype(np.int64)
     rows = np.full(len(numbers), -1, np.int64)
     for index in np.unique(which).tolist():
         here = which == index
         rows[here] = state.parts[index].rows_of(numbers[here])
-    return which, rows
-
-
-def place(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
-    """The same; refused where one is not there."""
-    which, rows = find(state, numbers)
     if (rows < 0).any():
         raise BadInput(f"there is no item number {numbers[rows < 0][0]}: it was never put, or is gone already")
     return which, rows
