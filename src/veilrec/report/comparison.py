@@ -81,9 +81,7 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
 def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
     """Return the table of the least active users beside the rest; none where it was not measured."""
     metric = spelt(FAIRNESS_METRIC)
-    rows = [
-        [e.label, *(spread_words(spread) for spread in e.fairness.values())] for e in comparison.measured if e.fairness
-    ]
+    rows = [[e.label, *map(spread_words, e.fairness.values())] for e in comparison.measured if e.fairness]
     head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
     return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
 

@@ -1,8 +1,8 @@
-"""The ASGI application: which route does what.
+"""The ASGI application and its routes.
 
-Who may change items: whoever knows the token in a file that only its owner can read.
+Items are changed by clients with the token in a file that only its owner can read.
 
-The page at / and its files: read once, sent from memory, so that no path leads out of the folder.
+The page at / and its files are read once and sent from memory, so that no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MOMENT = "expires is no time: write it as 2026-11-17T06:40:00Z, with its zone"
 
 
 def read_token(path: Path) -> bytes:
-    """The token in a file, which nobody but its owner may read."""
+    """Read the token in a file that only its owner may read."""
     try:
         with path.open("rb") as opened:
             mode, token = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST).strip()
@@ -69,7 +69,7 @@ def read_token(path: Path) -> bytes:
 
 
 def check_token(request: Request, token: bytes | None) -> None:
-    """Refuse whoever does not know the token; how long that takes tells nothing of it."""
+    """Refuse a request without the token, in constant time."""
     if token is None:
         raise RequestRefused(403, "items cannot be changed here: start the server with --admin-token-file")
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -82,7 +82,7 @@ def check_token(request: Request, token: bytes | None) -> None:
 
 
 def check_id(name: str) -> str:
-    """The id of an item: a line of text that is not too long."""
+    """Check the id of an item: a line of 1 to 200 printable letters."""
     if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
         raise RequestRefused(400, "the id of the item is not as it should be: 1 to 200 letters, no control characters")
     return name
@@ -179,7 +179,7 @@ class Routes:
             "/web/{path:path}": self.page_file,
         }
         routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # the door has seen to it before
+        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # for the list of routes: the middleware answers it
         return [*routes, Route(_ITEMS + "{id:path}", self.item, methods=["PUT", "DELETE"])]
 
     async def healthz(self, request: Request) -> Response:
@@ -209,7 +209,7 @@ class Routes:
         return Response(self._metrics.text(gauges), media_type="text/plain; version=0.0.4", headers=_NO_STORE)
 
     async def pool(self, request: Request) -> Response:
-        """What anybody may reach, the same for everybody."""
+        """The public pool."""
         if self._service.edition is not None:
             ready(self._service)
         pool = self._service.pool
@@ -301,7 +301,7 @@ class Routes:
         return self._page_file("index.html", request)
 
     async def page_file(self, request: Request) -> Response:
-        """What the front page needs."""
+        """Files of the front page."""
         return self._page_file(request.path_params["path"], request)
 
     def _page_file(self, name: str, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The door: every request gets an id, a limit, a route, a time, and headers that keep browsers careful.
+"""Middleware: every request gets an id, a rate limit, a route, a time, and security headers.
 
 How often one address may ask: a bucket of tokens for each, in a table that cannot grow without bound.
 
@@ -86,7 +86,7 @@ _AT_ONCE = 512  # lines that wait to be written
 
 
 class RequestLine(msgspec.Struct):
-    """What is kept of a request."""
+    """Log line of a request."""
 
     time: float
     request: str
@@ -100,7 +100,7 @@ class RequestLine(msgspec.Struct):
 
 
 class EventLine(msgspec.Struct, omit_defaults=True):
-    """What happened to the server."""
+    """Log line of an event of the server."""
 
     time: float
     event: str
@@ -150,7 +150,7 @@ class Log:
 
 
 class FromLibrary(logging.Handler):
-    """What the HTTP library has to say becomes an event, without the values that it would put in."""
+    """Log messages of the HTTP library as events, without their values."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -212,7 +212,7 @@ _COLD: Headers = [*_ALWAYS, (_POLICY, POLICY)]
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
 _UNLIMITED = {"/healthz", "/readyz"}
-_GONE = 499  # in the log: nobody was there to be answered
+_GONE = 499  # in the log: the client had left
 
 Hot = Callable[[Scope, Receive], Awaitable[tuple[bytes, bytes]]]
 """What a route that is asked often does with a POST: the body of its answer, and of which type that is."""
@@ -229,7 +229,7 @@ class RequestMiddleware:
         self.on_stop: Callable[[], None] = lambda: None
 
     def let_pages_ask(self, address: str) -> None:
-        """Pages of this door may also ask one other server: the coordinator of a federation that they take part in."""
+        """Allow pages to query one other server: the coordinator of a federation that they take part in."""
         self._headers = [*_ALWAYS, (_POLICY, POLICY + f"; connect-src 'self' {address}".encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

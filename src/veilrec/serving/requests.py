@@ -1,6 +1,6 @@
-"""What comes in and what goes out, field by field: what is not written here is refused.
+"""Requests and responses, field by field: unknown fields are refused.
 
-Bodies and errors: how much is read before anything is parsed, and how a refusal is worded.
+Bodies are read up to a limit before anything is parsed; a refusal is a status and one line.
 
 The document of the API is `openapi.yaml`; the schemas of its bodies come from the structures that read and write them.
 """
@@ -41,9 +41,9 @@ Moment = Annotated[str, Meta(max_length=40, description="RFC 3339, as in 2026-11
 
 
 class RecommendRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A question: one of alpha, interest, vector and told, or none of them for the list that is the same for all.
+    """A query: one of alpha, interest, vector and told, or none of them for the non-personalised list.
 
-    Categories and region are told in the clear: a device that does not want to tell them filters by itself.
+    Categories and region are sent in plaintext: a client that does not want to send them filters by itself.
     """
 
     alpha: Shares | None = None
@@ -91,7 +91,7 @@ class RecommendResponse(msgspec.Struct):
 
 
 class Visible(msgspec.Struct):
-    """What became of an item, once that is on disk and in the index."""
+    """State of an item, once it is on disk and in the index."""
 
     id: str
     visible: bool
@@ -106,7 +106,7 @@ class Signed(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
-    """What was wrong, what is allowed, what to do."""
+    """An error: what was wrong, what is allowed, what to do."""
 
     error: str
 
@@ -133,7 +133,7 @@ class RequestRefused(Exception):
 
 
 class ClientGone(Exception):
-    """Whoever asked has left before the body was whole."""
+    """The client left before the body was whole."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -213,7 +213,7 @@ class StaticFile:
 
 
 def takes_gzip(request: Request) -> bool:
-    """Whether the client reads gzip."""
+    """Check whether the client accepts gzip."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         name, _, quality = part.partition(";")
         if name.strip() in ("gzip", "*"):
@@ -222,7 +222,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 def has(request: Request, tag: str) -> bool:
-    """Whether the client has this content already."""
+    """Check whether the client has this content already."""
     told = request.headers.get("if-none-match", "")
     return told.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in told.split(",")]
 

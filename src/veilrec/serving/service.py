@@ -1,9 +1,9 @@
-"""What runs behind the routes: the edition that answers, the items on disk, and the pool that everybody may have.
+"""The service behind the routes: the edition that answers, the items on disk, and the public pool.
 
-Three threads: that of the event loop asks; one changes items, one after the other; one keeps the pool up to date and
+Three threads: that of the event loop answers; one changes items, one after the other; one keeps the pool up to date and
 lets items expire. A new version of the release takes the place of the old one in a single assignment.
 
-The hot route: from what a device tells to the best items, in as few steps as there are.
+The hot route: from a query to the best items, in as few steps as possible.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ EmbedderOf = Callable[[Release], Embed | None]
 
 
 class NoEmbedder(VeilrecError):
-    """Items cannot be added: nothing here can make their vectors."""
+    """Items cannot be added: no encoder is installed."""
 
 
 class RecommenderService:
@@ -166,7 +166,7 @@ class RecommenderService:
         return item
 
     def _encoder(self, release: Release) -> Embed | None:
-        """Loaded when it is needed for the first time: it may be large."""
+        """Load the encoder of a release when it is first needed: it may be large."""
         if self._embedder[0] != release.digest:
             self._embedder = (release.digest, self._embedder_of(release))
         return self._embedder[1]
@@ -210,7 +210,7 @@ class RecommenderService:
         return self.edition, self.store
 
     def sweep(self) -> int:
-        """Let items expire whose time has come; how many. They never come back, whatever the clock says then."""
+        """Remove expired items; return how many. They never come back, whatever the clock says then."""
         now = self._clock()
         if now < self._newest - _SET_BACK_SECONDS:
             back = self._newest - now
@@ -250,7 +250,7 @@ class RecommenderService:
         self._changes += 1
 
     def _keep(self) -> None:
-        """The keeper's life."""
+        """Sweep expired items and renew the pool until the service is closed."""
         stale_since = None
         while not self._over.wait(_TICK_SECONDS):
             if not self.waiting:
@@ -355,7 +355,7 @@ class RecommendRoute:
         return found
 
     async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What takes milliseconds is done beside the event loop; a queue that is too long is told so."""
+        """Run slow work beside the event loop; refuse it where too much is waiting."""
         if self._waiting >= _MOST_WAITING:
             raise RequestRefused(503, "too many ask for this at once: ask again in a moment", BUSY)
         self._waiting += 1
@@ -376,7 +376,7 @@ def ready(service: RecommenderService) -> Edition:
 
 
 def _told_in_json(ask: RecommendRequest, edition: Edition) -> tuple[Floats | None, Floats | None]:
-    """Weights of interests, or a vector, or neither."""
+    """Return the weights of interests or the user vector of a JSON body, or neither."""
     if ask.alpha is not None:
         alpha, size = ask.alpha, edition.n_interests
         total = sum(alpha)
@@ -397,7 +397,7 @@ def _told_in_json(ask: RecommendRequest, edition: Edition) -> tuple[Floats | Non
 
 
 def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats | None]:
-    """The same from a query of `veilrec.wire.queries`; noisy attention goes back on the simplex."""
+    """Decode a query of `veilrec.wire.queries`; noisy attention goes back on the simplex."""
     if not body:
         return None, None
     number = body[_KIND_AT] if len(body) >= _LEAST_BYTES else len(KINDS)
@@ -462,7 +462,7 @@ def _answer(edition: Edition, numbers: Offsets, scores: Floats) -> bytes:
 
 
 def _options(query: bytes, largest_pool: int, *, is_json: bool) -> tuple[bool, RecommendRequest | None]:
-    """What stands behind the question mark: form, and for a query in bytes all that a JSON body has room for."""
+    """Parse the query string: form, and for a query in bytes the other fields of a JSON body."""
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=110

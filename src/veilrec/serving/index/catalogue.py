@@ -154,7 +154,7 @@ class ItemIndex:
         return numbers_of(state.parts, rows[:found]), scores[:found]
 
     def best_by_vector(self, vector: Floats, k: int, *, wanted: Filter | None = None) -> tuple[Offsets, Floats]:
-        """The same for a user vector, which may have any sign: every item that is wanted is scored."""
+        """Numbers and scores of the k best for a user vector of any sign: every item that is wanted is scored."""
         state = self._state
         told = checked_vector(vector, state.vectors.dim)
         checked_count(k)

@@ -60,7 +60,7 @@ class Segment:
         return cls(inside, None, first)
 
     def write(self, row: int, values: Floats, category: int, region: int) -> None:
-        """Write a row that nobody has been told of; bounds only grow, and are right for older readers, too."""
+        """Write a row that no reader sees yet; bounds only grow, and stay right for older readers."""
         blocks, block = self.blocks, row // WIDTH
         group, inner = block // GROUP, block % GROUP
         sums = (sets_of(len(values)) @ values.astype(np.float64)).astype(np.float32)
@@ -228,7 +228,7 @@ class Chunk:
         return found
 
     def scores(self, vector: Floats, numbers: Offsets) -> Floats:
-        """Of these numbers; few are looked up, many are taken from the scores of all."""
+        """Score these numbers: few are looked up, many are taken from the scores of all."""
         rows = self.rows_of(numbers)
         if 4 * len(rows) > self.count:
             found: Floats = (self.vectors[: self.count] @ vector)[rows]
@@ -249,7 +249,7 @@ class Vectors:
         return int(self.chunks[0].vectors.shape[1])
 
     def scores(self, vector: Floats, numbers: Offsets) -> Floats:
-        """Of these numbers, which rise."""
+        """Score these numbers, which rise."""
         cuts = np.searchsorted(numbers, [chunk.first for chunk in self.chunks[1:]])
         parts = [chunk.scores(vector, some) for chunk, some in zip(self.chunks, np.split(numbers, cuts), strict=True)]
         return np.concatenate(parts)
@@ -321,7 +321,7 @@ def without(state: State, numbers: Iterable[int]) -> State:
 
 
 def with_room(state: State) -> State:
-    """The state with room for an item in its last part."""
+    """Return a state whose last segment has room for an item."""
     last = state.parts[-1]
     return state if len(state.parts) > 1 and last.count < len(last.alive) else with_new_segment(state)
 
