@@ -151,7 +151,7 @@ def test_the_body_has_a_cap_whatever_it_says(ask: Asked) -> None:
 
 
 def test_a_client_that_leaves_is_not_an_error(ask: Asked) -> None:
-    ask.send_nothing("POST", "/v1/recommend")
+    ask("POST", "/v1/recommend", leaves=True)
     assert ask.log()[-1]["status"] == 499
 
 
