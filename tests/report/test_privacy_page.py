@@ -119,12 +119,7 @@ def test_what_others_wrote_is_escaped() -> None:
     assert Reader(page).words.count("<script>alert") >= 5
 
 
-def test_a_weak_promise_is_called_one_and_seeded_noise_is_warned_of() -> None:
-    weak, strong = Statement(Guarantee(**PROVEN)), Statement(Guarantee(**(PROVEN | {"epsilon": 0.5})))
-    assert weak.plain().startswith("This is a weak promise: somebody who")
-    assert strong.plain().startswith("Nobody who sees the results alone can do much better than guess whether")
-    assert "may find all of them" in Statement(PUBLISHED).plain()
-    assert "does not hold" in Statement(REFUTED).plain()
+def test_seeded_noise_is_warned_of() -> None:
     sound, seeded = (
         render_page(Statement(KNOWN, simulated=True, drawn_again=why), where="devices")
         for why in ("", "whoever has the seed")

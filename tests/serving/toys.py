@@ -35,6 +35,30 @@ def packed(name: str, texts: list[str]) -> dict[str, Any]:
     return {f"{name}.offsets": offsets, f"{name}.data": np.frombuffer(b"".join(pieces), np.uint8)}
 
 
+def manifest_of(**changed: Any) -> dict[str, Any]:
+    """The fields of a manifest, some of them changed."""
+    fields = {
+        "format": 1,
+        "minimum_client": 1,
+        "name": "toy",
+        "version": 1,
+        "created": "2026-11-17T06:40:00Z",
+        "made_by": "veilrec tests",
+        "method": "toy",
+        "family": "news",
+        "protected": True,
+        "why_unprotected": [],
+        "guarantee": no_guarantee().to_json(),
+        "sizes": {},
+        "encoder": None,
+        "offers": [],
+        "data": {},
+        "figures": {},
+        "files": {},
+    }
+    return fields | changed
+
+
 def write_release(
     folder: Path,
     *,
@@ -74,25 +98,14 @@ def write_release(
         save_file({"vectors": told}, folder / "readers.safetensors")
     files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
     sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
-    manifest = {
-        "format": 1,
-        "minimum_client": 1,
-        "name": "toy",
-        "version": version,
-        "created": "2026-11-17T06:40:00Z",
-        "made_by": "veilrec tests",
-        "method": "toy",
-        "family": family,
-        "protected": protected,
-        "why_unprotected": [] if protected else ["it is a toy"],
-        "guarantee": no_guarantee().to_json(),
-        "sizes": sizes | {"interests": INTERESTS if family == "news" else 0},
-        "encoder": None,
-        "offers": [],
-        "data": {},
-        "figures": {},
-        "files": files,
-    }
+    manifest = manifest_of(
+        version=version,
+        family=family,
+        protected=protected,
+        why_unprotected=[] if protected else ["it is a toy"],
+        sizes=sizes | {"interests": INTERESTS if family == "news" else 0},
+        files=files,
+    )
     sign_release(folder, manifest, KEY)
     return folder
 

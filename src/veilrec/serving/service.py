@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
@@ -339,19 +340,15 @@ class RecommendRoute:
     async def _best(
         self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: RecommendRequest
     ) -> Best:
-        wanted = None
-        if ask.categories or ask.region:
-            wanted = edition.wanted(ask.categories, ask.region)
+        wanted = edition.wanted(ask.categories, ask.region)
         if weights is not None:
             return edition.catalogue.best(weights, ask.k, wanted=wanted)
         if vector is None:
             if wanted is None:
                 return edition.best_for_nobody(ask.k)
             vector = edition.nobody
-        if len(edition.catalogue) * edition.dim <= _LIGHT:
-            return edition.catalogue.best_by_vector(vector, ask.k, wanted=wanted)
-        best = edition.catalogue.best_by_vector
-        found: Best = await self._aside(lambda: best(vector, ask.k, wanted=wanted))
+        best = partial(edition.catalogue.best_by_vector, vector, ask.k, wanted=wanted)
+        found: Best = best() if len(edition.catalogue) * edition.dim <= _LIGHT else await self._aside(best)
         return found
 
     async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:

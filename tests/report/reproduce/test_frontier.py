@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 from tests.report.reproduce.toys import DATA, EXPERIMENTS, OUT, quiet
 from veilrec.cli.reproduce import reproduce
-from veilrec.data.datasets import load
-from veilrec.evaluation.protocols import make_split
 from veilrec.report.reproduce import experiment, figures, results
 from veilrec.report.reproduce.experiment import Experiment, QuickVersion
 from veilrec.report.reproduce.results import RunOutcome, StudySummary, execute, read, recall, summarise, take
@@ -88,14 +86,6 @@ def test_every_rival_has_every_epsilon_in_every_panel_and_reads_no_order_that_a_
     for panel in NEWS_FRONTIER.panels:  # claims of another kind are a curve of their own
         published = [row for row in panel.rows if row.calibrations == ("as-published",)]
         assert published and all("as published" in row.label for row in published)
-
-
-def test_both_protocols_of_the_last_item_leave_the_same_to_learn_from():
-    population = load(DATA)
-    sampled, among_all = (make_split(population, name, seed=3) for name in ("loo-99", "loo-full"))
-    assert (sampled.train.items == among_all.train.items).all()
-    assert (sampled.train.offsets == among_all.train.offsets).all()
-    assert (sampled.test.positives.items == among_all.test.positives.items).all()
 
 
 def test_one_training_serves_both_and_is_judged_as_if_it_had_been_trained_for_it(study, summary, tmp_path):

@@ -21,7 +21,6 @@ from veilrec.report.labels import human_bytes, spelt
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.calculated import CalculatedTables
 from veilrec.report.reproduce.results import PanelResults, ResultLine, StudySummary
-from veilrec.report.reproduce.study import RowVariant
 from veilrec.report.reproduce.summary import FAILED, error_over_users, lengths_of, name_of, parts_of, terms_of
 
 if TYPE_CHECKING:
@@ -158,7 +157,9 @@ def _rounds(axes: Axes, panel: PanelResults, metric: str) -> None:
         if not points:
             continue
         at, mean = [r for r, _ in points], [m.mean for _, m in points]
-        style = _style(labels.index(line.variant.row.label)) | {"linestyle": _dash(line.variant)}
+        variant = line.variant  # our settings have long dashes, the paper's own settings and noise short ones
+        dash = _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
+        style = _style(labels.index(variant.row.label)) | {"linestyle": dash}
         axes.plot(at, mean, label=line.name, markersize=3, linewidth=1.2, **style)
         low = [m.mean - (m.sd or 0.0) for _, m in points]
         high = [m.mean + (m.sd or 0.0) for _, m in points]
@@ -186,11 +187,6 @@ def _other_data(panel: PanelResults) -> str:
     """Name the paper's data where it is another than ours."""
     other = panel.panel.is_other_data(panel.data.partition(":")[0])
     return f" (on {panel.panel.published_on}: other data)" if other else ""
-
-
-def _dash(variant: RowVariant) -> str:
-    """Choose the line style: our settings long, the paper's own settings and noise short."""
-    return _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
 
 
 def _along(axes: Axes, panel: PanelResults, metric: str) -> None:
