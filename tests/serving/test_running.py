@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import signal
 import socket
@@ -15,14 +14,12 @@ from typing import Any
 
 import pytest
 import uvicorn
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from uvicorn.server import ServerState
 
 from tests.serving.processes import refused, running
 from tests.serving.toys import KEY, TOKEN, write_release
 from veilrec.core.errors import BadInput
+from veilrec.federation.identity import make_certificates
 from veilrec.serving.app import read_token
 from veilrec.serving.process import Connection, ListenAddress
 
@@ -138,29 +135,13 @@ def test_a_token_is_long_enough_and_nobody_elses(tmp_path: Path) -> None:
     assert read_token(path) == b"0123456789abcdef"
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, private, serialization.NoEncryption()))
-    return folder / "cert.pem", folder / "key.pem"
-
-
 def test_tls(release: Path, tmp_path: Path) -> None:
-    certificate, key = _certificate(tmp_path)
+    authority, certificate, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
+    make_certificates(authority, certificate, key, hosts=("localhost",), federation="0" * 32)
     options = ("--host", "localhost", "--tls-cert", str(certificate), "--tls-key", str(key))
     with running(release, tmp_path / "log", *options) as server:
         assert server.address.startswith("https://localhost:")
-        context = ssl.create_default_context(cafile=certificate)
+        context = ssl.create_default_context(cafile=authority)
         with (
             socket.create_connection(server.place, timeout=20) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as opened,
