@@ -130,7 +130,7 @@ def best_ten(items: Items, options: Options, say: Callable[[str], None]) -> dict
         "name": "best-10",
         **ours,
         "mismatches": mismatches,
-        "memory_mb": round(catalogue.nbytes / 1e6, 1),
+        "memory_mb": _megabytes(catalogue),
         "build_s": build,
         "ratios": {
             name: round(other.figures()["median_cpu_us"] / ours["median_cpu_us"], 2)
@@ -142,6 +142,17 @@ def best_ten(items: Items, options: Options, say: Callable[[str], None]) -> dict
         "hnswlib_build_s": graph_seconds,
         "questions": len(items.weights),
     }
+
+
+def _megabytes(catalogue: ItemIndex) -> float:
+    """Memory of the index, without the vectors."""
+
+    def size(value: Any) -> int:
+        if isinstance(value, np.ndarray):
+            return value.nbytes
+        return sum(map(size, vars(value).values())) if hasattr(value, "__dict__") else 0
+
+    return round(sum(map(size, catalogue._state.parts)) / 1e6, 1)
 
 
 def every_tenth_of_a_percent(items: Items, options: Options) -> dict[str, Any]:
@@ -156,7 +167,7 @@ def every_tenth_of_a_percent(items: Items, options: Options) -> dict[str, Any]:
         times.take(lambda weights=weights, wanted=wanted: catalogue.best(weights, K, wanted=wanted))  # type: ignore[misc]
         right = best_of(scores_of(values, weights), K, codes == number % 1000) if number % 10 == 0 else None
         wrong += right is not None and not np.array_equal(catalogue.best(weights, K, wanted=wanted)[0], right)
-    memory = round(catalogue.nbytes / 1e6, 1)
+    memory = _megabytes(catalogue)
     return _task("filter-0.1%", times, mismatches=wrong, memory_mb=memory, build_s=build)
 
 
@@ -175,7 +186,7 @@ def bad_case(items: Items, options: Options) -> dict[str, Any]:
     times, _ = _by_turns(contenders, weights, options.turns)
     wrong = sum(not _is_right(catalogue, values, some) for some in weights[::4])
     ratio = round(times["flat_scan"].figures()["median_cpu_us"] / times["ours"].figures()["median_cpu_us"], 2)
-    memory = round(catalogue.nbytes / 1e6, 1)
+    memory = _megabytes(catalogue)
     return _task("anti-correlated-8", times["ours"], mismatches=wrong, memory_mb=memory, build_s=build, flat_scan=ratio)
 
 

@@ -17,6 +17,8 @@ from veilrec.report.plots import draw_comparison
 from veilrec.runs.comparison import ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 PRIVATE = Guarantee("proven", "user", "add-remove", 4.0, 1e-6, "whole run", "server", ("A caveat.",))
+RUNS = (Path("a"),)
+BEST, SECOND = "mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4"
 LINE = "(4, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
 
 
@@ -34,7 +36,7 @@ def compared(tmp_path) -> MethodComparison:
         metric="ndcg@10",
         entries=(
             ComparisonEntry(
-                "mf:dim=8,start=0.1",
+                BEST,
                 "mf",
                 "centralised",
                 spreads(0.5),
@@ -43,17 +45,15 @@ def compared(tmp_path) -> MethodComparison:
                 rounds=7,
                 runs=(Path("a"),),
             ),
-            ComparisonEntry(
-                "dp-fedmf:privacy.epsilon=4", "dp-fedmf", "federated", spreads(0.4), PRIVATE, seconds=3.0, up_bytes=2e6
-            ),
+            ComparisonEntry(SECOND, "dp-fedmf", "federated", spreads(0.4), PRIVATE, seconds=3.0, up_bytes=2e6),
             ComparisonEntry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
             ComparisonEntry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
             ComparisonEntry("popularity", "popularity", "baseline", spreads(0.2)),
         ),
         pairs=(
-            PairedDifference("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
-            PairedDifference("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
-            PairedDifference("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
+            PairedDifference(BEST, SECOND, 0.05, 0.03, 0.06),
+            PairedDifference(BEST, "popularity", 0.15, 0.0001, 0.0003),
+            PairedDifference(SECOND, "popularity", 0.1, 0.0002, 0.0004),
         ),
         users=943,
         cases=943,
@@ -63,19 +63,10 @@ def compared(tmp_path) -> MethodComparison:
 
 def test_the_table_marks_the_best_and_what_is_not_told_apart_from_it(compared):
     scores, pairs = report.grids(compared)
-    assert [row[0] for row in scores.rows] == [
-        "mf:dim=8,start=0.1 *",
-        "dp-fedmf:privacy.epsilon=4 =",
-        "slow_mf",
-        "nr_ms",
-        "popularity",
-    ]
+    assert [row[0] for row in scores.rows] == [f"{BEST} *", f"{SECOND} =", "slow_mf", "nr_ms", "popularity"]
     assert scores.rows[0][1] == "0.3000 ± 0.0707"  # mean of 0.25 and 0.35, standard deviation of a sample
     assert scores.rows[1][-1] == LINE
-    assert [row[-1] for row in pairs.rows] == ["neither", "mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4"]
-
-
-def test_it_says_which_test_and_which_spread(compared):
+    assert [row[-1] for row in pairs.rows] == ["neither", BEST, SECOND]
     words = " ".join(report.notes(compared))
     assert "Paired sign-flip permutation test of ndcg@10 over 943 users" in words
     assert "Holm for 3 pairs" in words
@@ -87,20 +78,11 @@ def test_an_epsilon_never_stands_alone(compared):
     for text in (report.to_latex(compared), report.to_html(compared, ""), " ".join(report.notes(compared))):
         assert LINE in re.sub(r"\s+", " ", text)
     row = list(csv.DictReader(io.StringIO(report.to_csv(compared))))[1]
-    promised = {
-        key: row[f"guarantee_{key}"] for key in ("basis", "unit", "adjacency", "epsilon", "delta", "scope", "trust")
-    }
-    assert promised == {
-        "basis": "proven",
-        "unit": "user",
-        "adjacency": "add-remove",
-        "epsilon": "4.0",
-        "delta": "1e-06",
-        "scope": "whole run",
-        "trust": "server",
-    }
+    terms = ("basis", "unit", "adjacency", "epsilon", "delta", "scope", "trust")
+    promised = [row[f"guarantee_{key}"] for key in terms]
+    assert promised == ["proven", "user", "add-remove", "4.0", "1e-06", "whole run", "server"]
     labels = [text.get_text().replace("\n", " ") for text in draw_comparison(compared).axes[0].get_yticklabels()]
-    assert f"dp-fedmf:privacy.epsilon=4 {LINE}" in labels
+    assert f"{SECOND} {LINE}" in labels
     assert "A caveat." in report.to_html(compared, "")
 
 
@@ -127,7 +109,7 @@ def test_what_failed_and_what_is_no_better_than_popularity_is_said_below(compare
         assert "ranks no better than popularity" in text
 
 
-def test_csv_has_every_metric_and_reads_back(compared):
+def test_csv_and_json_have_every_metric_and_read_back(compared):
     rows = list(csv.DictReader(io.StringIO(report.to_csv(compared))))
     assert [row["method"] for row in rows] == [entry.label for entry in compared.entries]
     assert float(rows[0]["ndcg@10"]) == pytest.approx(0.3)
@@ -135,6 +117,12 @@ def test_csv_has_every_metric_and_reads_back(compared):
     assert (rows[3]["ndcg@10"], rows[3]["problem"]) == ("", "needs 100% <news> & titles")
     pairs = list(csv.DictReader(io.StringIO(report.pairs_to_csv(compared))))
     assert [float(row["p_holm"]) for row in pairs] == [0.06, 0.0003, 0.0004]
+    found = json.loads(json.dumps(report.to_json(compared, "veilrec compare mf")))
+    assert found["methods"][0]["metrics"]["hr@10"]["values"] == [0.5, 0.7]
+    assert found["methods"][0]["metrics"]["hr@10"]["n"] == 2
+    assert found["methods"][1]["guarantee"]["epsilon"] == 4.0
+    assert found["methods"][3]["problem"] and found["methods"][3]["metrics"] == {}
+    assert found["pairs"][0]["p_holm"] == 0.06
 
 
 def test_latex_is_escaped_and_in_balance(compared):
@@ -158,15 +146,6 @@ def test_html_is_escaped_and_loads_nothing(compared):
     assert not re.search(r"&lt;/?(?:dt|dd|p|code|strong)", page)
 
 
-def test_json_has_every_seed(compared):
-    found = json.loads(json.dumps(report.to_json(compared, "veilrec compare mf")))
-    assert found["methods"][0]["metrics"]["hr@10"]["values"] == [0.5, 0.7]
-    assert found["methods"][0]["metrics"]["hr@10"]["n"] == 2
-    assert found["methods"][1]["guarantee"]["epsilon"] == 4.0
-    assert found["methods"][3]["problem"] and found["methods"][3]["metrics"] == {}
-    assert found["pairs"][0]["p_holm"] == 0.06
-
-
 def test_the_least_active_stand_beside_the_rest_in_every_form(compared):
     sides = {"least_active": Spread((0.25, 0.35)), "rest": Spread((0.5, 0.6)), "spread": Spread((0.25, 0.25))}
     fair = replace(compared, entries=tuple(replace(e, fairness={} if e.problem else sides) for e in compared.entries))
@@ -184,25 +163,15 @@ def test_the_least_active_stand_beside_the_rest_in_every_form(compared):
     assert "least active" not in report.to_html(compared, "")
 
 
-def test_every_form_is_written(compared):
+def test_every_form_is_written_and_the_picture_has_a_bar_a_method_with_its_interval(compared):
     names = report.save(compared, "veilrec compare mf")
     assert sorted(names) == sorted(path.name for path in compared.folder.iterdir())
-    picture = (compared.folder / "comparison.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
+    assert (compared.folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "data:image/png;base64," in (compared.folder / "comparison.html").read_text()
-
-
-def test_the_picture_has_a_bar_a_method_with_its_interval(compared):
     axes = draw_comparison(compared).axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.3, 0.25, 0.15, 0.1])  # best first
     assert len(axes.collections) == 4  # an interval each
     low, high = axes.collections[0].get_segments()[0][:, 0]
     assert (low, high) == pytest.approx((0.3 - 0.0707107, 0.3 + 0.0707107), abs=1e-6)
-    one = replace(
-        compared,
-        seeds=(0,),
-        entries=tuple(
-            replace(e, metrics={k: Spread(s.values[:1]) for k, s in e.metrics.items()}) for e in compared.entries
-        ),
-    )
-    assert len(draw_comparison(one).axes[0].collections) == 0
+    one = [replace(e, metrics={k: Spread(s.values[:1]) for k, s in e.metrics.items()}) for e in compared.entries]
+    assert len(draw_comparison(replace(compared, seeds=(0,), entries=tuple(one))).axes[0].collections) == 0

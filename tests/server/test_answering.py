@@ -5,16 +5,7 @@ import pytest
 
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.serving.answering import (
-    Answerer,
-    AsTold,
-    FromAttention,
-    FromInterest,
-    FromPooled,
-    best_of,
-    marked,
-    scores_in_lists,
-)
+from veilrec.serving.answering import FromAttention, FromInterest, FromPooled, best_of, marked, scores_in_lists
 
 NEWS = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
 
@@ -25,7 +16,6 @@ def test_the_best_news_are_those_of_a_full_sort_and_ties_go_to_the_first() -> No
     for k in (1, 7, 50):
         expected = np.argsort(-(users @ NEWS.T), axis=1, kind="stable")[:, :k]
         np.testing.assert_array_equal(best_of(users, NEWS, k), expected)
-    np.testing.assert_array_equal(Answerer(NEWS, AsTold()).best(users, 3), best_of(users, NEWS, 3))
     np.testing.assert_array_equal(marked(np.array([[1, 2]], np.int32), 4), [[False, True, True, False]])
     for k in (0, 51):
         with pytest.raises(BadInput, match="ask for 1 to 50"):

@@ -1,17 +1,40 @@
-"""A service to ask, in this process or in one of its own."""
+"""A service to ask in this process, and what a server in one of its own is started with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.serving.toys import Asked, served, toy
+from tests.serving.toys import TOKEN, Asked, served, toy
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Iterator[Asked]:
-    asked = served(toy(tmp_path / "release"), tmp_path)
-    yield asked
-    asked.close()
+def service(tmp_path: Path) -> Iterator[Callable[..., Asked]]:
+    """Serve a toy release; what is no option of `served` is one of the release."""
+    with ExitStack() as stack:
+
+        def made(**options: Any) -> Asked:
+            how = {name: options.pop(name) for name in ("settings", "embedder", "clock", "prepare") if name in options}
+            asked = served(toy(tmp_path / "release", **options), tmp_path, **how)
+            stack.callback(asked.close)
+            return asked
+
+        yield made
+
+
+@pytest.fixture
+def ask(service: Callable[..., Asked]) -> Asked:
+    return service()
+
+
+@pytest.fixture(scope="session")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a file with the admin token."""
+    token = tmp_path_factory.mktemp("token") / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    return str(token)

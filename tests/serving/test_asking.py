@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.serving.toys import DIM, INTERESTS, POOLED, Asked, served, toy
+from tests.serving.toys import DIM, INTERESTS, POOLED, Asked
 from veilrec.privacy.mechanisms.attention import normalise
 from veilrec.wire.queries import Kind, QueryShape, encode, read_pool
 
@@ -28,36 +28,25 @@ def _ids(answer: Any) -> list[str]:
     return [item["id"] for item in answer.json["items"]]
 
 
-def _serving(ask: Asked) -> Any:
-    return ask.service.release.arrays("serving.safetensors")
-
-
-def test_every_way_of_telling(ask: Asked) -> None:
-    serving = _serving(ask)
-    interests, vector = serving["interests"], np.linspace(-1, 1, DIM).astype(np.float32)
-    told = np.array([0.4, -0.2], np.float32)
+def test_every_serving_mode_in_json_and_in_bytes(ask: Asked) -> None:
+    serving = ask.service.release.arrays("serving.safetensors")
+    interests, chances = serving["interests"], serving["chances"]
+    vector, told = np.linspace(-1, 1, DIM).astype(np.float32), np.array([0.4, -0.2], np.float32)
+    noisy = np.array([0.9, -0.4, 0.3], np.float32)
     expected = (told - serving["pooled.told_mean"]) @ serving["pooled.slope"] + serving["pooled.mean"]
-    cases = [
+    for body, user in (
         ({"alpha": ALPHA}, np.array(ALPHA) @ interests),
-        ({"interest": 2}, serving["chances"][2] @ interests),
+        ({"interest": 2}, chances[2] @ interests),
         ({"vector": vector.tolist()}, vector),
         ({"told": told.tolist()}, expected),
         ({}, serving["nobody"]),
-    ]
-    for body, user in cases:
+    ):
         assert _ids(ask("POST", "/v1/recommend", body)) == _by_hand(ask, user), body
-
-
-def test_every_way_of_telling_in_bytes(ask: Asked) -> None:
-    serving = _serving(ask)
-    noisy = np.array([0.9, -0.4, 0.3], np.float32)
-    pooled = np.array([0.4, -0.2], np.float32)
-    expected = (pooled - serving["pooled.told_mean"]) @ serving["pooled.slope"] + serving["pooled.mean"]
     cases: list[tuple[Kind, int, Any, Any]] = [
-        ("attention", INTERESTS, noisy, normalise(noisy.astype(np.float64), "simplex") @ serving["interests"]),
-        ("interest", INTERESTS, np.array([1.0], np.float32), serving["chances"][1] @ serving["interests"]),
-        ("vector", DIM, np.ones(DIM, np.float32), np.ones(DIM)),
-        ("pooled", POOLED, pooled, expected),
+        ("attention", INTERESTS, noisy, normalise(noisy.astype(np.float64), "simplex") @ interests),
+        ("interest", INTERESTS, np.array([1.0], np.float32), chances[1] @ interests),
+        ("vector", DIM, vector, vector),
+        ("pooled", POOLED, told, expected),
     ]
     for kind, size, numbers, user in cases:
         query = encode(numbers, QueryShape(kind, size))
@@ -74,18 +63,13 @@ def test_the_answer_says_what_it_is(ask: Asked) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_more_than_there_is(ask: Asked) -> None:
-    assert len(_ids(ask("POST", "/v1/recommend", {"k": 1000}))) == 40
-    assert len(_ids(ask("POST", "/v1/recommend", {"alpha": ALPHA, "k": 1000}))) == 40
-
-
-@pytest.mark.parametrize("told", [{"alpha": ALPHA}, {"vector": [1.0] * DIM}, {}])
-def test_categories(ask: Asked, told: dict[str, Any]) -> None:
-    answer = ask("POST", "/v1/recommend", {**told, "categories": ["sport"], "k": 100})
-    assert {item["category"] for item in answer.json["items"]} == {"sport"}
-    assert len(answer.json["items"]) == 10
-    assert ask("POST", "/v1/recommend", {**told, "categories": ["nothing"]}).status == 400
-    assert ask("POST", "/v1/recommend", {**told, "region": "nowhere"}).status == 400
+def test_categories_and_more_than_there_is(ask: Asked) -> None:
+    for told in ({"alpha": ALPHA}, {"vector": [1.0] * DIM}, {}):
+        assert len(_ids(ask("POST", "/v1/recommend", {**told, "k": 1000}))) == 40
+        answer = ask("POST", "/v1/recommend", {**told, "categories": ["sport"], "k": 100})
+        assert [item["category"] for item in answer.json["items"]] == ["sport"] * 10
+        assert ask("POST", "/v1/recommend", {**told, "categories": ["nothing"]}).status == 400
+        assert ask("POST", "/v1/recommend", {**told, "region": "nowhere"}).status == 400
 
 
 def test_a_pool_of_the_best(ask: Asked) -> None:
@@ -99,76 +83,59 @@ def test_a_pool_of_the_best(ask: Asked) -> None:
     assert read_pool(same.body).ids == pool.ids
 
 
-@pytest.mark.parametrize(
-    ("body", "part"),
-    [
-        (b'{"alpha": [0.2, 0.5, NaN]}', "no JSON"),
-        (b'{"alpha": [0.2, 0.5, Infinity]}', "no JSON"),
-        (b'{"alpha": [0.2, 0.5, 1e999]}', "out of range"),
-        (b'{"alpha": [0.2, 0.9, -0.1]}', ">= 0"),
-        (b'{"alpha": [0.2, 0.5, 0.4]}', "add up to"),
-        (b'{"alpha": [0.5, 0.5]}', "give 3"),
-        (b'{"alpha": []}', "length >= 1"),
-        (b'{"alpha": ["0.2", 0.5, 0.3]}', "Expected `float`"),
-        (b'{"interest": 3}', "no interest 3"),
-        (b'{"interest": -1}', ">= 0"),
-        (b'{"interest": 1.5}', "Expected `int"),
-        (b'{"vector": [1, 2]}', "give 6"),
-        (b'{"vector": [1e300, 0, 0, 0, 0, 0]}', "<= 1000000.0"),
-        (b'{"told": [1]}', "give 2"),
-        (b'{"alpha": [0.2, 0.5, 0.3], "interest": 1}', "several"),
-        (b'{"k": 0}', ">= 1"),
-        (b'{"k": 1001}', "<= 1000"),
-        (b'{"user": "me"}', "unknown field"),
-        (b'{"region": "\xff"}', "no JSON"),
-        (b'{"region": "\xed\xa0\x80"}', "no JSON"),
-        (b"[1, 2]", "Expected `object`"),
-        (b'{"alpha": ' + b"[" * 30000, "Expected `float`"),
-        (b"[" * 60000, "Expected `object`"),
-        (b'{"x":' * 10000, "unknown field"),
-        (b"null", "Expected `object`"),
-        (b"{", "no JSON"),
-        (b"{}{}", "no JSON"),
-        (b"\xff\xfe{}", "no JSON"),
-    ],
+ODD_BODIES = (
+    (b'{"alpha": [0.2, 0.5, NaN]}', "no JSON"),
+    (b'{"alpha": [0.2, 0.5, Infinity]}', "no JSON"),
+    (b'{"alpha": [0.2, 0.5, 1e999]}', "out of range"),
+    (b'{"alpha": [0.2, 0.9, -0.1]}', ">= 0"),
+    (b'{"alpha": [0.2, 0.5, 0.4]}', "add up to"),
+    (b'{"alpha": [0.5, 0.5]}', "give 3"),
+    (b'{"alpha": []}', "length >= 1"),
+    (b'{"alpha": ["0.2", 0.5, 0.3]}', "Expected `float`"),
+    (b'{"interest": 3}', "no interest 3"),
+    (b'{"interest": -1}', ">= 0"),
+    (b'{"interest": 1.5}', "Expected `int"),
+    (b'{"vector": [1, 2]}', "give 6"),
+    (b'{"vector": [1e300, 0, 0, 0, 0, 0]}', "<= 1000000.0"),
+    (b'{"told": [1]}', "give 2"),
+    (b'{"alpha": [0.2, 0.5, 0.3], "interest": 1}', "several"),
+    (b'{"k": 0}', ">= 1"),
+    (b'{"k": 1001}', "<= 1000"),
+    (b'{"user": "me"}', "unknown field"),
+    (b'{"region": "\xff"}', "no JSON"),
+    (b'{"region": "\xed\xa0\x80"}', "no JSON"),
+    (b"[1, 2]", "Expected `object`"),
+    (b'{"alpha": ' + b"[" * 30000, "Expected `float`"),
+    (b"[" * 60000, "Expected `object`"),
+    (b'{"x":' * 10000, "unknown field"),
+    (b"null", "Expected `object`"),
+    (b"{", "no JSON"),
+    (b"{}{}", "no JSON"),
+    (b"\xff\xfe{}", "no JSON"),
 )
-def test_odd_bodies_are_refused_in_one_line(ask: Asked, body: bytes, part: str) -> None:
-    answer = ask("POST", "/v1/recommend", body, {"content-type": "application/json"})
-    assert answer.status == 400, answer.body
-    assert part in answer.json["error"]
-    assert "\n" not in answer.json["error"]
-
-
-@pytest.mark.parametrize(
-    ("query", "part"),
-    [
-        (b"VRQ1", "no query"),
-        (b"VRQ1\x09\x01\x00\x00\x00", "no query"),
-        (b"XXXX\x04\x01\x00\x00\x00", "does not start"),
-        (b"VRQ1\x04\x01\x00\x09\x00", "interest 9"),
-        (b"VRQ1\x04\x01\x00\x01\x00\x00", "bytes"),
-        (b"VRQ1\x00\x06\x00" + b"\x00\x00\x80\x7f" * 6, "finite"),
-        (b"VRQ1\x00\x06\x00" + b"\xff\xff\x7f\x7f" * 6, "beyond"),
-        (b"VRQ1\x03\x04\x00" + bytes(16), "no query"),
-    ],
+ODD_QUERIES = (
+    (b"VRQ1", "no query"),
+    (b"VRQ1\x09\x01\x00\x00\x00", "no query"),
+    (b"XXXX\x04\x01\x00\x00\x00", "does not start"),
+    (b"VRQ1\x04\x01\x00\x09\x00", "interest 9"),
+    (b"VRQ1\x04\x01\x00\x01\x00\x00", "bytes"),
+    (b"VRQ1\x00\x06\x00" + b"\x00\x00\x80\x7f" * 6, "finite"),
+    (b"VRQ1\x00\x06\x00" + b"\xff\xff\x7f\x7f" * 6, "beyond"),
+    (b"VRQ1\x03\x04\x00" + bytes(16), "no query"),
 )
-def test_odd_queries_are_refused(ask: Asked, query: bytes, part: str) -> None:
-    answer = ask("POST", "/v1/recommend", query, BYTES)
-    assert answer.status == 400
-    assert part in answer.json["error"]
+ODD_OPTIONS = ("k=0", "k=1001", "k=x", "form=x", "user=1", "k", "k=1&k=%ff", "a=1&" * 200)
 
 
-@pytest.mark.parametrize("options", ["k=0", "k=1001", "k=x", "form=x", "user=1", "k", "k=1&k=%ff", "a=1&" * 200])
-def test_odd_options_are_refused(ask: Asked, options: str) -> None:
+def test_odd_requests_are_refused_in_one_line(ask: Asked) -> None:
     query = encode(np.array([1.0], np.float32), QueryShape("interest", INTERESTS))
-    assert ask("POST", f"/v1/recommend?{options}", query, BYTES).status == 400
-
-
-def test_options_of_a_json_body_stand_inside(ask: Asked) -> None:
-    assert ask("POST", "/v1/recommend?k=3", {}).status == 400
-
-
-def test_other_types_are_refused(ask: Asked) -> None:
+    cases = [("", body, {"content-type": "application/json"}, part) for body, part in ODD_BODIES]
+    cases += [("", odd, BYTES, part) for odd, part in ODD_QUERIES]
+    cases += [(f"?{options}", query, BYTES, "query string") for options in ODD_OPTIONS]
+    cases += [("?k=3", b"{}", {"content-type": "application/json"}, "query string")]  # it stands in the body
+    for options, body, headers, part in cases:
+        answer = ask("POST", f"/v1/recommend{options}", body, headers)
+        assert answer.status == 400, (options, body[:80], answer.body)
+        assert part in answer.json["error"] and "\n" not in answer.json["error"], (options, body[:80], part)
     assert ask("POST", "/v1/recommend", {}, {"content-type": "text/plain"}).status == 415
 
 
@@ -184,12 +151,12 @@ def test_the_body_has_a_cap_whatever_it_says(ask: Asked) -> None:
 
 
 def test_a_client_that_leaves_is_not_an_error(ask: Asked) -> None:
-    ask.send_nothing("POST", "/v1/recommend")
+    ask("POST", "/v1/recommend", leaves=True)
     assert ask.log()[-1]["status"] == 499
 
 
-def test_a_model_without_interests(tmp_path: Path) -> None:
-    ask = served(toy(tmp_path / "release", family="factors"), tmp_path)
+def test_a_model_without_interests(service: Callable[..., Asked]) -> None:
+    ask = service(family="factors")
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
     assert len(_ids(ask("POST", "/v1/recommend", {}))) == 10
@@ -198,19 +165,15 @@ def test_a_model_without_interests(tmp_path: Path) -> None:
     pool = read_pool(ask("GET", "/v1/pool").body)
     assert pool.scores is None
     assert len(pool) == 40
-    ask.close()
 
 
-def test_a_release_that_ranks_on_devices_only(tmp_path: Path) -> None:
-    ask = served(toy(tmp_path / "release", family="ranker"), tmp_path)
+def test_a_release_that_ranks_on_devices_only(service: Callable[..., Asked]) -> None:
+    ask = service(family="ranker")
     for method, path in (("POST", "/v1/recommend"), ("GET", "/v1/pool")):
         answer = ask(method, path, {} if method == "POST" else b"")
         assert answer.status == 409
         assert "ranks on devices only" in answer.json["error"]
-    assert ask("GET", "/readyz").status == 200
-    assert ask("GET", "/v1/release").status == 200
-    assert ask("GET", "/metrics").status == 200
-    ask.close()
+    assert [ask("GET", path).status for path in ("/readyz", "/v1/release", "/metrics")] == [200] * 3
 
 
 def test_a_scan_of_many_items_is_done_beside_the_loop(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

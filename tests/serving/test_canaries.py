@@ -47,13 +47,10 @@ def _ask_badly(server: Running, canary: str, number: int) -> None:
     server.send(f"GET /{canary} HTTP/1.1\r\nbad {canary}\r\n\r\n".encode())
 
 
-def test_no_canary_stays_on_the_server(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
+def test_no_canary_stays_on_the_server(tmp_path: Path, token_file: str) -> None:
     own = tmp_path / "own"
     own.mkdir()
-    options = ("--rate", "0", "--admin-token-file", str(token), "--items", str(own / "items.sqlite"))
+    options = ("--rate", "0", "--admin-token-file", token_file, "--items", str(own / "items.sqlite"))
     with running(write_release(tmp_path / "release"), own / "log", *options) as server:
         server.wait_until("/v1/pool")
         for number, canary in enumerate(CANARIES):

@@ -16,12 +16,9 @@ MB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory, token_file: str) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("hostile")
-    token = folder / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    options = ("--rate", "0", "--admin-token-file", str(token))
+    options = ("--rate", "0", "--admin-token-file", token_file)
     with running(write_release(folder / "release"), folder / "log", *options) as opened:
         yield opened
         assert opened.process.poll() is None  # it has survived all of it
@@ -34,29 +31,40 @@ def _post(body: bytes, head: bytes = b"") -> bytes:
     return start + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-BODIES = {
-    "nan": b'{"alpha": [NaN, 0.5, 0.5]}',
-    "infinity": b'{"alpha": [Infinity, 0, 0]}',
-    "too large a number": b'{"alpha": [1e999, 0, 0]}',
-    "negative": b'{"alpha": [-0.5, 0.5, 1.0]}',
-    "wrong length": b'{"alpha": [0.5, 0.5]}',
-    "long": b'{"alpha": [' + b"0.1," * 15000 + b"0.1]}",
-    "deep arrays": b'{"alpha": ' + b"[" * 60000,
-    "deep objects": b'{"alpha":' * 6000,
-    "bad utf-8": b'{"region": "\xc3\x28\xff"}',
-    "a long integer": b'{"k": ' + b"9" * 60000 + b"}",
-    "not json": b"\x00" * 60000,
-}
+BODIES = (
+    b'{"alpha": [NaN, 0.5, 0.5]}',
+    b'{"alpha": [' + b"0.1," * 15000 + b"0.1]}",
+    b'{"alpha": ' + b"[" * 60000,
+    b'{"alpha":' * 6000,
+    b'{"region": "\xc3\x28\xff"}',
+    b'{"k": ' + b"9" * 60000 + b"}",
+    b"\x00" * 60000,
+)
+NO_HTTP = (
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"NOTHING\r\n\r\n",
+    b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}   ",
+    b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
+)
 
 
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_odd_bodies_are_refused_soon(server: Running, body: bytes) -> None:
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        assert server.send(_post(body)).startswith(b"HTTP/1.1 400")
-        times.append(time.perf_counter() - start)
-    assert sorted(times)[2] < SOON
+def test_odd_bodies_are_refused_soon_and_what_is_not_http(server: Running) -> None:
+    for body in BODIES:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            assert server.send(_post(body)).startswith(b"HTTP/1.1 400")
+            times.append(time.perf_counter() - start)
+        assert sorted(times)[2] < SOON
+    for content in NO_HTTP:
+        answer = server.send(content)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 400"), answer[:80]
+    for path in ("/web/../../../etc/passwd", "/web/%2e%2e/%2e%2e/etc/passwd", "/v1/release/files/../manifest.sig"):
+        assert server.ask("GET", path)[0] == 404
 
 
 def test_forty_megabytes_are_not_read(server: Running) -> None:
@@ -86,29 +94,6 @@ def test_large_headers_are_refused(server: Running) -> None:
     for content in lines:
         assert server.send(content).startswith(b"HTTP/1.1 400")
     assert server.memory() - before < 30 * MB
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"NOTHING\r\n\r\n",
-        b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}   ",
-        b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
-    ],
-)
-def test_what_is_not_http_is_refused(server: Running, content: bytes) -> None:
-    answer = server.send(content)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 400"), answer[:80]
-
-
-def test_paths_do_not_lead_out(server: Running) -> None:
-    for path in ("/web/../../../etc/passwd", "/web/%2e%2e/%2e%2e/etc/passwd", "/v1/release/files/../manifest.sig"):
-        assert server.ask("GET", path)[0] == 404
 
 
 def test_many_half_open_connections_stop_nobody(server: Running) -> None:

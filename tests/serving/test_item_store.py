@@ -1,14 +1,17 @@
-"""Items on disk: what was acknowledged is there, whatever happens."""
+"""Items on disk, and in a server that is killed: what was acknowledged is there, whatever happens."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from http.client import HTTPException
 from math import inf
 from pathlib import Path
 
@@ -16,10 +19,14 @@ import numpy as np
 import pytest
 
 from tests.serving.item_crash import item
+from tests.serving.processes import Running, running
+from tests.serving.toys import TOKEN, packed, write_release
 from veilrec.core.errors import BadInput
-from veilrec.serving.edition import ItemStore, StoreFull, StoreGone
+from veilrec.serving.edition import ItemStore, ReleaseTexts, StoreFull, StoreGone
 
 ROOT = Path(__file__).parents[2]
+KILLS = 6
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 def _ids(store: ItemStore) -> list[str]:
@@ -45,42 +52,34 @@ def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     assert (tmp_path / "items").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_commit_is_synced(tmp_path: Path) -> None:
+def test_a_commit_is_synced_and_a_removed_file_noticed_before_anything_is_acknowledged(tmp_path: Path) -> None:
     """A killed process cannot show this: the system keeps what was written. Power that fails does not."""
     store = ItemStore(tmp_path / "items")
     settings = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
     assert settings == ["wal", 2]
-    store.close()
-
-
-def test_one_server_at_a_time(tmp_path: Path) -> None:
-    store = ItemStore(tmp_path / "items")
-    with pytest.raises(BadInput, match="another server"):
-        ItemStore(tmp_path / "items")
-    store.close()
-    ItemStore(tmp_path / "items").close()
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("not a database " * 100)
-    with pytest.raises(BadInput, match="no file of items"):
-        ItemStore(tmp_path / "text")
-    with sqlite3.connect(tmp_path / "other") as other:
-        other.execute("CREATE TABLE x (y)")
-    other.close()
-    with pytest.raises(BadInput, match="no file of items"):
-        ItemStore(tmp_path / "other")
-    with pytest.raises(BadInput, match="cannot be used"):
-        ItemStore(tmp_path / "no folder" / "items")
-
-
-def test_a_removed_file_is_noticed_before_anything_is_acknowledged(tmp_path: Path) -> None:
-    store = ItemStore(tmp_path / "items")
     store.put(item(1))
     (tmp_path / "items").unlink()
     with pytest.raises(StoreGone, match="removed or replaced"):
         store.put(item(2))
     store.close()
+
+
+def test_other_files_and_those_of_another_server_are_refused(tmp_path: Path) -> None:
+    store = ItemStore(tmp_path / "items")
+    (tmp_path / "text").write_text("not a database " * 100)
+    with sqlite3.connect(tmp_path / "other") as other:
+        other.execute("CREATE TABLE x (y)")
+    other.close()
+    for name, words in (
+        ("items", "another server"),
+        ("text", "no file of items"),
+        ("other", "no file of items"),
+        ("no folder/items", "cannot be used"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            ItemStore(tmp_path / name)
+    store.close()
+    ItemStore(tmp_path / "items").close()
 
 
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
@@ -104,6 +103,8 @@ def test_a_write_that_the_system_refuses_changes_nothing(tmp_path: Path) -> None
 import resource, sys
 from pathlib import Path
 from tests.serving.item_crash import item
+from tests.serving.processes import Running, running
+from tests.serving.toys import TOKEN, packed, write_release
 from veilrec.serving.edition import ItemStore, StoreFull
 store = ItemStore(Path(sys.argv[1]))
 store.put(item(1))
@@ -151,3 +152,90 @@ def test_killed_over_and_over(tmp_path: Path, kills: int) -> None:
             assert (each.vector == int(each.id.split()[1])).all()
         there = names
     assert acknowledged >= kills
+
+
+def _visible(server: Running) -> set[str]:
+    body = json.loads(server.ask("POST", "/v1/recommend", {"k": 1000})[2])
+    return {item["id"] for item in body["items"]} - {f"n{number}" for number in range(40)}
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path: Path, token_file: str) -> None:
+    folder = write_release(tmp_path / "release")
+    dice = random.Random(3)  # noqa: S311 - it chooses when to kill
+    acknowledged: set[str] = set()
+    maybe: set[str] = set()
+    number = 0
+    for _ in range(KILLS + 1):
+        with running(folder, tmp_path / "log", "--admin-token-file", token_file, "--rate", "0") as server:
+            found = _visible(server)
+            assert acknowledged <= found <= acknowledged | maybe
+            acknowledged, maybe = found, set()
+            killer = threading.Timer(dice.uniform(0.1, 0.5), os.kill, (server.process.pid, signal.SIGKILL))
+            killer.start()
+            end = time.monotonic() + 30
+            while time.monotonic() < end and len(acknowledged) < 900:
+                name, number = f"item {number}", number + 1
+                maybe = {name}
+                try:
+                    status, _, _ = server.ask("PUT", f"/v1/items/item%20{number - 1}", {"title": name}, BEARER)
+                except (OSError, HTTPException):
+                    break
+                assert status == 201
+                acknowledged.add(name)
+            killer.join()
+    assert len(acknowledged) > KILLS
+
+
+def _texts(ids: list[str]) -> ReleaseTexts:
+    return ReleaseTexts(
+        {
+            **packed("ids", ids),
+            **packed("titles", [f"title {name}" for name in ids]),
+            **packed("categories", ["news", "sport"]),
+            "category": np.array([number % 3 - 1 for number in range(len(ids))], np.int32),
+        }
+    )
+
+
+def test_ids_are_found_whole() -> None:
+    ids = ["1", "11", "111", "é", "e", ""]
+    texts = _texts(ids)
+    assert [texts.find(name) for name in ids] == [0, 1, 2, 3, 4, 5]
+    assert texts.find("1111") is None
+    assert texts.find("\xe9x") is None
+
+
+def test_what_comes_and_goes() -> None:
+    texts = _texts(["a", "b"])
+    texts.add(7, "c", 'a "title"', "sport")
+    assert texts.find("c") == 7
+    assert json.loads(texts.json(7) + b"1}") == {"id": "c", "title": 'a "title"', "category": "sport", "score": 1}
+    assert texts.json(8) is None
+    texts.hide(0)
+    assert texts.find("a") is None
+    texts.add(8, "a", "new", "")
+    assert texts.find("a") == 8
+    assert texts.numbers().tolist() == [1, 7, 8]
+    texts.hide(8)
+    assert texts.find("a") is None
+    assert texts.numbers().tolist() == [1, 7]
+
+
+def test_codes() -> None:
+    texts = _texts(["a"])
+    assert (texts.category_code("sport"), texts.category_code(""), texts.category_code("x")) == (1, -1, None)
+    assert texts.category_code("x", new=True) == 2
+    assert texts.category_code("x") == 2
+    assert texts.region_code("north") is None
+    assert texts.region_code("north", new=True) == 0
+
+
+def test_odd_arrays_are_refused() -> None:
+    arrays = {**packed("ids", ["a"]), **packed("titles", ["a"]), **packed("categories", [])}
+    with pytest.raises(BadInput, match="without a name"):
+        ReleaseTexts(arrays | {"category": np.zeros(1, np.int32)})
+    with pytest.raises(BadInput, match="as many"):
+        ReleaseTexts(arrays | {"category": np.full(2, -1, np.int32)})
+    with pytest.raises(BadInput, match="end to end"):
+        ReleaseTexts(arrays | {"ids.offsets": np.array([0, 9]), "category": np.full(1, -1, np.int32)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import asyncio
 import json
 import signal
 import socket
@@ -10,16 +10,18 @@ import ssl
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+import uvicorn
+from uvicorn.server import ServerState
 
 from tests.serving.processes import refused, running
 from tests.serving.toys import KEY, TOKEN, write_release
 from veilrec.core.errors import BadInput
-from veilrec.serving.process import ListenAddress
+from veilrec.federation.identity import make_certificates
+from veilrec.serving.app import read_token
+from veilrec.serving.process import Connection, ListenAddress
 
 
 @pytest.fixture(scope="module")
@@ -73,27 +75,14 @@ def test_what_runs_is_finished_and_new_ones_are_refused(release: Path, tmp_path:
         assert server.process.wait(timeout=30) == 0
 
 
-def test_ctrl_c_is_an_end_like_any_other(release: Path, tmp_path: Path) -> None:
-    with running(release, tmp_path / "log") as server:
-        assert server.stop(signal.SIGINT) == 0
-        assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        code, said = refused(str(release), "--port", str(taken.getsockname()[1]))
-    assert code == 2
-    assert "in use" in said
-    assert "--port" in said
-    assert "Traceback" not in said
-
-
 def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
     cases = [
+        ((str(release), "--port", str(taken.getsockname()[1])), "in use"),
         ((str(tmp_path / "nothing"),), "no release"),
         ((str(release), "--host", "0.0.0.0"), "--insecure-plaintext"),  # noqa: S104
         ((str(release), "--admin-token-file", str(token)), "chmod 600"),
@@ -101,12 +90,14 @@ def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> Non
         ((str(release), "--tls-cert", str(token)), "both"),
     ]
     for options, part in cases:
-        code, said = refused(*options, "--port", "0")
-        assert (code, len(said.splitlines())) == (2, 1), said
-        assert part in said
+        code, said = refused(*(options if "--port" in options else (*options, "--port", "0")))
+        *warnings, line = said.splitlines()
+        assert (code, part in line) == (2, True), said
+        assert len(warnings) == (part == "in use"), said  # the release is unprotected
+    taken.close()
 
 
-def test_places() -> None:
+def test_addresses() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.3.2.1"):
         ListenAddress(host).check()
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""):  # noqa: S104
@@ -117,9 +108,6 @@ def test_places() -> None:
         ListenAddress("no such host.invalid").listen()
     with pytest.raises(BadInput, match="no certificate"):
         ListenAddress(certificate=Path(__file__), key=Path(__file__)).tls()
-
-
-def test_an_address_of_the_new_internet() -> None:
     try:
         opened = ListenAddress("::1", 0).listen()
     except BadInput:
@@ -128,29 +116,32 @@ def test_an_address_of_the_new_internet() -> None:
     opened.close()
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, private, serialization.NoEncryption()))
-    return folder / "cert.pem", folder / "key.pem"
+def test_a_token_is_long_enough_and_nobody_elses(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_token(path)
+    for content, mode, part in (
+        (b"0123456789abcdef", 0o640, "chmod 600"),
+        (b"0123456789abcdef", 0o604, "chmod 600"),
+        (b"0123456789abcde\n", 0o600, "too short"),
+        (b"0123456789 abcdef", 0o600, "odd letters"),
+        (b"", 0o600, "too short"),
+    ):
+        path.write_bytes(content)
+        path.chmod(mode)
+        with pytest.raises(BadInput, match=part):
+            read_token(path)
+    path.write_bytes(b"0123456789abcdef\n")
+    assert read_token(path) == b"0123456789abcdef"
 
 
 def test_tls(release: Path, tmp_path: Path) -> None:
-    certificate, key = _certificate(tmp_path)
+    authority, certificate, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
+    make_certificates(authority, certificate, key, hosts=("localhost",), federation="0" * 32)
     options = ("--host", "localhost", "--tls-cert", str(certificate), "--tls-key", str(key))
     with running(release, tmp_path / "log", *options) as server:
         assert server.address.startswith("https://localhost:")
-        context = ssl.create_default_context(cafile=certificate)
+        context = ssl.create_default_context(cafile=authority)
         with (
             socket.create_connection(server.place, timeout=20) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as opened,
@@ -158,4 +149,76 @@ def test_tls(release: Path, tmp_path: Path) -> None:
             assert opened.version() in ("TLSv1.2", "TLSv1.3")
             opened.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert server.rest(opened).startswith(b"HTTP/1.1 200")
-        assert server.stop() == 0
+        assert server.stop(signal.SIGINT) == 0  # Ctrl-C is an end like any other
+        assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+class Line(asyncio.Transport):
+    """A transport that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent, self.closed, self.writes = b"", False, 0
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+        self.writes += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def _opened() -> tuple[Connection, Line]:
+    config = uvicorn.Config(_app, log_config=None, ws="none", access_log=False)
+    config.load()
+    connection = Connection(config=config, server_state=ServerState(), app_state={})
+    line = Line()
+    connection.connection_made(line)
+    return connection, line
+
+
+def test_a_connection_is_hung_up_on_where_its_request_does_not_end_or_its_headers_do_not() -> None:
+    async def go() -> None:
+        for content in (b"", b"GET / HTTP/1.1\r\nHost", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n123"):
+            connection, line = await _opened()
+            if content:
+                connection.data_received(content)
+            now = connection.loop.time()
+            connection.close_if_slow(now + 10)
+            assert not line.closed
+            connection.close_if_slow(now + 30)
+            assert line.closed
+            connection.connection_lost(None)
+        connection, line = await _opened()
+        for _ in range(3):
+            connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.01)
+        assert line.sent.count(b"200 OK") == 3
+        assert line.writes == 3  # head and body at once
+        connection.close_if_slow(connection.loop.time() + 1000)
+        assert not line.closed  # its requests have ended
+        connection.data_received(b"GET / HTTP/1.1\r\n")
+        line.sent = b""
+        for _ in range(100):  # headers that come in drops have a limit too
+            if not line.closed:
+                connection.data_received(b"X: " + b"a" * 500 + b"\r\n")
+        assert line.sent.startswith(b"HTTP/1.1 400")
+        connection.connection_lost(None)
+
+    asyncio.run(go())

@@ -35,6 +35,30 @@ def packed(name: str, texts: list[str]) -> dict[str, Any]:
     return {f"{name}.offsets": offsets, f"{name}.data": np.frombuffer(b"".join(pieces), np.uint8)}
 
 
+def manifest_of(**changed: Any) -> dict[str, Any]:
+    """The fields of a manifest, some of them changed."""
+    fields = {
+        "format": 1,
+        "minimum_client": 1,
+        "name": "toy",
+        "version": 1,
+        "created": "2026-11-17T06:40:00Z",
+        "made_by": "veilrec tests",
+        "method": "toy",
+        "family": "news",
+        "protected": True,
+        "why_unprotected": [],
+        "guarantee": no_guarantee().to_json(),
+        "sizes": {},
+        "encoder": None,
+        "offers": [],
+        "data": {},
+        "figures": {},
+        "files": {},
+    }
+    return fields | changed
+
+
 def write_release(
     folder: Path,
     *,
@@ -74,25 +98,14 @@ def write_release(
         save_file({"vectors": told}, folder / "readers.safetensors")
     files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
     sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
-    manifest = {
-        "format": 1,
-        "minimum_client": 1,
-        "name": "toy",
-        "version": version,
-        "created": "2026-11-17T06:40:00Z",
-        "made_by": "veilrec tests",
-        "method": "toy",
-        "family": family,
-        "protected": protected,
-        "why_unprotected": [] if protected else ["it is a toy"],
-        "guarantee": no_guarantee().to_json(),
-        "sizes": sizes | {"interests": INTERESTS if family == "news" else 0},
-        "encoder": None,
-        "offers": [],
-        "data": {},
-        "figures": {},
-        "files": files,
-    }
+    manifest = manifest_of(
+        version=version,
+        family=family,
+        protected=protected,
+        why_unprotected=[] if protected else ["it is a toy"],
+        sizes=sizes | {"interests": INTERESTS if family == "news" else 0},
+        files=files,
+    )
     sign_release(folder, manifest, KEY)
     return folder
 
@@ -139,18 +152,14 @@ class Asked:
         *,
         token: str | None = None,
         raw_path: bytes | None = None,
+        leaves: bool = False,
     ) -> Got:
-        parts = body if isinstance(body, list) and body and isinstance(body[0], bytes) else None
-        if parts is None:
-            parts = [body if isinstance(body, bytes) else json.dumps(body).encode()]
+        """Send a request; a client that `leaves` sends no body and gets no answer."""
+        left = list(body) if isinstance(body, list) and body and isinstance(body[0], bytes) else None
+        if left is None:
+            left = [body if isinstance(body, bytes) else json.dumps(body).encode()]
         given = {name.lower(): value for name, value in (headers or {}).items()}
-        if token is not None:
-            given["authorization"] = f"Bearer {token}"
-        return self._loop.run_until_complete(self._ask(method, path, parts, given, raw_path))
-
-    async def _ask(
-        self, method: str, path: str, parts: list[bytes], headers: Mapping[str, str], raw_path: bytes | None
-    ) -> Got:
+        given |= {} if token is None else {"authorization": f"Bearer {token}"}
         target, _, query = path.partition("?")
         scope = {
             "type": "http",
@@ -159,15 +168,16 @@ class Asked:
             "raw_path": raw_path or target.encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
             "client": (self.address, 50000),
             "http_version": "1.1",
             "scheme": "http",
         }
         sent: list[Any] = []
-        left = list(parts)
 
         async def receive() -> Any:
+            if leaves:
+                return {"type": "http.disconnect"}
             if not left:
                 await asyncio.Event().wait()  # the client stays
             part = left.pop(0)
@@ -176,27 +186,13 @@ class Asked:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await self.app(scope, receive, send)
+        self._loop.run_until_complete(self.app(scope, receive, send))
         self.left = len(left)
-        start = sent[0]
-        told = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Got(start["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
-
-    def send_nothing(self, method: str, path: str) -> None:
-        """Leave before the body."""
-
-        async def leave() -> None:
-            scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "client": None}
-
-            async def receive() -> Any:
-                return {"type": "http.disconnect"}
-
-            async def send(message: Any) -> None:
-                raise AssertionError(message)
-
-            await self.app(scope, receive, send)
-
-        self._loop.run_until_complete(leave())
+        if leaves:
+            assert not sent
+            return Got(0, {}, b"")
+        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Got(sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
 
     def log(self) -> list[Any]:
         return [json.loads(line) for line in self.logged.getvalue().splitlines()]

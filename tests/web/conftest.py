@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.serving.processes import running
 from tests.web.browsing import REQUIRED, Browser, browsing, missing
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import SigningKey, new_key
@@ -88,32 +84,12 @@ def _served(
 @contextmanager
 def serving(
     release: Path, log: Path, *ready: str, more: tuple[str, ...] = ()
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A server of its own."""
-    command = "from veilrec.cli.main import run; run()"
-    serve = [sys.executable, "-c", command, "serve", str(release), "--port", "0", "--json", "--rate", "0", *more]
-    with log.open("w") as errors, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
-        try:
-            assert server.stdout is not None
-            address = json.loads(server.stdout.readline())["address"]
-            _ready(address, ready or ("/readyz", "/v1/pool"))
-            yield address, server
-        finally:
-            server.terminate()
-
-
-def _ready(address: str, paths: tuple[str, ...]) -> None:
-    end = time.monotonic() + 240.0
-    for path in paths:
-        while True:
-            try:
-                with urllib.request.urlopen(address + path) as answer:  # noqa: S310
-                    if answer.status == 200:
-                        break
-            except urllib.error.HTTPError:
-                pass
-            assert time.monotonic() < end, f"{path} is never ready"
-            time.sleep(0.05)
+    with running(release, log, "--rate", "0", *more, toy_encoder=False) as server:
+        for path in ready or ("/readyz", "/v1/pool"):
+            server.wait_until(path, 240.0)
+        yield server.address, server.process
 
 
 Window = Callable[..., Browser]

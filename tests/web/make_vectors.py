@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy.stats import laplace, norm
 
+from tests.serving import toys
 from tests.web.learner_vectors import learner
 from tests.web.masks_vectors import masks
 from tests.web.veil_vectors import veil
@@ -379,25 +380,9 @@ FILE = b"some weights"
 
 def manifest_of(version: int, **changed: Any) -> str:
     """A manifest of one small file."""
-    fields: dict[str, Any] = {
-        "format": 1,
-        "minimum_client": 1,
-        "name": "made-up",
-        "version": version,
-        "created": "2026-11-17T06:40:00Z",
-        "made_by": "veilrec tests",
-        "method": "privaterec",
-        "family": "news",
-        "protected": True,
-        "why_unprotected": [],
-        "guarantee": Guarantee("none").to_json(),
-        "sizes": {"items": 3, "dim": 2, "interests": 0, "longest": 5},
-        "encoder": None,
-        "offers": [],
-        "data": {},
-        "figures": {},
-        "files": {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}},
-    }
+    files = {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}}
+    sizes = {"items": 3, "dim": 2, "interests": 0, "longest": 5}
+    fields = toys.manifest_of(name="made-up", version=version, method="privaterec", sizes=sizes, files=files)
     return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"))
 
 

@@ -45,6 +45,7 @@ _NOTHING_TO_DO = 1.0  # seconds until a page that asks is told so
 
 def join(browser: Browser, invitation: str, file: Path) -> None:
     """As a person does: the switch, the two things that were handed over, the button."""
+    browser.until("return document.getElementById('take-part').checkVisibility()")
     browser.element("#take-part").click()
     browser.element("#invitation").send_keys(invitation.strip())
     browser.element("#federation-file").send_keys(str(file))

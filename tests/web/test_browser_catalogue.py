@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.web.browsing import Browser
 from tests.web.conftest import Site, Window, serving
 from tests.web.test_browser import CONTRAST, carried, no_complaints, save
-from tests.web.test_browser_privacy import before_loading, envelope_of, refused
+from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused
 from veilrec.runs.release_model import open_device, ranking_of
 
 PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
 LISTED = (
     "const m = await import('/web/veilrec.js'); const device = await m.Device.open(); await device.release();"
     "return (await device.front(given[0], 20)).stories.map(story => story.id)"
+)
+
+SCORED = (
+    "const m = await import('/web/veilrec.js');"
+    "const file = async (name) => new Uint8Array(await (await fetch('/v1/release/files/' + name)).arrayBuffer());"
+    "const manifest = JSON.parse((await (await fetch('/v1/release')).json()).manifest);"
+    "const [items, ranking] = [await file('items.safetensors'), await file('ranking.safetensors')];"
+    "const catalogue = m.Catalogue.read(manifest, items, ranking);"
+    "return given[0].map(history => [...catalogue.scores(history)])"
 )
 
 
@@ -75,7 +87,8 @@ def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, wi
     save(browser, "page-catalogue.png", tmp_path)
 
 
-def test_a_browser_lists_what_a_device_in_python_lists(films: Site, window: Window, tmp_path: Path) -> None:
+def test_a_browser_lists_and_scores_as_a_device_in_python(films: Site, window: Window, tmp_path: Path) -> None:
+    """Scores to 1e-3 of their spread, for histories of many lengths; Python sums in single precision."""
     browser = window(films.address)
     browser.open()
     for place in range(9):
@@ -86,27 +99,13 @@ def test_a_browser_lists_what_a_device_in_python_lists(films: Site, window: Wind
         for mode, same in (("none-sent", "none-sent"), ("not-personal", "nobody")):
             expected = device.recommend(20, same)  # type: ignore[arg-type]
             assert browser.wait_for(LISTED, mode) == [item.id for item in expected.items]
-
-
-def test_scores_of_a_whole_release_agree(films: Site, window: Window) -> None:
-    """To 1e-3 of the spread of scores, for histories of many lengths; Python sums in single precision."""
-    browser = window(films.address)
-    browser.open()
     generator = np.random.default_rng(5)
     histories = [generator.permutation(len(films.ids))[:length].tolist() for length in (0, 2, 5, 30, 150)]
-    found = browser.wait_for(
-        "const m = await import('/web/veilrec.js');"
-        "const file = async (name) => new Uint8Array(await (await fetch('/v1/release/files/' + name)).arrayBuffer());"
-        "const manifest = JSON.parse((await (await fetch('/v1/release')).json()).manifest);"
-        "const [items, ranking] = [await file('items.safetensors'), await file('ranking.safetensors')];"
-        "const catalogue = m.Catalogue.read(manifest, items, ranking);"
-        "return given[0].map(history => [...catalogue.scores(history)])",
-        histories,
-    )
+    found = browser.wait_for(SCORED, histories)
     model = ranking_of(films.release)
-    for history, scores in zip(histories, found, strict=True):
-        expected = model.scores(np.array(history, np.int32)).astype(np.float64)
-        assert np.abs(np.array(scores) - expected).max() < 1e-3 * expected.std()
+    for items, scores in zip(histories, found, strict=True):
+        whole = model.scores(np.array(items, np.int32)).astype(np.float64)
+        assert np.abs(np.array(scores) - whole).max() < 1e-3 * whole.std()
 
 
 def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, window: Window, tmp_path: Path) -> None:
@@ -144,28 +143,13 @@ def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window
     assert "went back to version 1" in browser.element("#banner").text
 
 
-def test_a_catalogue_that_was_altered_is_refused(films: Site, window: Window) -> None:
+def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(films: Site, window: Window) -> None:
     browser = window(films.address)
-    before_loading(
-        browser,
-        "{ const real = window.fetch.bind(window); window.fetch = async (a, h) => {"
-        " const answer = await real(a, h); if (!a.endsWith('ranking.safetensors')) return answer;"
-        " const content = new Uint8Array(await answer.arrayBuffer()); content[content.length - 3] ^= 1;"
-        " return new Response(content); }; }",
-    )
+    before_loading(browser, ALTERED % "ranking")
     refused(browser, "anking.safetensors of the release was altered")
-
-
-def test_the_server_says_that_there_is_nothing_to_ask(films: Site) -> None:
-    import urllib.error
-    import urllib.request
-
     for path, body in (("/v1/pool", None), ("/v1/recommend", b'{"k": 5}')):
         request = urllib.request.Request(films.address + path, body, {"content-type": "application/json"})  # noqa: S310
-        try:
+        with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(request)  # noqa: S310
-        except urllib.error.HTTPError as error:
-            assert error.code == 409
-            assert "ranks on devices only" in json.loads(error.read())["error"]
-        else:
-            raise AssertionError(f"{path} answers")
+        assert caught.value.code == 409
+        assert "ranks on devices only" in json.loads(caught.value.read())["error"]

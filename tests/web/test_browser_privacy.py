@@ -21,6 +21,13 @@ from tests.web.make_vectors import signed
 WATCH = (Path(__file__).parent / "scripts" / "watch.js").read_text()
 
 
+ALTERED = (
+    "{ const real = window.fetch.bind(window); window.fetch = async (a, h) => { const r = await real(a, h);"
+    " if (!a.endsWith('%s.safetensors')) return r; const b = new Uint8Array(await r.arrayBuffer());"
+    " b[b.length - 1] ^= 1; return new Response(b); }; }"
+)
+
+
 def queries(browser: Browser) -> list[bytes]:
     """The bodies of all requests that carry a query, as they went over the network."""
     asked = [each for each in browser.requests() if each["method"] == "POST"]
@@ -193,27 +200,16 @@ def test_the_last_news_are_there_when_the_server_is_not(site: Site, window: Wind
     assert not browser.element("#notice").is_displayed()
 
 
-def test_a_release_that_was_altered_is_not_used(site: Site, window: Window) -> None:
-    envelope = envelope_of(site)
-    envelope["manifest"] = envelope["manifest"].replace('"epsilon":1.0', '"epsilon":0.1')
-    browser = window(site.address)
-    serves(browser, envelope)
+def test_a_release_that_was_altered_or_is_older_is_not_used(site: Site, window: Window) -> None:
+    altered = envelope_of(site)
+    altered["manifest"] = altered["manifest"].replace('"epsilon":1.0', '"epsilon":0.1')
+    browser = window(site.address, profile="altered")
+    serves(browser, altered)
     refused(browser, "signature", "nothing of it is used")
-
-
-def test_a_file_that_was_altered_is_not_used(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    before_loading(
-        browser,
-        "const real = window.fetch.bind(window); window.fetch = async (a, h) => { const r = await real(a, h);"
-        " if (!a.endsWith('encoder.safetensors')) return r; const b = new Uint8Array(await r.arrayBuffer());"
-        " b[b.length - 1] ^= 1; return new Response(b); };",
-    )
+    browser = window(site.address, profile="file")
+    before_loading(browser, ALTERED % "encoder")
     refused(browser, "ncoder.safetensors of the release was altered")
-
-
-def test_no_way_back_to_an_older_release(site: Site, window: Window) -> None:
-    browser = window(site.address)
+    browser = window(site.address, profile="older")
     serves(browser, envelope_of(site, version=7))
     # The news are of version 1, so that nothing is shown; but version 7 was signed, and seen.
     browser.driver.get(browser.address)
@@ -243,21 +239,18 @@ def test_a_stranger_is_trusted_by_nobody_but_the_person(site: Site, window: Wind
     browser.until("return document.documentElement.dataset.ready >= 1")
 
 
-def test_an_unprotected_release_says_so(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    serves(browser, envelope_of(site, protected=False, why_unprotected=["its noise was drawn from a known seed"]))
-    browser.open()
-    assert browser.element("#banner").text == "This model is not protected: its noise was drawn from a known seed"
-
-
-def test_an_offer_with_less_noise_than_it_claims_is_not_offered(site: Site, window: Window) -> None:
+def test_an_unprotected_release_says_so_and_an_offer_with_less_noise_than_it_claims_is_not_offered(
+    site: Site, window: Window
+) -> None:
     offers = [dict(each) for each in site.release.manifest["offers"]]
     for offer in offers:
         if offer["mode"] in ("attention", "pooled"):
             offer["epsilon"] = 1.0  # for the noise of epsilon 5
     browser = window(site.address)
-    serves(browser, envelope_of(site, offers=offers))
+    why = ["its noise was drawn from a known seed"]
+    serves(browser, envelope_of(site, protected=False, why_unprotected=why, offers=offers))
     browser.open()
+    assert browser.element("#banner").text == "This model is not protected: its noise was drawn from a known seed"
     modes = [each.get_attribute("value") for each in browser.driver.find_elements("css selector", "#modes input")]
     assert modes == ["none-sent", "interest", "plain", "not-personal"]
 

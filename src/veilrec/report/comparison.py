@@ -70,7 +70,7 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
     head = ["method", *(spelt(name) for name in shown), "from clients", "privacy"]
     rows = []
     for entry in comparison.entries:
-        cells = [_words(entry.metrics[name]) if name in entry.metrics else "failed" for name in shown]
+        cells = [spread_words(entry.metrics[name]) if name in entry.metrics else "failed" for name in shown]
         sent = "" if entry.up_bytes is None else human_bytes(entry.up_bytes)
         promised = "" if entry.problem else entry.guarantee.line()
         rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
@@ -81,7 +81,7 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
 def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
     """Return the table of the least active users beside the rest; none where it was not measured."""
     metric = spelt(FAIRNESS_METRIC)
-    rows = [[e.label, *(_words(spread) for spread in e.fairness.values())] for e in comparison.measured if e.fairness]
+    rows = [[e.label, *map(spread_words, e.fairness.values())] for e in comparison.measured if e.fairness]
     head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
     return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
 
@@ -147,7 +147,8 @@ def _metrics(comparison: MethodComparison) -> list[str]:
     return [comparison.metric, *(name for name in _SHOWN if name in names and name != comparison.metric)][:3]
 
 
-def _words(spread: Spread) -> str:
+def spread_words(spread: Spread) -> str:
+    """Format a mean over seeds with its standard deviation."""
     return f"{spread.mean:.4f}" if spread.sd is None else f"{spread.mean:.4f} ± {spread.sd:.4f}"
 
 
@@ -171,11 +172,7 @@ def to_csv(comparison: MethodComparison) -> str:
 def pairs_to_csv(comparison: MethodComparison) -> str:
     """Format pairs as CSV."""
     names = ("first", "second", "metric", "difference", "p_value", "p_holm")
-    rows = [
-        dict(zip(names, (p.first, p.second, comparison.metric, p.difference, p.p_value, p.corrected), strict=True))
-        for p in comparison.pairs
-    ]
-    return _as_csv(names, rows)
+    return _as_csv(names, [{"metric": comparison.metric, **_pair_json(pair)} for pair in comparison.pairs])
 
 
 def _as_csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
@@ -272,20 +269,16 @@ def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:
         "spread": c.how_spread(),
         "test": c.how_tested(),
         "methods": [_entry_json(entry) for entry in c.entries],
-        "pairs": [
-            {
-                "first": p.first,
-                "second": p.second,
-                "difference": p.difference,
-                "p_value": p.p_value,
-                "p_holm": p.corrected,
-            }
-            for p in c.pairs
-        ],
+        "pairs": [_pair_json(pair) for pair in c.pairs],
         "notes": list(c.notes),
         "warnings": warnings(c),
         "out": str(c.folder),
     }
+
+
+def _pair_json(pair: PairedDifference) -> dict[str, Any]:
+    own = {name: getattr(pair, name) for name in ("first", "second", "difference", "p_value")}
+    return own | {"p_holm": pair.corrected}
 
 
 def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
+
+import yaml
 
 from veilrec._version import __version__
 from veilrec.client.recommender import Mode, Recommendations, RecommenderClient, ServerLink
@@ -217,7 +219,6 @@ def _client(release: Release, address: str | None) -> Iterator[RecommenderClient
 
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
-EPSILON, VEIL_EPSILON = 8, 1  # of dp-fedmf and veil: per user, add-remove, whole run, trusting the server, proven
 
 
 @dataclass(frozen=True)
@@ -297,80 +298,19 @@ def picture_name(scenario: DemoScenario) -> str:
 
 def choose_scenarios(kind: str, seed: int) -> tuple[DemoScenario, ...]:
     """Choose the scenarios of a kind of data, or of all kinds."""
-    known = {"ratings": _films, "news": _news}
-    return tuple(make(seed) for name, make in known.items() if kind in ("all", name))
+    known = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+    return tuple(_scenario(name, seed, **about) for name, about in known.items() if kind in ("all", name))
 
 
-def _films(seed: int) -> DemoScenario:
-    data = f"synthetic-ratings:users=4000,items=800,mean_history=40,seed={seed}"
-    return DemoScenario(
-        "ratings",
-        "Films that people watched",
-        seed,
-        data,
-        "4,000 people, each with three genres that they like, and 800 films",
-        (
-            DemoTraining(
-                RunRequest(
-                    "fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300, evaluate_every=20
-                ),
-                "Train fedmf: in every round 100 simulated clients train locally and send updates.",
-            ),
-            DemoTraining(
-                RunRequest("dp-fedmf", data, seed, "loo-99", settings=(f"privacy.epsilon={EPSILON}",)),
-                "Train dp-fedmf: a smaller model in few rounds of all clients, with noise that bounds what it"
-                " reveals about any one user.",
-            ),
-            DemoTraining(
-                RunRequest("veil", data, seed, "loo-99", settings=(f"privacy.epsilon={VEIL_EPSILON}",), noise="secure"),
-                "Train veil: public genres, ratings and titles, a few private sums, and everything personal on the"
-                " client; an epsilon that is eight times smaller.",
-            ),
-            DemoTraining(
-                RunRequest("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22, evaluate_every=11),
-                "Train mf, the same model with everybody's data in one place, to see what federation costs.",
-            ),
-        ),
-        (
-            "Settings were chosen on validation items of synthetic data with seed 11, and for dp-fedmf and veil on"
-            " other data.",
-            "veil reads what is public of the films (genres, ratings of critics, titles) and every history in its"
-            " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so that every"
-            " demo has another, and the model may be published.",
-        ),
-        serves="veil",
-        release="release-films",
-    )
-
-
-def _news(seed: int) -> DemoScenario:
-    data = f"synthetic-news:users=5000,seed={seed}"
-    return DemoScenario(
-        "news",
-        "News that people were shown",
-        seed,
-        data,
-        "5,000 readers and a week of news, the last day of which is the test",
-        (
-            DemoTraining(
-                RunRequest("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
-                "Train privaterec, which reads titles, with a proof: every client sends a clipped gradient, and the"
-                " server adds noise from a cryptographic source to their sum.",
-            ),
-            DemoTraining(
-                RunRequest("fm", data, seed, "mind", evaluate_every=5),
-                "Train fm, a factorisation machine over words, with everybody's clicks in one place.",
-            ),
-        ),
-        (
-            "About half of what is shown on the test day was never clicked before: only a method that reads titles can"
-            " rank it. privaterec knows public vectors of the titles before it learns, and fm does not. Its noise comes"
-            " from a secret, so that every demo has another, and the model may be published.",
-        ),
-        serves="privaterec",
-        release="release",
-        audits=True,
-    )
+def _scenario(
+    kind: str, seed: int, *, data: str, protocol: str, trainings: list[dict[str, Any]], notes: list[str], **about: Any
+) -> DemoScenario:
+    seeded = f"{data},seed={seed}"
+    made = []
+    for training in trainings:
+        request = RunRequest(**training["request"], data=seeded, seed=seed, protocol=protocol)
+        made.append(DemoTraining(replace(request, settings=tuple(request.settings)), training["aim"]))
+    return DemoScenario(kind, seed=seed, data=seeded, trainings=tuple(made), notes=tuple(notes), **about)
 
 
 def check_places(out: Path, report: Path) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from veilrec._version import __version__
@@ -88,69 +89,20 @@ class DataFlow:
         )
 
 
-_CLIENT, _SERVER = "A person's device", "The operator of the server"
-_KEEPS = "Keeps what was used and shown."
-_CLIPS = "Clips its update to a fixed norm."
-_MASKED = "masked updates, of which only the sum can be read"
-_CENTRAL = DataFlow(
-    (
-        FlowActor("A person", ("Nothing stays with the person.",)),
-        FlowActor("The operator", ("Has everybody's data in one place and sees all of it.",), sees_everything=True),
-    ),
-    ("everything that the person used", "the trained model, exact"),
-)
-_UNUSED = DataFlow((FlowActor("A person", ("Keeps everything: nobody's data is used.",)),), ("nothing",))
-_PLAINTEXT = DataFlow(
-    (
-        FlowActor(_CLIENT, ("Keeps what was used and shown, and trains on it.",)),
-        FlowActor(
-            _SERVER,
-            ("Sees every update in plaintext, and can read from it what the person used.",),
-            sees_everything=True,
-        ),
-    ),
-    ("updates that no noise protects", "the trained model"),
-)
-# By what a guarantee trusts the server with; everything but the recipient of the model.
-_BY_TRUST = {
-    "server": DataFlow(
-        (
-            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
-            FlowActor(
-                _SERVER,
-                ("Sees every update, and has to be trusted.", "Adds them up and adds noise to the sum."),
-                adds_noise=True,
-                sees_everything=True,
-            ),
-        ),
-        ("updates, one a round at most", "sums with noise: the trained model"),
-    ),
-    "server sees only sums": DataFlow(
-        (
-            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
-            FlowActor(
-                _SERVER,
-                ("Sees the exact sum over many clients, and no single update.", "Adds noise to it: trusted with that."),
-                adds_noise=True,
-            ),
-        ),
-        (_MASKED, "the sum with noise"),
-    ),
-    "server sees only noisy sums": DataFlow(
-        (
-            FlowActor(_CLIENT, (_KEEPS, _CLIPS, "Adds its share of the noise."), adds_noise=True),
-            FlowActor(_SERVER, ("Sees only the sum over many clients, with noise.",)),
-        ),
-        (_MASKED, "the sum with noise"),
-    ),
-    "nobody": DataFlow(
-        (
-            FlowActor(_CLIENT, (_KEEPS, "Clips its message to a fixed norm and adds noise."), adds_noise=True),
-            FlowActor(_SERVER, ("Sees messages with noise only.",)),
-        ),
-        ("messages with noise", "the trained model"),
-    ),
-}
+@cache
+def _flows() -> dict[str, DataFlow]:
+    """Read the diagrams of `flows.yaml`."""
+    parsed = yaml.safe_load(Path(__file__).with_name("flows.yaml").read_text(encoding="utf-8"))
+    del parsed["x-shared"]
+    return {
+        name: DataFlow(
+            tuple(FlowActor(**(actor | {"lines": tuple(actor["lines"])})) for actor in flow["actors"]),
+            tuple(flow["messages"]),
+        )
+        for name, flow in parsed.items()
+    }
+
+
 _RECIPIENT = "Whoever gets the model"
 _RECIPIENTS = {
     "none": FlowActor(_RECIPIENT, ("No formal guarantee about what the model reveals.",), sees_everything=True),
@@ -170,13 +122,13 @@ def flow_of(guarantee: Guarantee, where: Where, *, adds_noise: bool = False) -> 
     recipient = _RECIPIENTS[guarantee.basis]
     refuted = guarantee.basis == "as published" and guarantee.honest_epsilon is None
     if where == "nowhere":
-        flow, recipient = _UNUSED, FlowActor(_RECIPIENT, ("Gets random recommendations, and learns nothing.",))
-    elif where == "one place":
-        flow = _CENTRAL
+        recipient = FlowActor(_RECIPIENT, ("Gets random recommendations, and learns nothing.",))
+    if where != "devices":
+        flow = _flows()[where]
     elif refuted or (guarantee.basis == "none" and not adds_noise):
-        flow = _PLAINTEXT
+        flow = _flows()["plaintext"]
     else:
-        flow = _BY_TRUST[guarantee.trust or "server"]
+        flow = _flows()[guarantee.trust or "server"]
         if guarantee.trust == "nobody":  # then the server is an adversary like any recipient
             client, server = flow.actors
             flow = replace(flow, actors=(client, replace(server, lines=server.lines + recipient.lines)))

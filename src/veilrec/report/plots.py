@@ -44,29 +44,8 @@ _BESIDE = {"popularity": COLOURS[5], "random": "#8a8f98"}
 _METHODS = COLOURS[:5]
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ((0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1.5, 2)), (0, (1, 2.5)), (0, (9, 3)))
-_INK = "#3d4451"  # replaced by the page's own text colour where the picture is part of a page
-_STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: small, selectable, read aloud
-    "svg.hashsalt": "veilrec",
-    "text.parse_math": False,  # a dollar sign is a dollar sign
-    "font.family": "sans-serif",
-    "font.size": 11,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": _INK,
-    "grid.alpha": 0.18,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "lines.linewidth": 2.0,
-    "lines.markersize": 4.5,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-}
+_INK = "#3d4451"  # of the style; replaced by the page's own text colour where the picture is part of a page
+_STYLE = Path(__file__).with_name("veilrec.mplstyle")
 _TITLE, _LABEL, _SMALL = 12, 9, 8  # font sizes: of titles, of axes and legends of wide plots, of texts beside bars
 _GREY = "#9aa1ac"
 _BASES = {"proven": COLOURS[2], "as published": COLOURS[1], "none": COLOURS[0]}
@@ -130,7 +109,7 @@ def _styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with mpl.rc_context(_STYLE):
+        with mpl.rc_context(fname=_STYLE):
             return draw(*args, **kwargs)
 
     return styled
@@ -140,7 +119,7 @@ def _save(figure: Figure, path: Path) -> None:
     """Write a figure as SVG or PNG, by the ending of the path, without the date."""
     ending = path.suffix.removeprefix(".")
     metadata: Any = {"Date": None, "Creator": None} if ending == "svg" else None
-    with mpl.rc_context(_STYLE), replacing(path) as part:
+    with mpl.rc_context(fname=_STYLE), replacing(path) as part:
         figure.savefig(part, format=ending, facecolor="white", dpi=140, metadata=metadata)
 
 
@@ -149,7 +128,9 @@ def _draw(chart: Chart) -> Figure:
     """Draw a chart: narrow, with the legend below, so that its letters are readable on a phone."""
     figure = Figure(figsize=_INCHES, layout="constrained")
     axes = figure.add_subplot()
-    final = _draw_curves(axes, chart) | _draw_levels(axes, chart)
+    final = _draw_curves(axes, chart) | dict(chart.levels)
+    for position, (label, height) in enumerate(chart.levels.items()):
+        axes.axhline(height, label=label, color=_level_colour(chart, label), linestyle=_DASHES[position % len(_DASHES)])
     axes.set_title(chart.title, loc="left", fontsize=_TITLE)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
@@ -179,12 +160,6 @@ def _draw_curves(axes: Axes, chart: Chart) -> dict[str, float]:
     return {curve.label: curve.y[-1] for curve in chart.curves if curve.y}
 
 
-def _draw_levels(axes: Axes, chart: Chart) -> dict[str, float]:
-    for position, (label, height) in enumerate(chart.levels.items()):
-        axes.axhline(height, label=label, color=_level_colour(chart, label), linestyle=_DASHES[position % len(_DASHES)])
-    return dict(chart.levels)
-
-
 def _level_colour(chart: Chart, label: str) -> str:
     if label == BEST_POSSIBLE:
         return _INK
@@ -194,7 +169,7 @@ def _level_colour(chart: Chart, label: str) -> str:
 
 def _svg(figure: Figure, background: str) -> str:
     target = io.StringIO()
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(fname=_STYLE):
         figure.savefig(target, format="svg", facecolor=background, metadata={"Date": None, "Creator": None})
     return target.getvalue()
 
@@ -221,13 +196,16 @@ def over_bytes(
     learning = [run for run in runs if run.kind == "federated" and run.points]
     if not learning:
         return None
-    size, unit = byte_scale(max(_sent(run.points[-1]) for run in learning))
+    (size, unit), split = byte_scale(max(_sent(run.points[-1]) for run in learning)), learning[0].split
     return Chart(
         f"{_name(runs[0].dataset)}-bytes",
         f"{spelt(metric)} by what was sent",
         f"Sent so far, both ways, all clients ({unit})",
-        _y_label(learning, metric),
-        [Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in learning],
+        f"{spelt(metric)} on the {_SPLITS.get(split, split)}",
+        [
+            Curve(run.label, [_sent(p) / size for p in run.points], [p.metrics[metric] for p in run.points])
+            for run in learning
+        ],
         _levels(runs, metric, best_possible),
         colour_numbers(runs) if numbers is None else numbers,
     )
@@ -244,17 +222,8 @@ def _levels(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str,
     return levels | ({BEST_POSSIBLE: best_possible[metric]} if metric in best_possible else {})
 
 
-def _values(points: Sequence[EvaluationPoint], metric: str) -> list[float]:
-    return [point.metrics[metric] for point in points]
-
-
 def _sent(point: EvaluationPoint) -> int:
     return point.down_bytes + point.up_bytes
-
-
-def _y_label(runs: Sequence[RunSummary], metric: str) -> str:
-    part = runs[0].split if runs else "test"
-    return f"{spelt(metric)} on the {_SPLITS.get(part, part)}"
 
 
 _SAME = ("dataset", "protocol", "seed")  # or runs were asked other questions

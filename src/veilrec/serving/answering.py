@@ -1,6 +1,6 @@
-"""What a server makes of private queries: user vectors from what was told, scores of news, the best of them.
+"""Answer private queries: reconstruct user vectors, score news, select the best.
 
-All of it is post-processing: it uses the query, the model and the news, which are public, and nothing of anybody.
+All of it is post-processing: it uses the query and the model and news, which are public, and no user's data.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class FromPooled:
     """The user vector that is expected of a pooled vector: a linear function, known from news alone."""
 
     slope: Doubles  # [k, dim]
-    mean: Doubles  # [dim]: what is expected of somebody who told nothing
+    mean: Doubles  # [dim]: expected user vector without a query
     told_mean: Doubles  # [k]
 
     def users(self, told: Floats) -> Floats:
-        """[queries, k] or, with the clicks in the clear behind, [queries, 2 k] -> [queries, dim]."""
+        """[queries, k] or, with plaintext clicks appended, [queries, 2 k] -> [queries, dim]."""
         width = len(self.told_mean)
         all_told = told.astype(np.float64).reshape(len(told), -1, width).sum(axis=1)
         expected: Doubles = (all_told - self.told_mean) @ self.slope + self.mean
@@ -85,18 +85,6 @@ class FromInterest:
         return found
 
 
-@dataclass(frozen=True)
-class Answerer:
-    """A server with the vectors of its news, which knows how queries are to be read."""
-
-    news: Floats  # [items, dim]
-    reads: Reconstruction
-
-    def best(self, told: Floats, k: int) -> Indices:
-        """The k best news of every query, best first: [queries, k]."""
-        return best_of(self.reads.users(told), self.news, k)
-
-
 def best_of(users: Floats, news: Floats, k: int) -> Indices:
     """The k news of the highest scores, best first, of equal ones the first: [users, k]."""
     if not 1 <= k <= len(news):
@@ -112,7 +100,7 @@ def best_of(users: Floats, news: Floats, k: int) -> Indices:
 
 
 def marked(best: Indices, n_items: int) -> Bools:
-    """[lists, items]: what is in which list."""
+    """Mark the items of each list: [lists, items]."""
     marks = np.zeros((len(best), n_items), np.bool_)
     np.put_along_axis(marks, best.astype(np.int64), True, axis=1)
     return marks

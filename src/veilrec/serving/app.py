@@ -1,8 +1,8 @@
-"""The ASGI application: which route does what.
+"""The ASGI application and its routes.
 
-Who may change items: whoever knows the token in a file that only its owner can read.
+Items are changed by clients with the token in a file that only its owner can read.
 
-The page at / and its files: read once, sent from memory, so that no path leads out of the folder.
+The page at / and its files are read once and sent from memory, so that no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from veilrec.serving.middleware import Metrics, RateLimit, RequestMiddleware
 from veilrec.serving.process import ListenAddress, serve_app
 from veilrec.serving.requests import (
     BUSY,
-    STYLE,
     NewItem,
     RequestRefused,
     Signed,
+    StaticFile,
     Visible,
     decoded,
     docs_page,
     document,
+    has,
     header,
     read_body,
+    takes_gzip,
 )
 from veilrec.serving.service import NoEmbedder, RecommenderService, RecommendRoute, ready
 from veilrec.wire.releases import FORMAT, Release
@@ -53,7 +55,7 @@ _MOMENT = "expires is no time: write it as 2026-11-17T06:40:00Z, with its zone"
 
 
 def read_token(path: Path) -> bytes:
-    """The token in a file, which nobody but its owner may read."""
+    """Read the token in a file that only its owner may read."""
     try:
         with path.open("rb") as opened:
             mode, token = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST).strip()
@@ -67,7 +69,7 @@ def read_token(path: Path) -> bytes:
 
 
 def check_token(request: Request, token: bytes | None) -> None:
-    """Refuse whoever does not know the token; how long that takes tells nothing of it."""
+    """Refuse a request without the token, in constant time."""
     if token is None:
         raise RequestRefused(403, "items cannot be changed here: start the server with --admin-token-file")
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -80,7 +82,7 @@ def check_token(request: Request, token: bytes | None) -> None:
 
 
 def check_id(name: str) -> str:
-    """The id of an item: a line of text that is not too long."""
+    """Check the id of an item: a line of 1 to 200 printable letters."""
     if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
         raise RequestRefused(400, "the id of the item is not as it should be: 1 to 200 letters, no control characters")
     return name
@@ -104,51 +106,6 @@ _ZIPPED = (".html", ".js", ".css", ".json", ".svg", ".map", ".wasm")
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".map": "application/json"}
 
 
-@dataclass(frozen=True)
-class StaticFile:
-    """Bytes with a type and a strong tag, zipped where that helps and the client reads it."""
-
-    plain: bytes
-    zipped: bytes | None
-    kind: str
-    tag: str
-
-    @classmethod
-    def of(cls, plain: bytes, kind: str, *, zipped: bool = True) -> StaticFile:
-        """Zipped once, for everybody."""
-        small = gzip.compress(plain, 9, mtime=0) if zipped else None
-        if small is not None and len(small) >= len(plain):
-            small = None
-        return cls(plain, small, kind, hashlib.sha256(plain).hexdigest()[:32])
-
-    def answer(self, request: Request, *, cache: str = "no-cache") -> Response:
-        """200 with the content, or 304 for whoever has it."""
-        zipped = self.zipped is not None and takes_gzip(request)
-        tag = f'"{self.tag}-gz"' if zipped else f'"{self.tag}"'
-        headers = {"etag": tag, "cache-control": cache, "vary": "accept-encoding"}
-        if has(request, tag):
-            return Response(status_code=304, headers=headers)
-        if zipped:
-            headers["content-encoding"] = "gzip"
-        content = self.zipped if zipped else self.plain
-        return Response(content, headers=headers, media_type=self.kind)
-
-
-def takes_gzip(request: Request) -> bool:
-    """Whether the client reads gzip."""
-    for part in request.headers.get("accept-encoding", "").lower().split(","):
-        name, _, quality = part.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
-
-
-def has(request: Request, tag: str) -> bool:
-    """Whether the client has this content already."""
-    told = request.headers.get("if-none-match", "")
-    return told.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in told.split(",")]
-
-
 def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
     """The files of the page by their path within the folder."""
     found: dict[str, StaticFile] = {}
@@ -158,18 +115,6 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
             zipped = path.suffix in _ZIPPED
             found[path.relative_to(folder).as_posix()] = StaticFile.of(path.read_bytes(), kind, zipped=zipped)
     return found
-
-
-def plain_page(name: str, *, protected: bool) -> StaticFile:
-    """What stands at / where the page was not built."""
-    warning = (
-        "" if protected else "<p><strong>Unprotected: no proof covers those this model was learnt from.</strong></p>"
-    )
-    text = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title><p>{name} is served here: see '
-        f'<a href="/docs">the routes</a>.</p>{warning}</html>'
-    )
-    return StaticFile.of(text.encode(), "text/html")
 
 
 HOT = "/v1/recommend"
@@ -183,8 +128,6 @@ _FOREVER = "public, max-age=31536000, immutable"
 class Settings:
     """How the service is offered; nothing of this changes what it answers."""
 
-    body_cap: int = 1 << 16
-    """Bytes of a body that are read; more are refused before they are parsed."""
     rate: float = 200.0
     """Requests a second of one address, and twice as many at once; 0: no limit."""
     admin_token: bytes | None = None
@@ -200,7 +143,7 @@ def make_app(service: RecommenderService, settings: Settings | None = None) -> R
     settings = settings or Settings()
     metrics = Metrics()
     routes = Routes(service, settings, metrics)
-    asking = RecommendRoute(service, settings.body_cap)
+    asking = RecommendRoute(service)
     cold = Router(routes.all(), redirect_slashes=False)
     door = RequestMiddleware({HOT: asking}, cold, RateLimit(settings.rate), metrics, service.log)
     if settings.coordinator is not None:
@@ -215,15 +158,13 @@ class Routes:
     def __init__(self, service: RecommenderService, settings: Settings, metrics: Metrics) -> None:
         self._service, self._settings, self._metrics = service, settings, metrics
         self._files = page_files(settings.page)
-        api = document(service.release)
-        self._api = StaticFile.of(msgspec.json.encode(api), "application/json")
-        self._docs, self._style = StaticFile.of(docs_page(api), "text/html"), StaticFile.of(STYLE, "text/css")
         self._signed: tuple[str, StaticFile] | None = None
         self._zipped: dict[str, bytes] = {}
         self._item_decoder = msgspec.json.Decoder(NewItem)
 
     def all(self) -> list[Route]:
-        """In the order in which they are tried."""
+        """List the routes in the order in which they are tried."""
+        api = document(self._service.release)
         gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
             "/healthz": self.healthz,
             "/readyz": self.readyz,
@@ -231,14 +172,14 @@ class Routes:
             "/v1/pool": self.pool,
             "/v1/release": self.release,
             _FILES + "{path:path}": self.release_file,
-            "/openapi.json": self.openapi,
-            "/docs": self.docs,
-            "/docs.css": self.docs_style,
+            "/openapi.json": _fixed(StaticFile.of(msgspec.json.encode(api), "application/json")),
+            "/docs": _fixed(StaticFile.of(docs_page(api), "text/html")),
+            "/docs.css": _fixed(StaticFile.of((FOLDER.parent / "docs.css").read_bytes(), "text/css")),
             "/": self.page,
             "/web/{path:path}": self.page_file,
         }
         routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
-        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # the door has seen to it before
+        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # for the list of routes: the middleware answers it
         return [*routes, Route(_ITEMS + "{id:path}", self.item, methods=["PUT", "DELETE"])]
 
     async def healthz(self, request: Request) -> Response:
@@ -256,24 +197,25 @@ class Routes:
         service, edition = self._service, self._service.edition
         items = len(edition.catalogue) if edition is not None and edition.ranks_here else 0
         pool = service.pool
+        plain, zipped = (pool.plain, pool.zipped or pool.plain) if pool else (b"", b"")
         gauges = (
             ("ready", "Whether the index is ready.", float(edition is not None)),
             ("release_version", "Version of the release that answers.", float(service.release.version)),
             ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
             ("items", "Items in the index.", float(items)),
-            ("pool_bytes", "Bytes of the pool, not zipped.", float(len(pool.plain) if pool else 0)),
-            ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(pool.zipped) if pool else 0)),
+            ("pool_bytes", "Bytes of the pool, not zipped.", float(len(plain))),
+            ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(zipped))),
         )
         return Response(self._metrics.text(gauges), media_type="text/plain; version=0.0.4", headers=_NO_STORE)
 
     async def pool(self, request: Request) -> Response:
-        """What anybody may reach, the same for everybody."""
+        """The public pool."""
         if self._service.edition is not None:
             ready(self._service)
         pool = self._service.pool
         if pool is None:
             raise RequestRefused(503, "the pool is not ready: ask again in a moment", BUSY)
-        return StaticFile(pool.plain, pool.zipped, "application/octet-stream", pool.tag).answer(request)
+        return pool.answer(request)
 
     async def release(self, request: Request) -> Response:
         """The manifest and its signature."""
@@ -339,7 +281,7 @@ class Routes:
             kind = header(request.scope, b"content-type")
             if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
                 raise RequestRefused(415, "the body has a type that is not read: send application/json")
-            body = await read_body(request.scope, request.receive, self._settings.body_cap)
+            body = await read_body(request.scope, request.receive)
             new: NewItem = decoded(self._item_decoder, body)
             expires = moment(new.expires)
             is_new = await asyncio.wrap_future(service.submit(service.put, name, new, expires))
@@ -354,30 +296,27 @@ class Routes:
             raise RequestRefused(400, str(error)) from None
         return _json(Visible(name, True), status=201 if is_new else 200)
 
-    async def openapi(self, request: Request) -> Response:
-        """The document of this API."""
-        return self._api.answer(request)
-
-    async def docs(self, request: Request) -> Response:
-        """The same, to be read by people."""
-        return self._docs.answer(request)
-
-    async def docs_style(self, request: Request) -> Response:
-        """How that looks."""
-        return self._style.answer(request)
-
     async def page(self, request: Request) -> Response:
         """The front page."""
-        release = self._service.release
-        page = self._files.get("index.html") or plain_page(release.name, protected=release.protected)
-        return page.answer(request)
+        return self._page_file("index.html", request)
 
     async def page_file(self, request: Request) -> Response:
-        """What the front page needs."""
-        found = self._files.get(request.path_params["path"])
-        if found is None:
+        """Files of the front page."""
+        return self._page_file(request.path_params["path"], request)
+
+    def _page_file(self, name: str, request: Request) -> Response:
+        if name not in self._files:
             raise RequestRefused(404, "the page has no such file")
-        return found.answer(request)
+        return self._files[name].answer(request)
+
+
+def _fixed(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
+    """Make the endpoint of a file that never changes."""
+
+    async def answer(request: Request) -> Response:
+        return file.answer(request)
+
+    return answer
 
 
 _NO_STORE = {"cache-control": "no-store"}

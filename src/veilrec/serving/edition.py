@@ -1,4 +1,4 @@
-"""One version of a release, ready to answer: its index, its texts, and how what a device tells is to be read.
+"""One version of a release, ready to answer: its index, its texts, and how queries are decoded.
 
 Items that were added to a release or taken out of it, on disk.
 
@@ -7,14 +7,14 @@ our own would be as safe and a little faster, but needs compaction, its own reco
 them, and a newsroom adds a handful of items a second where some 200 would be possible. What was acknowledged is there
 after a crash; of what was not, the one change that was under way may be there or not, whole in either case.
 
-What is said of items: ids, titles and categories, by number; those of the release lie packed as they came.
+Ids, titles and categories of items by number; those of the release stay packed.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from math import inf
@@ -49,11 +49,11 @@ _NO_SPACE = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_
 
 
 class StoreFull(VeilrecError):
-    """There is no room for the change; nothing of it was kept, and everything else goes on."""
+    """The disk is full: the change was not kept."""
 
 
 class StoreGone(VeilrecError):
-    """The file cannot be relied on any more: nothing is acknowledged."""
+    """The file of items was removed or cannot be written: nothing is acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ class ItemStore:
         self._database.close()
 
     def items(self) -> Iterator[StoredItem]:
-        """What was added and is still there, in the order in which it came."""
+        """Yield the added items that are still there, oldest first."""
         for row in self._database.execute("SELECT * FROM items ORDER BY rowid"):
             expires = inf if row[7] is None else row[7]
             yield StoredItem(*(*row[:7], expires, row[8], np.frombuffer(row[9], "<f4")))
 
     def gone(self) -> set[str]:
-        """What was taken out, of the release or of what was added."""
+        """Return the ids of removed items."""
         return {name for (name,) in self._database.execute("SELECT id FROM gone")}
 
     def put(self, item: StoredItem) -> None:
@@ -134,7 +134,7 @@ class ItemStore:
             database.execute("INSERT OR IGNORE INTO gone VALUES (?)", (name,))
 
     def expired(self, now: float) -> list[str]:
-        """Items whose time has come."""
+        """Return the ids of items that have expired."""
         return [name for (name,) in self._database.execute("SELECT id FROM items WHERE expires <= ?", (now,))]
 
     @contextmanager
@@ -208,7 +208,7 @@ class ReleaseTexts:
         return self._ids.text(number), self._titles.text(number), self.categories[code] if code >= 0 else ""
 
     def json(self, number: int) -> bytes | None:
-        """The same as the start of a JSON object; its score is to follow."""
+        """Encode an item as the start of a JSON object, which its score completes."""
         found = self._kept.get(number)
         if found is None:
             try:
@@ -230,12 +230,12 @@ class ReleaseTexts:
         return number
 
     def add(self, number: int, name: str, title: str, category: str) -> None:
-        """Something new."""
+        """Add the texts of an item."""
         self._added[number] = (name, title, category)
         self._number[name] = number
 
     def hide(self, number: int) -> None:
-        """Something that is no longer there."""
+        """Hide an item."""
         if number < self.count:
             self._hidden.add(number)
             return
@@ -244,7 +244,7 @@ class ReleaseTexts:
             del self._number[name]
 
     def numbers(self) -> Offsets:
-        """All that is there."""
+        """Return the numbers of all visible items."""
         there = np.ones(self.count, np.bool_)
         there[list(self._hidden)] = False
         added = np.array(sorted(self._number.values()), np.int64)
@@ -260,7 +260,7 @@ class ReleaseTexts:
         return self._code.get(name)
 
     def region_code(self, name: str, *, new: bool = False) -> int | None:
-        """Likewise of a region."""
+        """Return the code of a region: -1 for none, a fresh one for a new name where that is allowed, else None."""
         if not name:
             return -1
         if new:
@@ -269,7 +269,7 @@ class ReleaseTexts:
 
 
 class _Packed:
-    """Texts that lie end to end."""
+    """Texts in one buffer, end to end."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], name: str) -> None:
         self._offsets: Offsets = arrays[f"{name}.offsets"].astype(np.int64)
@@ -300,15 +300,14 @@ POOL_K = 10  # the pool of a release holds everybody's so many best
 LARGEST_WHOLE = 700_000  # bytes of numbers of a pool that holds everything
 LARGEST_FILLED = 800_000  # of one that is filled up: below a megabyte with its titles
 _LISTED = 30  # items of a made-up reader's list
-_MOST_NUMBERS = 20_000_000  # of all vectors, for lists of made-up readers
+_MOST_NUMBERS = 20_000_000  # of all vectors, for lists of synthetic readers
 _SCORES_AT_ONCE = 1 << 22
-Builder = Callable[..., ItemIndex]
 
 
 class Edition:
     """A release with its index; items come and go by one thread, while any number ask."""
 
-    def __init__(self, release: Release, *, catalogue_of: Builder = ItemIndex.of) -> None:
+    def __init__(self, release: Release) -> None:
         self.release = release
         self.ranks_here = release.family in ("news", "factors")
         self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
@@ -346,7 +345,7 @@ class Edition:
             self.nobody: Floats = whole_numbers(serving["nobody"], self.dim)
         else:
             self.nobody = np.zeros(self.dim, np.float32) if self.interests is None else self.interests.mean(axis=0)
-        self.catalogue = catalogue_of(
+        self.catalogue = ItemIndex.of(
             vectors, self.interests, category=self.texts.category, categories=len(self.texts.categories)
         )
         self.best_for_nobody(POOL_K)  # compiles, too
@@ -354,7 +353,7 @@ class Edition:
             self.catalogue.best(np.full(self.n_interests, 1 / self.n_interests, np.float32), POOL_K)
 
     def best_for_nobody(self, k: int) -> tuple[Offsets, Floats]:
-        """The list of somebody of whom nothing is known; kept until an item comes or goes."""
+        """Numbers and scores of the non-personalised list; cached until an item changes."""
         version = self.catalogue.version
         kept = self._nobody.get(k)
         if kept is None or kept[0] != version:
@@ -385,7 +384,7 @@ class Edition:
             self.texts.add(number, item.id, item.title, item.category)
 
     def check(self, item: StoredItem) -> None:
-        """Refuse what the index would not take, before it is on disk."""
+        """Refuse an item that the index would not take, before it is on disk."""
         interest_values(item.vector[np.newaxis], self.interests, item.prior)
         codes = (self.texts.category_code(item.category, new=True), self.texts.region_code(item.region, new=True))
         if max(_known(code) for code in codes) > LARGEST_CODE:
@@ -394,19 +393,16 @@ class Edition:
     def hide(self, name: str) -> bool:
         """Take an item out; whether it was there."""
         with self._lock:
-            return self._hide(name)
-
-    def _hide(self, name: str) -> bool:
-        number = self.texts.find(name)
-        if number is None:
-            return False
-        self.catalogue.remove(number)
-        self.texts.hide(number)
-        return True
+            number = self.texts.find(name)
+            if number is None:
+                return False
+            self.catalogue.remove(number)
+            self.texts.hide(number)
+            return True
 
     def pool(self) -> bytes:
         """The pool that is the same for everybody: all items where they fit, else those that some weights reach, those
-        of the lists of made-up readers, and the best of every category.
+        of the lists of synthetic readers, and the best of every category.
         """
         with self._lock:
             numbers = self.texts.numbers()
@@ -420,7 +416,7 @@ class Edition:
         return self.pool_of(chosen, POOL_K, whole=False, exact=True)
 
     def _listed(self, room: int) -> Offsets:
-        """What made-up readers would get who rank by their whole vectors, the most frequent first: at most `room`."""
+        """The items that synthetic readers with whole vectors would get most often: at most `room`."""
         with self._lock:
             numbers = self.texts.numbers()
         if self._readers is None or len(numbers) * self.dim > _MOST_NUMBERS:
@@ -435,9 +431,9 @@ class Edition:
         return np.sort(numbers[often])
 
     def _further(self, room: int) -> Offsets:
-        """What there is room for beside: the best of each category for each interest.
+        """The best of each category for each interest, as far as there is room.
 
-        A device that ranks by its whole vector, or has read its best, has a choice then, also of what is new to it.
+        A client that ranks by its whole vector, or has read its best items, still has a choice.
         """
         wanted = [self.wanted([name], None) for name in self.texts.categories if name] or [None]
         share = room // (len(wanted) * self.n_interests)
@@ -448,7 +444,7 @@ class Edition:
         return np.unique(np.concatenate(found))
 
     def pool_of(self, numbers: Offsets, k: int, *, whole: bool, exact: bool) -> bytes:
-        """The file of some items."""
+        """Encode some items as a pool file."""
         facts = {}
         for number in numbers.tolist():
             try:

@@ -1,4 +1,4 @@
-"""The door: every request gets an id, a limit, a route, a time, and headers that keep browsers careful.
+"""Middleware: every request gets an id, a rate limit, a route, a time, and security headers.
 
 How often one address may ask: a bucket of tokens for each, in a table that cannot grow without bound.
 
@@ -86,7 +86,7 @@ _AT_ONCE = 512  # lines that wait to be written
 
 
 class RequestLine(msgspec.Struct):
-    """What is kept of a request."""
+    """Log line of a request."""
 
     time: float
     request: str
@@ -100,7 +100,7 @@ class RequestLine(msgspec.Struct):
 
 
 class EventLine(msgspec.Struct, omit_defaults=True):
-    """What happened to the server."""
+    """Log line of an event of the server."""
 
     time: float
     event: str
@@ -150,7 +150,7 @@ class Log:
 
 
 class FromLibrary(logging.Handler):
-    """What the HTTP library has to say becomes an event, without the values that it would put in."""
+    """Log messages of the HTTP library as events, without their values."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -178,11 +178,6 @@ class Metrics:
         entry[0][bisect_left(_EDGES, seconds)] += 1
         entry[1][0] += seconds
         entry[1][1] += size
-
-    def count(self, route: str, status: int) -> int:
-        """How many requests of a route ended with a status."""
-        entry = self._seen.get((route, status))
-        return 0 if entry is None else sum(entry[0])
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """The page at /metrics; `gauges` are (name, what it is, value)."""
@@ -217,7 +212,7 @@ _COLD: Headers = [*_ALWAYS, (_POLICY, POLICY)]
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
 _UNLIMITED = {"/healthz", "/readyz"}
-_GONE = 499  # in the log: nobody was there to be answered
+_GONE = 499  # in the log: the client had left
 
 Hot = Callable[[Scope, Receive], Awaitable[tuple[bytes, bytes]]]
 """What a route that is asked often does with a POST: the body of its answer, and of which type that is."""
@@ -234,7 +229,7 @@ class RequestMiddleware:
         self.on_stop: Callable[[], None] = lambda: None
 
     def let_pages_ask(self, address: str) -> None:
-        """Pages of this door may also ask one other server: the coordinator of a federation that they take part in."""
+        """Allow pages to query one other server: the coordinator of a federation that they take part in."""
         self._headers = [*_ALWAYS, (_POLICY, POLICY + f"; connect-src 'self' {address}".encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -252,7 +247,11 @@ class RequestMiddleware:
             wait = 0 if path in _UNLIMITED or client is None else self._limit.wait(client[0], start)
             if wait:
                 route = "(limited)"
-                await answer.refuse(429, f"too many requests from this address: wait {wait} s", _wait_for(wait))
+                await answer.refuse(
+                    429,
+                    f"too many requests from this address: wait {wait} s",
+                    [(b"retry-after", b"%d" % wait), (b"connection", b"close")],
+                )
             elif hot is not None:
                 route = f"POST {path}"
                 body, kind = await hot(scope, receive)
@@ -328,10 +327,6 @@ class _Sending:
         else:
             self.size += len(message.get("body", b""))
         await self._send(message)
-
-
-def _wait_for(seconds: int) -> Headers:
-    return [(b"retry-after", b"%d" % seconds), (b"connection", b"close")]
 
 
 def _template(scope: Scope) -> str:

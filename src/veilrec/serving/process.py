@@ -78,7 +78,7 @@ class Connection(HttpToolsProtocol):
         self.began: float | None = None  # when the request that is coming in began, or the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """Note when a connection began."""
         self.began = self.loop.time()
         super().connection_made(_Gathering(transport, self.loop))  # type: ignore[arg-type]
 
@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
             self._refuse()
 
     def on_headers_complete(self) -> None:
-        """From here on the body's own limit counts."""
+        """Check the size of the headers."""
         size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
         if size > _MOST_HEADER_BYTES or len(self.headers) > _MOST_HEADERS:
             self._before_body = size
@@ -124,7 +124,7 @@ _LOG_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where the service is offered."""
+    """Address, port and TLS files of a server."""
 
     host: str = "127.0.0.1"
     port: int = 8337
@@ -135,7 +135,7 @@ class ListenAddress:
     way_out: str = "give another --host or --port; port 0 is any"  # where this one cannot be used
 
     def check(self) -> None:
-        """Refuse what would send private answers over a network in the clear."""
+        """Refuse addresses that would send private answers over a network in plaintext."""
         if (self.certificate is None) != (self.key is None):
             raise BadInput("TLS needs both: give --tls-cert and --tls-key")
         if self.certificate is None and not self.insecure and not is_loopback(self.host):
@@ -145,7 +145,7 @@ class ListenAddress:
             )
 
     def listen(self) -> socket.socket:
-        """The open socket; a port that is taken is one line."""
+        """Open the socket; raise BadInput where the port is taken."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (socket.gaierror, OverflowError, UnicodeError):
@@ -164,7 +164,7 @@ class ListenAddress:
         return opened
 
     def url(self, opened: socket.socket) -> str:
-        """What to type into a browser."""
+        """Return the URL of an open socket."""
         port = opened.getsockname()[1]
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}"
@@ -185,7 +185,7 @@ class ListenAddress:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: after a graceful end the exit code is 0."""
+    """Leave signals to `serve_app`: after a graceful end the exit code is 0."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

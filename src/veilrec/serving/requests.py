@@ -1,26 +1,31 @@
-"""What comes in and what goes out, field by field: what is not written here is refused.
+"""Requests and responses, field by field: unknown fields are refused.
 
-Bodies and errors: how much is read before anything is parsed, and how a refusal is worded.
+Bodies are read up to a limit before anything is parsed; a refusal is a status and one line.
 
-The document of the API, OpenAPI 3.1: bodies come from the structures that read and write them.
-
-The document of the API as a page: one file of HTML and one of style, nothing from elsewhere, no script.
+The document of the API is `openapi.yaml`; the schemas of its bodies come from the structures that read and write them.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from html import escape
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
 from veilrec._version import __version__
 from veilrec.wire.releases import Release
 
+_HERE = Path(__file__).parent
 MOST_K = 1000
+BODY_CAP = 1 << 16  # bytes of a body that are read; more are refused before they are parsed
 LARGEST_NUMBER = 1e6  # of a vector or a prior: far beyond any model, and scores stay finite
 
 Share = Annotated[float, Meta(ge=0.0, le=1.001)]
@@ -36,9 +41,9 @@ Moment = Annotated[str, Meta(max_length=40, description="RFC 3339, as in 2026-11
 
 
 class RecommendRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A question: one of alpha, interest, vector and told, or none of them for the list that is the same for all.
+    """A query: one of alpha, interest, vector and told, or none of them for the non-personalised list.
 
-    Categories and region are told in the clear: a device that does not want to tell them filters by itself.
+    Categories and region are sent in plaintext: a client that does not want to send them filters by itself.
     """
 
     alpha: Shares | None = None
@@ -86,7 +91,7 @@ class RecommendResponse(msgspec.Struct):
 
 
 class Visible(msgspec.Struct):
-    """What became of an item, once that is on disk and in the index."""
+    """State of an item, once it is on disk and in the index."""
 
     id: str
     visible: bool
@@ -101,9 +106,12 @@ class Signed(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
-    """What was wrong, what is allowed, what to do."""
+    """An error: what was wrong, what is allowed, what to do."""
 
     error: str
+
+
+_BODIES = (RecommendRequest, RecommendResponse, NewItem, Visible, Signed, ErrorBody)
 
 
 Scope = MutableMapping[str, Any]
@@ -125,7 +133,7 @@ class RequestRefused(Exception):
 
 
 class ClientGone(Exception):
-    """Whoever asked has left before the body was whole."""
+    """The client left before the body was whole."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -136,7 +144,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
-async def read_body(scope: Scope, receive: Receive, cap: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, cap: int = BODY_CAP) -> bytes:
     """The body of a request, never more than `cap` bytes of it: a larger one is refused while it comes."""
     told = header(scope, b"content-length")
     if told is not None and (not told.isdigit() or len(told) > 15 or int(told) > cap):
@@ -174,173 +182,72 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise RequestRefused(400, "the body is no JSON: send one object in UTF-8, as in /docs") from None
 
 
-Json = dict[str, Any]
-_BODIES = (RecommendRequest, RecommendResponse, NewItem, Visible, Signed, ErrorBody)
-_COMMON = (400, 405, 413, 429, 503)
-_WHEN = {
-    400: "Not as it should be; one line says what is.",
-    401: "The token is missing or wrong.",
-    403: "Items cannot be changed on this server.",
-    404: "There is no such thing.",
-    405: "Not with this method.",
-    409: "This release ranks on devices only.",
-    413: "The body is too large; it was not read.",
-    415: "The body has a type that is not read.",
-    429: "Too many requests from this address; Retry-After says how long to wait.",
-    501: "This server has no encoder for new items.",
-    503: "Not ready, or too busy; Retry-After says how long to wait.",
-    507: "The disk is full; nothing was changed.",
-}
+@dataclass(frozen=True)
+class StaticFile:
+    """Bytes with a type and a strong tag, zipped where that helps and the client reads it."""
+
+    plain: bytes
+    zipped: bytes | None
+    kind: str
+    tag: str
+
+    @classmethod
+    def of(cls, plain: bytes, kind: str, *, zipped: bool = True, level: int = 9) -> StaticFile:
+        """Zip the content once, for all clients."""
+        small = gzip.compress(plain, level, mtime=0) if zipped else None
+        if small is not None and len(small) >= len(plain):
+            small = None
+        return cls(plain, small, kind, hashlib.sha256(plain).hexdigest()[:32])
+
+    def answer(self, request: Request, *, cache: str = "no-cache") -> Response:
+        """Answer 200 with the content, or 304 to a client that has it."""
+        zipped = self.zipped is not None and takes_gzip(request)
+        tag = f'"{self.tag}-gz"' if zipped else f'"{self.tag}"'
+        headers = {"etag": tag, "cache-control": cache, "vary": "accept-encoding"}
+        if has(request, tag):
+            return Response(status_code=304, headers=headers)
+        if zipped:
+            headers["content-encoding"] = "gzip"
+        content = self.zipped if zipped else self.plain
+        return Response(content, headers=headers, media_type=self.kind)
 
 
-def document(release: Release) -> Json:
-    """Of the service of a release."""
+def takes_gzip(request: Request) -> bool:
+    """Check whether the client accepts gzip."""
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        name, _, quality = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def has(request: Request, tag: str) -> bool:
+    """Check whether the client has this content already."""
+    told = request.headers.get("if-none-match", "")
+    return told.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in told.split(",")]
+
+
+def document(release: Release) -> dict[str, Any]:
+    """Return the OpenAPI document of the service of a release."""
+    import yaml
+
     _, schemas = msgspec.json.schema_components(_BODIES, ref_template="#/components/schemas/{name}")
+    api: dict[str, Any] = yaml.safe_load(_HERE.joinpath("openapi.yaml").read_text(encoding="utf-8"))
+    del api["x-shared"]
     promise = "" if release.protected else " This release is unprotected: no proof covers those it was learnt from."
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": f"veilrec: {release.name}",
-            "version": __version__,
-            "description": f"Recommendations without a history leaving the device.{promise}",
-        },
-        "paths": {
-            "/v1/recommend": {"post": _recommend()},
-            "/v1/pool": {
-                "get": _get("The items that anybody may reach, to be ranked on the device", _bytes(), 304, 409)
-            },
-            "/v1/release": {"get": _get("The manifest of the release and its signature", _json("Signed"), 304)},
-            "/v1/release/files/{path}": {
-                "get": _get("A file of the release", _bytes(), 304, 404) | {"parameters": [_in_path("path")]}
-            },
-            "/v1/items/{id}": {"parameters": [_in_path("id")], "put": _put(), "delete": _delete()},
-            "/healthz": {"get": _get("Whether the server is alive", _any_json())},
-            "/readyz": {"get": _get("Whether it can answer", _any_json())},
-            "/metrics": {
-                "get": _get("Counts for Prometheus; nothing of anybody", {"text/plain": {"schema": {"type": "string"}}})
-            },
-            "/openapi.json": {"get": _get("This document", _any_json(), 304)},
-        },
-        "components": {"schemas": schemas, "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}}},
+    api["info"] = {
+        "title": f"veilrec: {release.name}",
+        "version": __version__,
+        "description": f"Recommendations without a history leaving the device.{promise}",
     }
-
-
-def _recommend() -> Json:
-    bytes_only = "of a query in bytes; a JSON body has it inside"
-    listed: Json = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 200}, "maxItems": 100}
-    return {
-        "operationId": "recommend",
-        "summary": "The best items for what a device tells, or for nobody in particular",
-        "parameters": [
-            _in_query("form", {"enum": ["list", "pool"]}, "pool: a file of items with vectors, for the device to rank"),
-            _in_query("k", {"type": "integer", "minimum": 1, "maximum": MOST_K}, bytes_only),
-            _in_query("categories", listed, bytes_only),
-            _in_query("region", {"type": "string", "minLength": 1, "maxLength": 200}, bytes_only),
-        ],
-        "requestBody": {"required": True, "content": _json("RecommendRequest") | _bytes()},
-        "responses": _responses(200, _json("RecommendResponse") | _bytes(), 409, 415),
-    }
-
-
-def _put() -> Json:
-    responses = _responses(200, _json("Visible"), 401, 403, 409, 415, 501, 507)
-    return {
-        "operationId": "put-item",
-        "summary": "Add an item or change it; it is on disk and visible when this is answered",
-        "security": [{"admin": []}],
-        "requestBody": {"required": True, "content": _json("NewItem")},
-        "responses": {"201": responses["200"], **responses},
-    }
-
-
-def _delete() -> Json:
-    return {
-        "operationId": "delete-item",
-        "summary": "Take an item out for good",
-        "security": [{"admin": []}],
-        "responses": _responses(200, _json("Visible"), 401, 403, 404, 409, 507),
-    }
-
-
-def _get(summary: str, content: Json, *statuses: int) -> Json:
-    return {"summary": summary, "responses": _responses(200, content, *statuses)}
-
-
-def _responses(good: int, content: Json, *statuses: int) -> Json:
-    found: Json = {str(good): {"description": "As asked.", "content": content}}
-    if 304 in statuses:
-        found["304"] = {"description": "You have it."}
-    for status in sorted({*_COMMON, *statuses} - {304}):
-        found[str(status)] = {"description": _WHEN[status], "content": _json("ErrorBody")}
-    return found
-
-
-def _json(name: str) -> Json:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-
-
-def _any_json() -> Json:
-    return {"application/json": {"schema": {"type": "object"}}}
-
-
-def _bytes() -> Json:
-    return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-
-
-def _in_path(name: str) -> Json:
-    schema = {"type": "string", "minLength": 1, "maxLength": 200}
-    return {"name": name, "in": "path", "required": True, "schema": schema}
-
-
-def _in_query(name: str, schema: Json, what: str) -> Json:
-    return {"name": name, "in": "query", "required": False, "schema": schema, "description": what}
-
-
-STYLE = b"""
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-section { border-top: 1px solid #8888; padding: 0.5rem 0 }
-h2 code { font-size: 1rem }
-.method { font-weight: 700; display: inline-block; min-width: 4.5rem }
-table { border-collapse: collapse } td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top }
-pre { overflow-x: auto; background: #8882; padding: 0.6rem; border-radius: 4px }
-"""
+    api["components"]["schemas"] = schemas
+    return api
 
 
 def docs_page(api: Mapping[str, Any]) -> bytes:
-    """HTML of an OpenAPI document: routes with their answers, then the bodies."""
-    info = api["info"]
-    parts = [
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs.css"></head><body><main>',
-        f"<h1>{escape(info['title'])}</h1><p>{escape(info['description'])}</p>",
-        '<p>The same for programs: <a href="/openapi.json">openapi.json</a>.</p>',
-    ]
-    for path, methods in api["paths"].items():
-        shared = methods.get("parameters", [])
-        parts += [_operation(path, name, shared, each) for name, each in methods.items() if name != "parameters"]
-    for name, schema in api["components"]["schemas"].items():
-        text = escape(json.dumps(schema, indent=2, ensure_ascii=False))
-        parts.append(f'<section id="{escape(name)}"><h2>{escape(name)}</h2><pre>{text}</pre></section>')
-    return ("".join(parts) + "</main></body></html>").encode()
+    """Render an OpenAPI document as HTML: routes with their answers, then the bodies."""
+    from jinja2 import Environment
 
-
-def _operation(path: str, method: str, shared: list[Any], operation: Mapping[str, Any]) -> str:
-    rows = []
-    for each in [*shared, *operation.get("parameters", [])]:
-        about = f"{each['in']}; {each.get('description', 'needed' if each['required'] else '')}"
-        rows.append((each["name"], escape(about.strip("; "))))
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        rows.append(("body", f"{escape(kind)} {_link(content)}"))
-    for status, answer in operation["responses"].items():
-        kinds = " ".join(f"{escape(kind)} {_link(each)}" for kind, each in answer.get("content", {}).items())
-        rows.append((status, f"{escape(answer['description'])} {kinds}"))
-    table = "".join(f"<tr><td><code>{escape(name)}</code></td><td>{text}</td></tr>" for name, text in rows)
-    head = f'<h2><code><span class="method">{method.upper()}</span> {escape(path)}</code></h2>'
-    return f"<section>{head}<p>{escape(operation['summary'])}.</p><table>{table}</table></section>"
-
-
-def _link(content: Mapping[str, Any]) -> str:
-    name = content["schema"].get("$ref", "").rpartition("/")[2]
-    return f'<a href="#{escape(name)}">{escape(name)}</a>' if name else ""
+    template = _HERE.joinpath("docs.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, trim_blocks=True)
+    return environment.from_string(template).render(api=api, dumps=json.dumps).encode()

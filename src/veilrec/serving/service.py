@@ -1,22 +1,21 @@
-"""What runs behind the routes: the edition that answers, the items on disk, and the pool that everybody may have.
+"""The service behind the routes: the edition that answers, the items on disk, and the public pool.
 
-Three threads: that of the event loop asks; one changes items, one after the other; one keeps the pool up to date and
+Three threads: that of the event loop answers; one changes items, one after the other; one keeps the pool up to date and
 lets items expire. A new version of the release takes the place of the old one in a single assignment.
 
-The hot route: from what a device tells to the best items, in as few steps as there are.
+The hot route: from a query to the best items, in as few steps as possible.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
-import hashlib
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
@@ -38,6 +37,7 @@ from veilrec.serving.requests import (
     RecommendRequest,
     RequestRefused,
     Scope,
+    StaticFile,
     decoded,
     header,
     read_body,
@@ -58,21 +58,7 @@ EmbedderOf = Callable[[Release], Embed | None]
 
 
 class NoEmbedder(VeilrecError):
-    """Items cannot be added: nothing here can make their vectors."""
-
-
-@dataclass(frozen=True)
-class PoolAnswer:
-    """A pool as it is sent."""
-
-    plain: bytes
-    zipped: bytes
-    tag: str
-
-    @classmethod
-    def of(cls, plain: bytes) -> PoolAnswer:
-        """The same content has the same tag."""
-        return cls(plain, gzip.compress(plain, 6, mtime=0), hashlib.sha256(plain).hexdigest()[:32])
+    """Items cannot be added: no encoder is installed."""
 
 
 class RecommenderService:
@@ -90,7 +76,7 @@ class RecommenderService:
     ) -> None:
         self.release, self.store, self.log = release, store, log or Log()
         self.edition: Edition | None = None  # until the index is ready
-        self.pool: PoolAnswer | None = None
+        self.pool: StaticFile | None = None
         self.failure: str | None = None  # why there will never be an edition
         self.on_failure: Callable[[], object] = lambda: None
         self._embedder_of, self._trusted, self._clock = embedder_of, trusted, clock
@@ -181,7 +167,7 @@ class RecommenderService:
         return item
 
     def _encoder(self, release: Release) -> Embed | None:
-        """Loaded when it is needed for the first time: it may be large."""
+        """Load the encoder of a release when it is first needed: it may be large."""
         if self._embedder[0] != release.digest:
             self._embedder = (release.digest, self._embedder_of(release))
         return self._embedder[1]
@@ -225,7 +211,7 @@ class RecommenderService:
         return self.edition, self.store
 
     def sweep(self) -> int:
-        """Let items expire whose time has come; how many. They never come back, whatever the clock says then."""
+        """Remove expired items; return how many. They never come back, whatever the clock says then."""
         now = self._clock()
         if now < self._newest - _SET_BACK_SECONDS:
             back = self._newest - now
@@ -265,7 +251,7 @@ class RecommenderService:
         self._changes += 1
 
     def _keep(self) -> None:
-        """The keeper's life."""
+        """Sweep expired items and renew the pool until the service is closed."""
         stale_since = None
         while not self._over.wait(_TICK_SECONDS):
             if not self.waiting:
@@ -296,7 +282,7 @@ class RecommenderService:
             edition.catalogue.merge()
         version = edition.catalogue.version
         try:
-            self.pool = PoolAnswer.of(edition.pool())
+            self.pool = StaticFile.of(edition.pool(), "application/octet-stream", level=6)
         except (VeilrecError, MemoryError) as error:
             self.log.event(f"no new pool ({type(error).__name__}): the old one stays", level="error")
         self._pooled = (edition, version)
@@ -314,15 +300,15 @@ Best = tuple[Offsets, Floats]
 class RecommendRoute:
     """POST /v1/recommend."""
 
-    def __init__(self, service: RecommenderService, body_cap: int) -> None:
-        self._service, self._cap = service, body_cap
+    def __init__(self, service: RecommenderService) -> None:
+        self._service = service
         self._decoder = msgspec.json.Decoder(RecommendRequest)
         self._heavy = ThreadPoolExecutor(1, thread_name_prefix="whole-scan")
         self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """The answer, and its type."""
-        body = await read_body(scope, receive, self._cap)
+        body = await read_body(scope, receive)
         edition = ready(self._service)
         as_pool, ask = False, None
         kind = header(scope, b"content-type")
@@ -354,23 +340,19 @@ class RecommendRoute:
     async def _best(
         self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: RecommendRequest
     ) -> Best:
-        wanted = None
-        if ask.categories or ask.region:
-            wanted = edition.wanted(ask.categories, ask.region)
+        wanted = edition.wanted(ask.categories, ask.region)
         if weights is not None:
             return edition.catalogue.best(weights, ask.k, wanted=wanted)
         if vector is None:
             if wanted is None:
                 return edition.best_for_nobody(ask.k)
             vector = edition.nobody
-        if len(edition.catalogue) * edition.dim <= _LIGHT:
-            return edition.catalogue.best_by_vector(vector, ask.k, wanted=wanted)
-        best = edition.catalogue.best_by_vector
-        found: Best = await self._aside(lambda: best(vector, ask.k, wanted=wanted))
+        best = partial(edition.catalogue.best_by_vector, vector, ask.k, wanted=wanted)
+        found: Best = best() if len(edition.catalogue) * edition.dim <= _LIGHT else await self._aside(best)
         return found
 
     async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """What takes milliseconds is done beside the event loop; a queue that is too long is told so."""
+        """Run slow work beside the event loop; refuse it where too much is waiting."""
         if self._waiting >= _MOST_WAITING:
             raise RequestRefused(503, "too many ask for this at once: ask again in a moment", BUSY)
         self._waiting += 1
@@ -391,7 +373,7 @@ def ready(service: RecommenderService) -> Edition:
 
 
 def _told_in_json(ask: RecommendRequest, edition: Edition) -> tuple[Floats | None, Floats | None]:
-    """Weights of interests, or a vector, or neither."""
+    """Return the weights of interests or the user vector of a JSON body, or neither."""
     if ask.alpha is not None:
         alpha, size = ask.alpha, edition.n_interests
         total = sum(alpha)
@@ -412,7 +394,7 @@ def _told_in_json(ask: RecommendRequest, edition: Edition) -> tuple[Floats | Non
 
 
 def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats | None]:
-    """The same from a query of `veilrec.wire.queries`; noisy attention goes back on the simplex."""
+    """Decode a query of `veilrec.wire.queries`; noisy attention goes back on the simplex."""
     if not body:
         return None, None
     number = body[_KIND_AT] if len(body) >= _LEAST_BYTES else len(KINDS)
@@ -477,7 +459,7 @@ def _answer(edition: Edition, numbers: Offsets, scores: Floats) -> bytes:
 
 
 def _options(query: bytes, largest_pool: int, *, is_json: bool) -> tuple[bool, RecommendRequest | None]:
-    """What stands behind the question mark: form, and for a query in bytes all that a JSON body has room for."""
+    """Parse the query string: form, and for a query in bytes the other fields of a JSON body."""
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=110

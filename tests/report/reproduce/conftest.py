@@ -1,4 +1,4 @@
-"""The toy experiment, run once."""
+"""The toy experiment, run once, and what its tests share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.reproduce.toys import TOY
+from tests.report.reproduce.toys import TOY, quiet
 from veilrec.report.reproduce.results import StudySummary, execute, summarise
 from veilrec.report.reproduce.study import Study, StudyOptions, make_study
 
@@ -18,7 +18,7 @@ def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.fixture(scope="session")
 def toy_summary(toy_study: Study) -> StudySummary:
-    return summarise(toy_study, execute(toy_study.trials(), say=lambda _: None))
+    return summarise(toy_study, execute(toy_study.trials(), say=quiet))
 
 
 @pytest.fixture

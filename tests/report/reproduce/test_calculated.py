@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.report.reproduce.toys import EXPERIMENTS
+from tests.report.reproduce.toys import EXPERIMENTS, OUT
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import find_dataset, whereabouts
 from veilrec.privacy.accounting.accountant import DELTAS, FRAPPE_TABLE, MOVIELENS_TABLE
@@ -14,8 +14,6 @@ from veilrec.report.reproduce import calculated
 from veilrec.report.reproduce.calculated import (
     DIMENSIONS,
     PADDINGS,
-    PARAMETERS,
-    UPLOADS,
     attention_noise,
     calculate,
     embedding_noise,
@@ -23,14 +21,27 @@ from veilrec.report.reproduce.calculated import (
     laplace_budgets,
     padding_noise,
     poisson_epsilon,
-    privacy_losses,
     sub_model_size,
     training_claims,
     upload_budget,
 )
+from veilrec.report.reproduce.results import StudySummary, summarise
+from veilrec.report.reproduce.study import StudyOptions, make_study
+from veilrec.report.reproduce.summary import to_json, to_markdown
 
 SUB_MODELS = {"ml-100k": 535.2, "ml-1m": 1145.4}  # items that DP-SUB chooses on the real data
 ROUNDING = 6e-4  # of vectors with four digits, from another grid of losses
+TOTALS = {  # method and data: printed, counted, how far off
+    ("fedmf", "ml-100k"): ("2154.24", "2154.24", "+0.00 %"),
+    ("fedmf", "ml-1m"): ("9487.36", "9487.36", "+0.00 %"),
+    ("priv-fedmf-sub", "ml-100k"): ("698.67", "685.06", "-1.95 %"),
+    ("priv-fedmf-sub", "ml-1m"): ("2907.85", "2932.22", "+0.84 %"),
+    ("dp-fedmf-svd", "ml-1m"): ("4785.93", "4785.92", "-0.00 %"),
+    ("dp-fedmf-topk", "ml-1m"): ("4943.68", "4743.68", "-4.05 %"),
+    ("fedncf", "ml-100k"): ("10771.20", "10771.20", "+0.00 %"),
+    ("fedncf", "ml-1m"): ("47436.80", "47436.80", "+0.00 %"),
+    ("priv-fedncf-sub-compress", "ml-1m"): ("4421.20", "14661.12", "+231.61 %"),
+}
 
 
 def counted(experiment: str) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -39,32 +50,19 @@ def counted(experiment: str) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def losses():
-    return privacy_losses()
+def losses() -> StudySummary:
+    """The epsilons of DP-PrivRec; they take some seconds."""
+    return summarise(make_study(EXPERIMENTS["dp-privrec-table3"], StudyOptions(quick=True), OUT), {})
 
 
 def test_communication_totals(monkeypatch):
     monkeypatch.setattr(calculated, "sub_model_size", SUB_MODELS.__getitem__)
-    rows = counted("fedmf-table2")
-    assert rows["fedmf", "ml-100k"][:3] == ("2154.24", "2154.24", "+0.00 %")
-    assert rows["fedmf", "ml-1m"][:3] == ("9487.36", "9487.36", "+0.00 %")
-    assert rows["priv-fedmf-sub", "ml-100k"][:3] == ("698.67", "685.06", "-1.95 %")
-    assert rows["priv-fedmf-sub", "ml-1m"][:3] == ("2907.85", "2932.22", "+0.84 %")
-    assert rows["dp-fedmf-svd", "ml-1m"][:3] == ("4785.93", "4785.92", "-0.00 %")
-    printed, total, _, how, needed = rows["dp-fedmf-topk", "ml-1m"]
-    assert (printed, total) == ("4943.68", "4743.68")
-    assert "half of 3706 rows of 32" in how
-    assert needed.startswith("61,796 numbers")
-    neural = counted("fedncf-communication")
-    assert neural["fedncf", "ml-100k"][:2] == ("10771.20", "10771.20")
-    assert neural["fedncf", "ml-1m"][:2] == ("47436.80", "47436.80")
-    printed, total, _, _, needed = neural["priv-fedncf-sub-compress", "ml-1m"]
-    assert (printed, total) == ("4421.20", "14661.12")
-    assert needed == "55,265 numbers, as of 345.41 rows of 160 (9.3 % of the rows)"
-    assert {key for key, row in (rows | neural).items() if row[4]} == {  # explained: what does not come out
-        ("dp-fedmf-topk", "ml-1m"),
-        ("priv-fedncf-sub-compress", "ml-100k"),
-        ("priv-fedncf-sub-compress", "ml-1m"),
+    rows = counted("fedmf-table2") | counted("fedncf-communication")
+    assert {key: row[:3] for key, row in rows.items() if key in TOTALS} == TOTALS
+    assert "half of 3706 rows of 32" in rows["dp-fedmf-topk", "ml-1m"][3]
+    assert {key: row[4] for key, row in rows.items() if row[4] and key[1] == "ml-1m"} == {  # what does not come out
+        ("dp-fedmf-topk", "ml-1m"): "61,796 numbers, as of 1931.12 rows of 32 (52.1 % of the rows)",
+        ("priv-fedncf-sub-compress", "ml-1m"): "55,265 numbers, as of 345.41 rows of 160 (9.3 % of the rows)",
     }
 
 
@@ -81,59 +79,33 @@ def test_the_sub_model_of_real_data(dataset):
     assert sub_model_size(dataset) == pytest.approx(SUB_MODELS[dataset])
 
 
-def test_fednewsrecs_own_choice():
+def test_fednewsrecs_budgets():
     found = upload_budget(0.005, 0.015)
-    assert PARAMETERS == 2_522_803
-    assert UPLOADS == 30
     assert found.claimed == pytest.approx(2 / 3)
     assert found.upload_pure == pytest.approx(1_681_868.67, abs=0.01)
     assert found.upload == pytest.approx(4.59e5, rel=2e-3)
     assert found.training_pure == pytest.approx(5.05e7, rel=2e-3)
     assert found.training == pytest.approx(1.37e7, rel=4e-3)
-
-
-def test_fednewsrecs_budget_of_a_small_block_and_of_other_noise():
-    found = upload_budget(0.005, 0.015, parameters=300, uploads=1)
-    assert found.upload_pure == pytest.approx(200.0)
-    assert 99.80 <= found.upload <= 105.0  # the exact value, and what Renyi accounting may lose
-    assert found.training == found.upload
-    training = [upload_budget(*pair).training for pair in ((0.005, 0.02), (0.005, 0.015), (0.01, 0.015))]
-    assert training == sorted(training)
+    small = upload_budget(0.005, 0.015, parameters=300, uploads=1)
+    assert small.upload_pure == pytest.approx(200.0)
+    assert 99.80 <= small.upload <= 105.0  # the exact value, and what Renyi accounting may lose
+    assert small.training == small.upload
     with pytest.raises(BadInput, match="scale"):
         upload_budget(0.005, 0.0)
-
-
-def test_fednewsrecs_table_and_curves_say_the_same():
-    found = laplace_budgets()
-    row = next(row for row in found.grids[0].rows if row[:2] == ("0.005", "0.015"))
+    tables = laplace_budgets()
+    row = next(row for row in tables.grids[0].rows if row[:2] == ("0.005", "0.015"))
     assert row[2:4] == ("0.6667", "1,681,869")
-    claimed, upload, training = found.curves
-    assert [len(curve.y) for curve in found.curves] == [5, 5, 5]
-    assert claimed.y[2] < upload.y[2] < training.y[2]
-
-
-def test_privaterecs_noise():
-    for epsilon, noise, published, needed in (
-        (1.0, "laplace", 0.671195, 1.342390),
-        (10.0, "gaussian", 0.335566, 0.525477),
-    ):
-        found = attention_noise(epsilon, 0.5, noise=noise)
-        assert found.published == pytest.approx(published, rel=1e-5)
-        assert found.needed == pytest.approx(needed, rel=1e-4)
-        assert found.holds > epsilon
-    bare = attention_noise(10.0, 0.0)
-    assert (bare.published, bare.holds) == (pytest.approx(0.1), pytest.approx(20.0))
-    assert attention_noise(10.0, 0.0, noise="gaussian").holds == pytest.approx(17.859, abs=2e-3)
-    # the published scale is the needed one of the epsilon that holds
-    found = attention_noise(1.0, 0.5)
-    assert attention_noise(found.holds, 0.5).needed == pytest.approx(found.published, rel=1e-6)
+    assert [curve.y[2] for curve in tables.curves] == [found.claimed, found.upload, found.training]
 
 
 def test_more_padding_needs_less_noise_and_the_more_so_the_smaller_epsilon_is():
+    found = attention_noise(1.0, 0.5)  # the published scale is the needed one of the epsilon that holds
+    assert attention_noise(found.holds, 0.5).needed == pytest.approx(found.published, rel=1e-6)
+    saved = []
     for epsilon in (1.0, 5.0, 10.0):
         scales = [attention_noise(epsilon, p).published for p in PADDINGS]
         assert scales == sorted(scales, reverse=True)
-    saved = [1.0 - attention_noise(e, 0.5).published / attention_noise(e, 0.0).published for e in (1.0, 5.0, 10.0)]
+        saved.append(1.0 - scales[PADDINGS.index(0.5)] / scales[0])
     assert saved == sorted(saved, reverse=True)
 
 
@@ -141,7 +113,6 @@ def test_privaterecs_tables_and_curves():
     padding, claims, embedding = padding_noise(), training_claims(), embedding_noise()
     for found in (padding, claims, embedding):
         assert all("(replace-one), per message, trusting nobody" in grid.title for grid in found.grids)
-        assert found.curves
     row = next(row for row in padding.grids[0].rows if row[:2] == ("1", "0.5"))
     assert row[2:] == ("0.6712", "2.336", "1.342", "2.408", "1.011", "2.425")
     curves = {curve.label: curve for curve in padding.curves}
@@ -159,27 +130,34 @@ def test_every_step_of_privrecs_tables_is_impossible():
     movielens, frappe = (impossible_steps(EXPERIMENTS[f"privrec-table{n}"]).grids[0].rows for n in (1, 2))
     for rows in (movielens, frappe):
         assert [row[1] for row in rows] == [*5 * ["3 of 3"], "30 of 30"]
-        assert rows[-1][0] == "Tables 1 and 2"
     # nDCG gains .137 less .106, where Hits gain .160 less .123, over log2(7), with half a digit for each of the four
     assert {row[0]: row[2] for row in movielens}["PrivRec"].startswith("@5 to @10: 0.0310, at most 0.0145; @10 to")
     assert "hits fall, @5 to @10: -0.0210" in {row[0]: row[2] for row in frappe}["FCF"]
 
 
-def test_all_36_epsilons_of_dp_privrec_as_printed_and_as_they_came_about(losses):
-    rows = [row for grid in losses.grids for row in grid.rows]
-    tables = MOVIELENS_TABLE | FRAPPE_TABLE
-    assert [(row[0], row[1], row[2]) for row in rows] == [
+def test_a_table_that_needs_no_training_trains_nothing(losses: StudySummary):
+    table, study = losses.study.experiment, losses.study
+    assert not study.trials()
+    assert not study.quick  # it is the whole of it
+    assert [grid["title"].partition(",")[0] for grid in to_json(losses, "")["tables"]] == ["Table 3", "Table 4"]
+    assert "No training." in to_markdown(losses, "", "x.png")
+    assert table.sources() == "Table 3, Table 4"
+    with pytest.raises(BadInput, match="trains nothing: leave out --data, --method"):
+        make_study(table, StudyOptions(data="ml-1m", methods=("privrec",)), OUT)
+
+
+def test_all_36_epsilons_of_dp_privrec_as_printed_and_as_they_came_about(losses: StudySummary):
+    grids, curves = losses.calculated.grids, {curve.label: curve for curve in losses.calculated.curves}
+    rows = [row for grid in grids for row in grid.rows]
+    assert [row[:3] for row in rows] == [
         (f"{cohort} / {population}", f"{delta:g}", f"{printed:.4f}")
-        for (population, cohort), line in tables.items()
+        for (population, cohort), line in (MOVIELENS_TABLE | FRAPPE_TABLE).items()
         for delta, printed in zip(DELTAS, line, strict=True)
     ]
     assert len(rows) == 36
     assert all(float(row[3]) == pytest.approx(float(row[2]), abs=1e-3) for row in rows)
     assert all(float(row[6]) < float(row[4]) < float(row[3]) for row in rows)
-
-
-def test_what_holds_of_dp_privrec_at_a_delta_of_a_millionth(losses):
-    for where, fixed, coin in (
+    for where, fixed, coin in (  # what holds at a delta of a millionth
         ("5 / 4800", 0.2269, 0.1941),
         ("10 / 4800", 0.4758, 0.4084),
         ("20 / 4800", 0.9925, 0.8492),
@@ -188,18 +166,13 @@ def test_what_holds_of_dp_privrec_at_a_delta_of_a_millionth(losses):
         ("8 / 760", 2.6545, 2.2426),
         ("15 / 760", 5.2349, 4.3822),
     ):
-        (row,) = (row for grid in losses.grids for row in grid.rows if row[:2] == (where, "1e-06"))
+        (row,) = (row for row in rows if row[:2] == (where, "1e-06"))
         assert float(row[4]) == pytest.approx(fixed, abs=ROUNDING)
         assert float(row[6]) == pytest.approx(coin, abs=ROUNDING)
         assert row[5] == f"{float(row[2]) / float(row[4]):.1f}"
-
-
-def test_dp_privrecs_curves_and_terms(losses):
-    curves = {curve.label: curve for curve in losses.curves}
     assert curves["Movielens, printed (replace-one)"].y == [line[1] for line in MOVIELENS_TABLE.values()]
     assert curves["Frappe, holds (add-remove, Poisson)"].y[-1] == poisson_epsilon(760, 15, 1e-6)
-    assert len(curves) == 6
-    for grid in losses.grids:
+    for grid in grids:
         assert "per user, whole run of 1000 rounds, trusting the server" in grid.title
         for column in (2, 4, 6):
             assert any(word in grid.head[column] for word in ("replace-one", "add-remove"))

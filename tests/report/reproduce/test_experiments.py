@@ -7,29 +7,40 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.reproduce.toys import EXPERIMENTS
+from tests.report.reproduce.toys import EXPERIMENTS, OUT
 from veilrec import papers
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.calculated import CALCULATIONS, CUTOFFS, DIGITS, calculate, impossible_figures
-from veilrec.report.reproduce.experiment import (
-    Experiment,
-    ExperimentRow,
-    PrintedNumber,
-    load_experiment,
-    parse_experiment,
-)
-from veilrec.report.reproduce.results import summarise
+from veilrec.report.reproduce.experiment import PrintedNumber, load_experiment, parse_experiment
 from veilrec.report.reproduce.study import StudyOptions, make_study
-from veilrec.report.reproduce.summary import parts_of, to_json, to_markdown
+from veilrec.report.reproduce.summary import parts_of
 
-OUT = Path("nowhere")
 RATINGS = "synthetic-ratings:users=60,items=80,mean_history=8,seed=1"
 NEWS_METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 PRIVATEREC = {name: one for name, one in EXPERIMENTS.items() if name.startswith("privaterec-")}
 PRIVREC = {name: one for name, one in EXPERIMENTS.items() if "privrec-" in name}
-TRAINED = {name: one for name, one in PRIVREC.items() if one.panels}
+PRINTED = {  # experiment, panel and label: the paper's numbers, digit by digit
+    ("fedmf-table2", 0, "FedMF"): ["0.650", "0.367", "9487.36"],
+    ("fedmf-table2", 0, "DP-FedMF"): ["0.515", "0.293", "9487.36"],
+    ("fedmf-table2", 0, "DP-FedMF-SVD"): ["0.452", "0.248", "4785.93"],
+    ("fedmf-table2", 0, "DP-FedMF-TopK"): ["0.453", "0.250", "4943.68"],
+    ("fedmf-table2", 0, "Priv-FedMF-Sub"): ["0.435", "0.274", "2907.85"],
+    ("fednewsrec-table2", 0, "FedNewsRec"): [
+        *("0.6465 ± 0.0015", "0.3060 ± 0.0009", "0.3303 ± 0.0011", "0.3877 ± 0.0010")
+    ],
+    ("privaterec-training", 0, "NRMS, PrivateRec, epsilon_t 10"): [
+        *("0.6169 ± 0.0016", "0.2904 ± 0.0015", "0.3070 ± 0.0023", "0.3877 ± 0.0020")
+    ],
+}
+CELLS = {
+    ("fednewsrec-table2", 1, "CenNewsRec", "auc"): "0.7102 ± 0.0209",
+    ("privaterec-serving", 1, "PLM-NR, FedRec, epsilon_s 10", "auc"): "0.5059 ± 0.0001",
+    ("privrec-table1", 0, "PrivRec", "hr@10"): "0.160",
+    ("privrec-table2", 0, "PrivRec-CEN", "ndcg@30"): "0.628",
+    ("privrec-table2", 0, "FCF", "hr@10"): "0.506",
+}
 MINIMAL = """
 title: A table
 paper: nobody
@@ -56,18 +67,12 @@ panels:
 """
 
 
-def model_of(row: ExperimentRow) -> str:
-    """The model that a row is trained with."""
-    (name,) = (setting.removeprefix("model=") for setting in row.settings if setting.startswith("model="))
-    return name
-
-
 def numbers(experiment: str, panel: int = 0) -> dict[str, dict[str, PrintedNumber]]:
     return {row.label: dict(row.printed) for row in EXPERIMENTS[experiment].panels[panel].rows if row.printed}
 
 
-def variants(experiment: Experiment, data: str, **options):
-    study = make_study(experiment, StudyOptions(skip_missing=True, data=data, **options), OUT)
+def variants(name: str, data: str, **options):
+    study = make_study(EXPERIMENTS[name], StudyOptions(skip_missing=True, data=data, **options), OUT)
     return [variant for panel in study.panels for variant in panel.variants]
 
 
@@ -81,7 +86,6 @@ def test_every_file_has_a_name_in_the_list_and_every_calculation_a_user():
     folder = Path(papers.__file__).parent
     assert {path.stem for path in folder.glob("*.yaml")} == set(papers.NAMES)
     assert len(papers.NAMES) == len(set(papers.NAMES)) == 28
-    assert all(name == one.name for name, one in EXPERIMENTS.items())
     assert {one.calculated for one in EXPERIMENTS.values()} - {None} == set(CALCULATIONS)
     with pytest.raises(BadInput, match="did you mean fedmf-table2"):
         load_experiment("fedmf-table3")
@@ -112,75 +116,48 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place():
         ("{FedMF: [", "{FedFM: [", "unknown row among the printed numbers of Table 0 'FedFM': did you mean FedMF"),
         ("    rows:\n", "    row:\n", "a panel has a list of rows"),
         ("- [{label", "- [oops, {label", "a row has keys and values.*'oops'"),
-        ("picture: points", "picture: points\ncalculated: nothing", "calculated: Input should be 'communication-mf'"),
         ("title: A table", "title: [", "minimal.yaml is no YAML"),
+        (MINIMAL, "- a", "has no keys and values"),
     ):
         assert old in MINIMAL
         with pytest.raises(BadInput, match=words):
             parse_experiment("minimal", MINIMAL.replace(old, new, 1))
-    with pytest.raises(BadInput, match="has no keys and values"):
-        parse_experiment("minimal", "- a")
 
 
-def test_every_row_fits_its_method_and_agrees_with_the_methods_own_numbers():
+def test_every_row_agrees_with_its_method_and_its_label():
     checked = 0
     for name, one in EXPERIMENTS.items():
-        for panel in one.panels:
-            for row in panel.rows:
-                assert row.method in METHODS, (name, row.label)
-                configure(get(row.method), preset="tuned", dataset=panel.dataset, settings=row.settings)
-                data = {"MSN-News": "msn-news", "Adressa": "adressa"}.get(panel.published_on, panel.data)
-                own = get(row.method).published.get(data, {})
-                if not isinstance(own, dict):  # AUC, MRR, nDCG@5, nDCG@10 in per cent
-                    own = dict(zip(NEWS_METRICS, (n / 100 for n in own), strict=True))
-                for metric in own.keys() & row.printed.keys():
-                    scale = 1e6 if metric == "paper_params" else 1.0
-                    assert own[metric] == pytest.approx(row.printed[metric].value * scale, rel=1e-5), (name, row.label)
-                    checked += 1
+        for where, row in ((panel, row) for panel in one.panels for row in panel.rows):
+            assert row.method in METHODS, (name, row.label)
+            configure(get(row.method), preset="tuned", dataset=where.dataset, settings=row.settings)
+            data = {"MSN-News": "msn-news", "Adressa": "adressa"}.get(where.published_on, where.data)
+            own = get(row.method).published.get(data, {})
+            if not isinstance(own, dict):  # AUC, MRR, nDCG@5, nDCG@10 in per cent
+                own = dict(zip(NEWS_METRICS, (n / 100 for n in own), strict=True))
+            for metric in own.keys() & row.printed.keys():
+                scale = 1e6 if metric == "paper_params" else 1.0
+                assert own[metric] == pytest.approx(row.printed[metric].value * scale, rel=1e-5), (name, row.label)
+                checked += 1
+            words = row.label.replace(",", "").split()
+            named = {word: after for word, after in pairwise(words) if word.startswith("epsilon")}
+            for trained in ({"epsilon", "epsilon_t"} & named.keys()) if not row.untrained else ():
+                assert f"privacy.epsilon={named[trained]}" in row.settings, (name, row.label)
+            if "epsilon_s" in named and not row.untrained:
+                assert row.serving.epsilon == float(named["epsilon_s"]), (name, row.label)
     assert checked >= 30
 
 
-def test_an_epsilon_in_a_label_is_the_one_that_is_asked_for():
-    for name, one in EXPERIMENTS.items():
-        for row in (row for panel in one.panels for row in panel.rows if not row.untrained):
-            words = row.label.replace(",", "").split()
-            named = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("epsilon")}
-            for trained in {"epsilon", "epsilon_t"} & named.keys():
-                assert f"privacy.epsilon={named[trained]}" in row.settings, (name, row.label)
-            if "epsilon_s" in named:
-                assert row.serving.epsilon == float(named["epsilon_s"]), (name, row.label)
-
-
-def test_the_papers_tables():
-    printed = {label: [str(number) for number in row.values()] for label, row in numbers("fedmf-table2").items()}
-    assert printed == {
-        "FedMF": ["0.650", "0.367", "9487.36"],
-        "DP-FedMF": ["0.515", "0.293", "9487.36"],
-        "DP-FedMF-SVD": ["0.452", "0.248", "4785.93"],
-        "DP-FedMF-TopK": ["0.453", "0.250", "4943.68"],
-        "Priv-FedMF-Sub": ["0.435", "0.274", "2907.85"],
-    }
-    news = numbers("fednewsrec-table2")
-    assert list(news) == ["FM", "DFM", "EBNR", "DKN", "DAN", "NAML", "NPA", "NRMS", "FCF", "FedNewsRec", "CenNewsRec"]
-    assert [str(n) for n in news["FedNewsRec"].values()] == [
-        *("0.6465 ± 0.0015", "0.3060 ± 0.0009", "0.3303 ± 0.0011", "0.3877 ± 0.0010")
-    ]
-    assert numbers("fednewsrec-table2", 1)["CenNewsRec"]["auc"].value == 0.7102
-    private = numbers("privaterec-training")["NRMS, PrivateRec, epsilon_t 10"]
-    assert [str(n) for n in private.values()] == [
-        *("0.6169 ± 0.0016", "0.2904 ± 0.0015", "0.3070 ± 0.0023", "0.3877 ± 0.0020")
-    ]
-    assert str(numbers("privaterec-serving", 1)["PLM-NR, FedRec, epsilon_s 10"]["auc"]) == "0.5059 ± 0.0001"
-    assert str(numbers("privrec-table1")["PrivRec"]["hr@10"]) == "0.160"
-    assert str(numbers("privrec-table2")["PrivRec-CEN"]["ndcg@30"]) == "0.628"
-    assert str(numbers("privrec-table2")["FCF"]["hr@10"]) == "0.506"
-
-
-def test_figures_without_printed_numbers_have_none():
-    for name, one in EXPERIMENTS.items():
+def test_the_papers_numbers():
+    for (name, panel, label), expected in PRINTED.items():
+        assert [str(number) for number in numbers(name, panel)[label].values()] == expected
+    for (name, panel, label, metric), expected in CELLS.items():
+        assert str(numbers(name, panel)[label][metric]) == expected
+    labels = ["FM", "DFM", "EBNR", "DKN", "DAN", "NAML", "NPA", "NRMS", "FCF", "FedNewsRec", "CenNewsRec"]
+    assert list(numbers("fednewsrec-table2")) == labels
+    for name, one in EXPERIMENTS.items():  # figures print none, but for one in the text
         printed = [(row.label, str(n)) for panel in one.panels for row in panel.rows for n in row.printed.values()]
         if name == "privaterec-budget":
-            assert printed == [("PrivateRec, epsilon_t 5", "0.6135")]  # of the text
+            assert printed == [("PrivateRec, epsilon_t 5", "0.6135")]
         elif "fig" in name or name in ("fedncf-accuracy", "fedncf-ablation", "fedmf-lean") or one.paper == "ours":
             assert not printed, name
 
@@ -206,73 +183,39 @@ def test_notes_are_of_the_presets_and_columns_that_are_shown():
 def test_privaterecs_tables_are_whole_and_say_what_the_paper_says_of_them():
     """PrivateRec beats DP-FedRec in every column, and is beaten by FedRec and by centralised training."""
     count = 0
-    for name in ("privaterec-training", "privaterec-serving"):
+    for name, panel in ((name, panel) for name in ("privaterec-training", "privaterec-serving") for panel in (0, 1)):
         shown = calculate(PRIVATEREC[name]).grids[0]
-        for panel in (0, 1):
-            table = {label.removesuffix(" 10"): row for label, row in numbers(name, panel).items()}
-            assert all(tuple(row) == NEWS_METRICS for row in table.values())
-            count += sum(map(len, table.values()))
-            for label, cells in zip(table, shown.rows, strict=True):
-                start = 1 + 4 * panel
-                assert label.startswith(cells[0])
-                assert cells[start : start + 4] == [str(number) for number in table[label].values()]
-            for model in ("NAML", "NRMS", "PLM-NR"):
-                for metric in NEWS_METRICS:
-                    of = {label.split(", ")[1]: row[metric].value for label, row in table.items() if model in label}
-                    if name == "privaterec-training":
-                        assert of["DP-FedRec"] < of["PrivateRec"] < of["FedRec"] < of["Centralized"]
-                    else:
-                        assert max(of["FedRec"], of["DP-FedRec"]) < of["PrivateRec"]
+        table = {label.removesuffix(" 10"): row for label, row in numbers(name, panel).items()}
+        assert all(tuple(row) == NEWS_METRICS for row in table.values())
+        count += sum(map(len, table.values()))
+        for label, cells in zip(table, shown.rows, strict=True):
+            assert label.startswith(cells[0])
+            assert cells[1 + 4 * panel : 5 + 4 * panel] == [str(number) for number in table[label].values()]
+        for model, metric in ((model, metric) for model in ("NAML", "NRMS", "PLM-NR") for metric in NEWS_METRICS):
+            of = {label.split(", ")[1]: row[metric].value for label, row in table.items() if model in label}
+            if name == "privaterec-training":
+                assert of["DP-FedRec"] < of["PrivateRec"] < of["FedRec"] < of["Centralized"]
+            else:
+                assert max(of["FedRec"], of["DP-FedRec"]) < of["PrivateRec"]
     assert count == 168
 
 
-def test_privaterecs_untrained_start_and_fedrec_stand_beside_every_model():
-    assert len(PRIVATEREC) == 6
-    for panel in (panel for experiment in PRIVATEREC.values() for panel in experiment.panels):
-        for model in {model_of(row) for row in panel.rows}:
-            rows = [row for row in panel.rows if model_of(row) == model]
-            starts = {row.method for row in rows if row.untrained}
-            assert {row.method for row in rows} & {"fedrec", "privaterec"} <= starts
-            assert any(row.method == "fedrec" and not row.untrained and row.serving is None for row in rows)
-    proven = [row for row in PRIVATEREC["privaterec-training"].panels[0].rows if row.calibrations == ("proven",)]
-    assert {row.label.split(", ")[2] for row in proven} == {"public-encoder (ours)", "sums (ours)", "reports (ours)"}
-    assert not any(row.printed for row in proven)
-    trained, starts = ([row.settings for row in proven if row.untrained == start] for start in (False, True))
-    assert trained == starts
-
-
-def test_privaterecs_curves():
-    padded = [row for row in PRIVATEREC["privaterec-padding"].panels[0].rows if row.at is not None]
-    assert len(padded) == 16
-    assert all(f"privacy.pad_probability={row.at:g}" in row.settings for row in padded)
-    assert all(row.serving.padding == row.at for row in padded)
-    for name, curves in (("padding", 4), ("budget", 6), ("basis", 2), ("dimension", 3)):
-        along = [
-            v for v in variants(PRIVATEREC[f"privaterec-{name}"], "synthetic-news", seeds=1) if v.row.at is not None
-        ]
-        assert len({(v.row.label.rpartition(", ")[0], v.how) for v in along}) == curves, name
-
-
 def test_one_run_of_privaterec_is_served_in_many_modes():
-    budget = variants(PRIVATEREC["privaterec-budget"], "synthetic-news", seeds=1)
+    budget = variants("privaterec-budget", "synthetic-news", seeds=1)
     assert len({trial.folder for variant in budget for trial in variant.trials}) == 10
     assert len({probe.place for variant in budget for probe in variant.probes}) == 4 * 4 + 2
 
 
-def test_privaterecs_own_settings_are_run_only_where_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
-    training = PRIVATEREC["privaterec-training"]
-    assert {variant.preset for variant in variants(training, "synthetic-news", seeds=1)} == {"tuned"}
-    rows = variants(training, "synthetic-news", seeds=1, presets=("paper",), methods=("fedrec",))
-    assert {variant.preset for variant in rows} == {"paper"}
-
-
-def test_quick_has_all_panels_of_the_first_ones_data():
+def test_privaterecs_own_settings_and_other_data_are_run_only_where_they_are_asked_for(monkeypatch):
     study = make_study(PRIVATEREC["privaterec-budget"], StudyOptions(quick=True), OUT)
     assert [panel.panel.source for panel in study.panels] == ["Fig. 6 of v2", "Fig. 4 of v2"]
     study = make_study(PRIVATEREC["privaterec-training"], StudyOptions(quick=True, skip_missing=True), OUT)
     assert [panel.panel.source for panel in study.panels] == ["Table 1 of v2, NewsFeeds"]
     assert any("NewsFeeds, ours of synthetic-news: they cannot be compared" in note for note in study.notes)
+    monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
+    for options, presets in (({}, {"tuned"}), ({"presets": ("paper",), "methods": ("fedrec",)}, {"paper"})):
+        found = variants("privaterec-training", "synthetic-news", seeds=1, **options)
+        assert {variant.preset for variant in found} == presets
 
 
 def test_privrecs_tables_are_whole_and_no_step_of_ndcg_can_be():
@@ -281,10 +224,9 @@ def test_privrecs_tables_are_whole_and_no_step_of_ndcg_can_be():
     for name in ("privrec-table1", "privrec-table2"):
         (panel,) = PRIVREC[name].panels
         theirs = [row for row in panel.rows if row.printed]
-        ours = [row for row in panel.rows if not row.printed]
         assert [row.label for row in theirs] == ["FOFL-SELF", "NN-SELF", "FCF", "PrivRec", "PrivRec-CEN"]
         assert all(row.method == row.label.lower() for row in theirs)
-        assert all("(ours)" in row.label and row.presets == ("tuned",) for row in ours)
+        assert all("(ours)" in row.label and row.presets == ("tuned",) for row in panel.rows if not row.printed)
         for row in theirs:
             assert tuple(row.printed) == PRIVREC[name].metrics
             assert all(len(number.text.partition(".")[2]) == DIGITS for number in row.printed.values())
@@ -298,71 +240,30 @@ def test_privrecs_tables_are_whole_and_no_step_of_ndcg_can_be():
 
 
 def test_every_row_of_privrec_can_be_run_and_is_evaluated_at_its_end_alone():
-    assert len(PRIVREC) == 6
-    for experiment in TRAINED.values():
+    for name, experiment in PRIVREC.items():
+        if not experiment.panels:
+            continue
         for quick in (False, True):
             study = make_study(experiment, StudyOptions(data="synthetic-ratings", quick=quick), OUT)
             assert not study.left_out()
-        runs = [t.request for v in variants(experiment, RATINGS, seeds=1) for t in v.trials]
-        assert all(request.evaluate_every == request.rounds for request in runs)
+        runs = [trial.request for variant in variants(name, RATINGS, seeds=1) for trial in variant.trials]
+        assert runs and all(request.evaluate_every == request.rounds for request in runs)
 
 
 def test_privrecs_figure_2_varies_one_parameter_at_a_time():
     figure = PRIVREC["privrec-fig2"]
-    by_name = {panel.source: panel.rows for panel in figure.panels}
-    values = {"E1": (5, 20, 40, 60, 80, 100), "E2": (5, 20, 40, 60, 80, 100, 120)}
-    values["M"] = (2, 5, 10, 15, 20, 25, 30, 35, 40)
-    assert set(by_name) == {f"Fig. 2, {name}, {data}" for name in values for data in ("Movielens", "Frappe")}
-    for source, rows in by_name.items():
-        for preset in ("paper", "tuned"):
-            assert tuple(row.at for row in rows if preset in row.presets) == values[source.split(", ")[1]]
-    for row in by_name["Fig. 2, E2, Movielens"]:
-        local = config_of(row, row.presets[0]).local
-        assert row.at == (local.epochs if row.presets == ("paper",) else local.steps)
-        assert row.presets == ("paper",) or local.batch == 0  # a step of all items is an epoch
-    assert all(config_of(row, row.presets[0]).cohort.size == row.at for row in by_name["Fig. 2, M, Movielens"])
-    assert all(row.rounds == row.at for row in by_name["Fig. 2, E1, Frappe"])
+    for row in (row for panel in figure.panels for row in panel.rows):
+        config = config_of(row, row.presets[0])
+        steps = config.local.epochs if row.presets == ("paper",) else config.local.steps
+        assert row.at in (steps, config.cohort.size, row.rounds)
     study = make_study(figure, StudyOptions(data=RATINGS, seeds=1, presets=("paper",)), OUT)
-    assert len(study.trials()) == sum(map(len, values.values())) - 2  # the paper's own point is trained once
+    assert len(study.trials()) == 20  # of 22 points: the paper's own is trained once
     study = make_study(figure, StudyOptions(data=RATINGS, quick=True), OUT)
     rounds = {v.row.label: v.trials[0].request.rounds for v in study.panels[0].variants}
     assert rounds == {"PrivRec, E1 5": 5, "PrivRec, E1 20": 20}
     assert {v.trials[0].request.rounds for v in study.panels[-1].variants} == {5}
 
 
-def test_algorithm_2_of_dp_privrec_is_run_with_the_papers_settings():
-    for panel, first in zip(PRIVREC["dp-privrec-fig3"].panels, (40.0, 35.0), strict=True):
-        (row,) = (row for row in panel.rows if row.diverges)
-        config = config_of(row, "paper", panel.dataset)
-        assert config.calibration == "as-published"
-        assert (config.privacy.clip_norm, config.bound.quantile, config.bound.count_share) == (first, 0.9, 0.7)
-        assert (config.cohort.size, config.bound.noise_multiplier, config.local.epochs) == (30, 1.0, 100)
-    published, proven = PRIVREC["dp-privrec-fig5"].panels
-    quantiles = {0.1, 0.4, 0.7, 0.9}
-    configs = [config_of(row, "paper") for row in published.rows]
-    found = {(config.bound.quantile, config.privacy.clip_norm) for config in configs}
-    assert found == {(gamma, float(bound)) for gamma in quantiles for bound in (20, 25, 30, 35, 40, 45)}
-    assert all(row.diverges for row in published.rows)
-    assert not any(row.diverges for row in proven.rows)
-    assert {config_of(row, "tuned").privacy.epsilon for row in proven.rows} == {2.0}
-    assert {config_of(row, "tuned").bound.quantile for row in proven.rows} == quantiles
-
-
-def test_a_table_that_needs_no_training_trains_nothing():
-    table = PRIVREC["dp-privrec-table3"]
-    study = make_study(table, StudyOptions(quick=True), OUT)
-    assert not study.trials()
-    assert not study.quick  # it is the whole of it
-    summary = summarise(study, {})
-    assert [grid["title"].partition(",")[0] for grid in to_json(summary, "")["tables"]] == ["Table 3", "Table 4"]
-    assert "No training." in to_markdown(summary, "", "x.png")
-    assert table.sources() == "Table 3, Table 4"
-    with pytest.raises(BadInput, match="trains nothing: leave out --data, --method"):
-        make_study(table, StudyOptions(data="ml-1m", methods=("privrec",)), OUT)
-
-
 def test_eight_metrics_are_two_tables_of_four():
     metrics = PRIVREC["privrec-table1"].metrics
-    assert parts_of(metrics) == [metrics[:4], metrics[4:]]
-    assert parts_of(metrics[:5]) == [metrics[:5]]
-    assert parts_of(()) == []
+    assert [parts_of(some) for some in (metrics, metrics[:5], ())] == [[metrics[:4], metrics[4:]], [metrics[:5]], []]

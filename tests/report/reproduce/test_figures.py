@@ -28,25 +28,12 @@ def test_pictures_name_every_line_and_are_always_the_same(toy_summary, tmp_path,
     assert ("paper" if picture == "points" else "DP-FedMF in the paper") in text
 
 
-def test_a_curve_along_something_has_a_line_per_family(toy_summary, tmp_path):
-    panel = toy_summary.panels[0]
-    line = panel.lines[0]
-    rows = [
-        replace(line.variant.row, label=f"delta {clip}, lambda {at}", at=at) for clip in (1, 2) for at in (1.0, 2.0)
-    ]
-    lines = tuple(replace(line, variant=replace(line.variant, row=row)) for row in rows)
-    summary = replace(drawn_as(toy_summary, picture="along", x_label="lambda"), panels=(replace(panel, lines=lines),))
-    figures.save(summary, tmp_path / "along.svg")
-    text = (tmp_path / "along.svg").read_text()
-    assert text.count("delta 1, tuned") == text.count("delta 2, tuned") == 1
-
-
-def test_what_needs_no_training_is_drawn_alone(toy_summary, tmp_path):
-    bare = replace(toy_summary, panels=(), calculated=laplace_budgets())
-    figures.save(bare, tmp_path / "epsilon.svg")
-    text = (tmp_path / "epsilon.svg").read_text()
-    assert "claimed (one coordinate)" in text
-    assert "30 uploads" in text
+def along(summary: StudySummary, places: dict[str, float], **changes) -> StudySummary:
+    """The first panel as a curve: its first line again at every place, by label."""
+    panel = summary.panels[0]
+    rows = [replace(panel.lines[0].variant.row, label=label, at=at) for label, at in places.items()]
+    lines = tuple(replace(panel.lines[0], variant=replace(panel.lines[0].variant, row=row)) for row in rows)
+    return replace(drawn_as(summary, picture="along", **changes), panels=(replace(panel, lines=lines),))
 
 
 def test_a_colour_is_a_method_and_a_dash_a_way_to_run_it(toy_summary):
@@ -64,18 +51,14 @@ def test_a_colour_is_a_method_and_a_dash_a_way_to_run_it(toy_summary):
     assert all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
 
 
-def test_bytes_are_labelled_as_people_say_them(toy_summary):
+def test_bytes_are_labelled_as_people_say_them_and_many_metrics_take_a_second_row(toy_summary):
     figure = figures.draw(drawn_as(toy_summary, picture="points", metrics=("hr@10", "up_bytes")))
     left, right = figure.axes
     assert right.xaxis.get_major_formatter()(2e6, 0) == "2.0 MB"
-    assert [tick.get_text() for tick in left.get_yticklabels()] == [
-        line.name for line in toy_summary.panels[0].lines if line.measured
-    ]
-
-
-def test_png_by_the_ending(toy_summary, tmp_path):
-    figures.save(toy_summary, tmp_path / "toy.png")
-    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+    names = [tick.get_text() for tick in left.get_yticklabels()]
+    assert names == [line.name for line in toy_summary.panels[0].lines if line.measured]
+    many = ("hr@5", "ndcg@5", "hr@10", "ndcg@10", "up_bytes", "down_bytes")
+    assert [len(part.axes) for part in figures.draw(drawn_as(toy_summary, metrics=many)).subfigs] == [3, 3]
 
 
 def test_what_is_calculated_makes_no_gap_between_the_other_columns(toy_summary):
@@ -88,18 +71,17 @@ def test_what_is_calculated_makes_no_gap_between_the_other_columns(toy_summary):
     assert max(gaps) - min(gaps) < 30  # pixels: labels differ a little
     names = [tick.get_window_extent() for tick in figure.axes[3].get_xticklabels()]
     assert all(left.x1 < right.x0 for left, right in pairwise(names))
+    assert figures.draw(replace(summary, panels=())).axes[0].get_ylabel() == summary.calculated.y_label  # it alone
 
 
-def test_ticks_stand_where_something_was_measured(toy_summary):
-    panel = toy_summary.panels[0]
-    line = panel.lines[0]
+def test_a_curve_has_a_line_per_family_and_ticks_where_something_was_measured(toy_summary):
     for places, scale in (((0.005, 0.015, 0.025), "linear"), ((100.0, 300.0, 10000.0), "log")):
-        rows = [replace(line.variant.row, label=f"{at:g}", at=at) for at in places]
-        lines = tuple(replace(line, variant=replace(line.variant, row=row)) for row in rows)
-        along = drawn_as(toy_summary, picture="along", metrics=("hr@10",))
-        axes = figures.draw(replace(along, panels=(replace(panel, lines=lines),))).axes[0]
+        axes = figures.draw(along(toy_summary, {f"{at:g}": at for at in places}, metrics=("hr@10",))).axes[0]
         assert axes.get_xscale() == scale
         assert [tick.get_text() for tick in axes.get_xticklabels()] == [f"{at:g}" for at in places]
+    families = {f"delta {clip}, lambda {at}": at for clip in (1, 2) for at in (1.0, 2.0)}
+    drawn = figures.draw(along(toy_summary, families, metrics=("hr@10",))).axes[0]
+    assert {"delta 1, tuned", "delta 2, tuned"} < set(drawn.get_legend_handles_labels()[1])
 
 
 def test_numbers_of_other_data_are_said_to_be(toy_summary):
@@ -116,24 +98,13 @@ def test_numbers_of_other_data_are_said_to_be(toy_summary):
 
 
 def test_a_curve_keeps_its_colour_where_a_metric_lacks_another_one(toy_summary):
-    panel = toy_summary.panels[0]
-    first, second = (
-        replace(panel.lines[0], variant=replace(panel.lines[0].variant, row=row))
-        for row in (replace(panel.lines[0].variant.row, label=f"{name}, d 1", at=1.0) for name in ("one", "two"))
-    )
+    summary = along(toy_summary, {"one, d 1": 1.0, "two, d 1": 1.0}, metrics=("hr@10", "skew"))
+    first, second = summary.panels[0].lines
     second = replace(second, measured={**second.measured, "skew": second.measured["hr@10"]})
-    summary = drawn_as(toy_summary, picture="along", metrics=("hr@10", "skew"))
-    figure = figures.draw(replace(summary, panels=(replace(panel, lines=(first, second)),)))
+    figure = figures.draw(replace(summary, panels=(replace(summary.panels[0], lines=(first, second)),)))
     colours = [
         {c.get_label(): c.lines[0].get_color() for c in axes.containers if hasattr(c, "lines")}
         for axes in figure.axes[:2]
     ]
     assert set(colours[0]) == {"one, tuned", "two, tuned"}
     assert colours[1] == {"two, tuned": colours[0]["two, tuned"]}
-
-
-def test_many_metrics_take_a_second_row(toy_summary):
-    figure = figures.draw(
-        drawn_as(toy_summary, metrics=("hr@5", "ndcg@5", "hr@10", "ndcg@10", "up_bytes", "down_bytes"))
-    )
-    assert [len(part.axes) for part in figure.subfigs] == [3, 3]

@@ -13,10 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.report.reproduce.toys import DATA, EXPERIMENTS
+from tests.report.reproduce.toys import DATA, EXPERIMENTS, OUT, quiet
 from veilrec.cli.reproduce import reproduce
-from veilrec.data.datasets import load
-from veilrec.evaluation.protocols import make_split
 from veilrec.report.reproduce import experiment, figures, results
 from veilrec.report.reproduce.experiment import Experiment, QuickVersion
 from veilrec.report.reproduce.results import RunOutcome, StudySummary, execute, read, recall, summarise, take
@@ -29,6 +27,8 @@ from veilrec.runs.training import train
 FRONTIER, NEWS_FRONTIER = EXPERIMENTS["frontier"], EXPERIMENTS["news-frontier"]
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 FEW = (1.0, 8.0)
+FIRST = "DPALS, epsilon 1"
+RIVALS = {"veil, order off", "DPALS", "DPALS, features", "private Gram", "private popularity", "DP-FedMF"}
 METHODS = ("private-popularity", "dpals", "ease")
 SMALL = replace(
     FRONTIER,
@@ -38,10 +38,6 @@ SMALL = replace(
     ),
 )
 TERMS = "per user, add-remove, whole run, trusting: server, proven, delta 1e-06"
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 def run(study: Study) -> dict[Path, RunOutcome]:
@@ -64,7 +60,18 @@ def summary(study: Study, outcomes: dict[Path, RunOutcome]) -> StudySummary:
     return summarise(study, outcomes)
 
 
-def test_every_rival_has_every_epsilon_in_every_panel():
+def without_first_point(summary: StudySummary, **changes: object) -> StudySummary:
+    """The first panel alone; the first point of DPALS is changed, or left out."""
+    panel = summary.panels[0]
+    lines = [
+        replace(line, guarantee=replace(line.guarantee, **changes)) if line.variant.row.label == FIRST else line
+        for line in panel.lines
+        if changes or line.variant.row.label != FIRST
+    ]
+    return replace(summary, panels=(replace(panel, lines=tuple(lines)),))
+
+
+def test_every_rival_has_every_epsilon_in_every_panel_and_reads_no_order_that_a_random_split_has_lost():
     for panel in FRONTIER.panels:
         at = {}
         for row in panel.rows:
@@ -72,37 +79,13 @@ def test_every_rival_has_every_epsilon_in_every_panel():
                 at.setdefault(row.family, []).append(row.at)
                 assert f"privacy.epsilon={row.at:g}" in row.settings
                 assert row.calibrations == ("proven",)
-        whole = {name for name, places in at.items() if tuple(places) == EPSILONS}
-        assert whole >= {
-            "veil, order off",
-            "DPALS",
-            "DPALS, features",
-            "private Gram",
-            "private popularity",
-            "DP-FedMF",
-        }
+        assert {name for name, places in at.items() if tuple(places) == EPSILONS} >= RIVALS
         assert all(tuple(places) in (EPSILONS, FEW) for places in at.values())
-
-
-def test_nothing_that_reads_the_order_stands_where_items_are_held_out_at_random():
-    for panel in FRONTIER.panels:
         reads = {row.method for row in panel.rows if row.reads_order}
         assert reads == (set() if panel.protocol == "ratio-8-2" else {"veil", "sasrec", "markov", "recency-knn"})
-
-
-def test_claims_of_another_kind_are_a_curve_of_their_own():
-    for panel in NEWS_FRONTIER.panels:
+    for panel in NEWS_FRONTIER.panels:  # claims of another kind are a curve of their own
         published = [row for row in panel.rows if row.calibrations == ("as-published",)]
-        assert published
-        assert all("as published" in row.label for row in published)
-
-
-def test_both_protocols_of_the_last_item_leave_the_same_to_learn_from():
-    population = load(DATA)
-    sampled, among_all = (make_split(population, name, seed=3) for name in ("loo-99", "loo-full"))
-    assert (sampled.train.items == among_all.train.items).all()
-    assert (sampled.train.offsets == among_all.train.offsets).all()
-    assert (sampled.test.positives.items == among_all.test.positives.items).all()
+        assert published and all("as published" in row.label for row in published)
 
 
 def test_one_training_serves_both_and_is_judged_as_if_it_had_been_trained_for_it(study, summary, tmp_path):
@@ -147,9 +130,7 @@ def test_the_table_has_a_column_for_every_epsilon_and_the_terms_once(summary):
     tables = grids(summary)
     assert tables[0].head == ["method", "1", "8", "no privacy", "seeds"]
     by_name = {row[0]: row for row in tables[0].rows}
-    assert set(by_name) == {"DPALS, features", "DPALS", "private popularity", "EASE", "popularity"} - {
-        "DPALS, features"
-    }
+    assert set(by_name) == {"DPALS", "private popularity", "EASE", "popularity"}
     line = next(line for line in summary.panels[0].lines if line.variant.row.label == "DPALS, epsilon 8")
     assert by_name["DPALS"][2] == f"{line.measured['hr@10'].mean:.4f}"
     assert by_name["EASE"][1:3] == ["", ""]
@@ -167,47 +148,33 @@ def test_the_picture_says_what_every_epsilon_means(summary, tmp_path):
     assert "ratio-8-2" in (tmp_path / "frontier-more.svg").read_text()
 
 
-def test_a_point_lies_at_the_epsilon_that_its_run_states(summary):
-    panel = summary.panels[0]
-    spoilt = tuple(
-        replace(line, guarantee=replace(line.guarantee, epsilon=3.0))
-        if line.variant.row.label == "DPALS, epsilon 1"
-        else line
-        for line in panel.lines
-    )
-    figure = figures.draw(replace(summary, panels=(replace(panel, lines=spoilt),)))
+def test_a_point_lies_at_the_epsilon_that_its_run_states_and_a_short_curve_is_named_under_the_picture(summary):
+    figure = figures.draw(without_first_point(summary, epsilon=3.0))
     drawn = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
     assert [3.0, 8.0] in drawn
     assert [1.0, 8.0] in drawn  # private popularity, as it was
-
-
-def test_a_curve_of_fewer_points_than_others_is_named_under_the_picture(summary):
-    panel = summary.panels[0]
-    fewer = tuple(line for line in panel.lines if line.variant.row.label != "DPALS, epsilon 1")
-    cut = figures.draw(replace(summary, panels=(replace(panel, lines=fewer),)))
-    whole = figures.draw(replace(summary, panels=(panel,)))
-    told = [any("of one or two epsilons: DPALS" in text.get_text() for text in one.texts) for one in (cut, whole)]
-    assert told == [True, False]
+    for one, short in ((without_first_point(summary), True), (without_first_point(summary, epsilon=1.0), False)):
+        assert any("of one or two epsilons: DPALS" in text.get_text() for text in figures.draw(one).texts) is short
 
 
 def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, tmp_path):
-    variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
+    variant = next(v for v in study.panels[0].variants if v.row.label == FIRST)
     place = variant.trials[0].folder
     broken = summarise(study, {**outcomes, place: RunOutcome(None, problem="failed: the loss is not finite")})
     row = next(row for row in grids(broken)[0].rows if row[0] == "DPALS")
     assert row[1] == "failed"
     assert row[2] != "failed"
     assert failed(broken)
-    assert any("DPALS, epsilon 1" in line and "not finite" in line for line in problems(broken))
+    assert any(FIRST in line and "not finite" in line for line in problems(broken))
     figures.save(broken, tmp_path / "broken.svg")
     assert "a run that failed" in (tmp_path / "broken.svg").read_text()
-    rows = [row for row in csv.DictReader(io.StringIO(to_csv(broken))) if row["label"] == "DPALS, epsilon 1"]
+    rows = [row for row in csv.DictReader(io.StringIO(to_csv(broken))) if row["label"] == FIRST]
     assert [row["seeds"] for row in rows if row["protocol"] == "loo-99"] == ["0", "0"]
     assert "not finite" in rows[0]["problem"]
 
 
 def test_what_is_not_run_yet_is_no_failure(study, outcomes):
-    variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
+    variant = next(v for v in study.panels[0].variants if v.row.label == FIRST)
     place = variant.trials[0].folder
     moved = place.rename(place.with_name("elsewhere"))
     try:
@@ -235,14 +202,10 @@ def test_the_csv_has_every_figure_with_its_errors(summary):
             assert (row["label"], row["basis"]) == ("EASE", "none")
         one_item = row["metric"] == "hr@10" and row["protocol"].startswith("loo-")
         assert (row["standard_error_over_users"] != "") == one_item
-
-
-def test_the_error_over_users_is_that_of_a_coin(summary):
     line = summary.panels[0].lines[0]
     rate, users = line.measured["hr@10"].mean, line.measured["cases"].mean
     assert users == 150
-    assert error_over_users(line, "hr@10") == pytest.approx((rate * (1 - rate) / users) ** 0.5)
-    assert error_over_users(line, "ndcg@10") is None
+    assert error_over_users(line, "hr@10") == pytest.approx((rate * (1 - rate) / users) ** 0.5)  # that of a coin
 
 
 def test_names_at_the_ends_of_lines_never_lie_over_one_another():
@@ -255,27 +218,18 @@ def test_names_at_the_ends_of_lines_never_lie_over_one_another():
     assert figures.spread([], 0.05) == []
 
 
-def test_what_is_left_out_of_a_quick_run_is_said(tmp_path):
-    study = make_study(FRONTIER, StudyOptions(quick=True, data=DATA), tmp_path)
+def test_options_choose_rows_seeds_and_panels():
+    study = make_study(FRONTIER, StudyOptions(quick=True, data=DATA), OUT)
     asked = [variant.row for panel in study.panels for variant in panel.variants]
     assert {row.at for row in asked} == {None, *FEW}
     assert not {row.method for row in asked} & set(FRONTIER.quick.without)
     assert any(f"without {', '.join(FRONTIER.quick.without)}" in note for note in study.notes)
-
-
-def test_rows_that_take_long_have_one_seed_and_say_so(tmp_path):
-    study = make_study(FRONTIER, StudyOptions(seeds=3, data=DATA, protocol="loo-99"), tmp_path)
-    (panel,) = study.panels
-    few = {variant.row.method: len(variant.trials) for variant in panel.variants}
-    assert {few[name] for name in ("dp-privrec", "popularity-head", "dp-fedncf", "priv-fedmf-sub")} == {1}
-    assert {few[name] for name in ("veil", "dpals", "dp-fedmf", "ease", "sasrec")} == {3}
-    on_large = {row.method: row.seeds for panel in FRONTIER.panels for row in panel.rows if panel.data == "ml-1m"}
-    assert on_large["sasrec"] == 1
-
-
-def test_a_protocol_chooses_its_panels(tmp_path):
+    (panel,) = make_study(FRONTIER, StudyOptions(seeds=3, data=DATA, protocol="loo-99"), OUT).panels
+    seeds = {variant.row.method: len(variant.trials) for variant in panel.variants}
+    assert {seeds[name] for name in ("dp-privrec", "popularity-head", "dp-fedncf", "priv-fedmf-sub")} == {1}  # slow
+    assert {seeds[name] for name in ("veil", "dpals", "dp-fedmf", "ease", "sasrec")} == {3}
     for name, trained_for in (("loo-full", "loo-99"), ("ratio-8-2", "ratio-8-2"), ("holdout-users", "holdout-users")):
-        (panel,) = make_study(SMALL, StudyOptions(quick=True, protocol=name), tmp_path).panels
+        (panel,) = make_study(SMALL, StudyOptions(quick=True, protocol=name), OUT).panels
         assert panel.protocol == name
         assert {v.trials[0].request.protocol for v in panel.variants} == {trained_for}
 

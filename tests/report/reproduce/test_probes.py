@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from tests.report.reproduce.toys import SMALL, with_rows
+from tests.report.reproduce.toys import FEDMF, SMALL, quiet, with_rows
 from veilrec.client.queries import Serving
 from veilrec.core.errors import BadInput
 from veilrec.report.reproduce import results
-from veilrec.report.reproduce.experiment import ExperimentRow
 from veilrec.report.reproduce.results import RunOutcome, execute, summarise, take
 from veilrec.report.reproduce.study import StudyOptions, make_study
 from veilrec.report.reproduce.summary import grids, to_json
 from veilrec.runs.checkpoint import read_result
 
-START = ExperimentRow("FedMF, untrained", "fedmf", settings=SMALL, presets=("tuned",), untrained=True)
-SERVED = ExperimentRow(
-    "FedMF, asked", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=10.0)
-)
-TRAINED = ExperimentRow("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
+START = replace(FEDMF, label="FedMF, untrained", untrained=True)
+SERVED = replace(FEDMF, label="FedMF, asked", serving=Serving(mode="vector", epsilon=10.0))
 
 
 def study_of(out, *rows):
@@ -58,7 +51,7 @@ def test_the_start_needs_no_run_and_is_measured_once(tmp_path):
 
 
 def test_the_start_is_not_the_trained_model(tmp_path):
-    study = study_of(tmp_path, START, TRAINED)
+    study = study_of(tmp_path, START, FEDMF)
     runs = execute(study.trials(), say=quiet)
     summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
     start, trained = summary.panels[0].lines
@@ -73,10 +66,8 @@ def test_the_start_is_not_the_trained_model(tmp_path):
 
 
 def test_a_run_is_trained_once_however_often_it_is_asked(tmp_path, asked):
-    other = ExperimentRow(
-        "FedMF, again", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=1.0)
-    )
-    study = study_of(tmp_path, TRAINED, SERVED, other)
+    other = replace(FEDMF, label="FedMF, again", serving=Serving(mode="vector", epsilon=1.0))
+    study = study_of(tmp_path, FEDMF, SERVED, other)
     (trial,) = study.trials()
     runs = execute(study.trials(), say=quiet)
     summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
@@ -88,26 +79,19 @@ def test_a_run_is_trained_once_however_often_it_is_asked(tmp_path, asked):
     assert to_json(summary, "c")["panels"][0]["rows"][1]["serving"] == "vector epsilon=10"
 
 
-def test_another_model_in_the_folder_is_asked_anew(tmp_path, asked):
+def test_another_model_or_a_damaged_measurement_is_measured_anew(tmp_path, asked):
     study = study_of(tmp_path, SERVED)
-    (trial,) = study.trials()
-    runs = execute(study.trials(), say=quiet)
-    take(study.probes(), runs, say=quiet)
-    take(study.probes(), runs, say=quiet)
-    assert len(asked) == 1
-    path = trial.folder / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "weights_sha256": "another"}))
-    take(study.probes(), runs, say=quiet)
-    assert len(asked) == 2
-
-
-def test_a_damaged_measurement_is_taken_again(tmp_path, asked):
-    study = study_of(tmp_path, SERVED)
-    runs = execute(study.trials(), say=quiet)
-    (probe,) = study.probes()
+    (trial,), (probe,) = study.trials(), study.probes()
+    runs = execute([trial], say=quiet)
     good = take([probe], runs, say=quiet)
+    assert take([probe], runs, say=quiet) == good
+    assert len(asked) == 1
     probe.place.write_text("{")
     assert take([probe], runs, say=quiet) == good
+    path = trial.folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weights_sha256": "another"}))
+    take([probe], runs, say=quiet)
+    assert len(asked) == 3
 
 
 def test_of_a_run_that_failed_nothing_is_measured(tmp_path, asked):
@@ -134,9 +118,7 @@ def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):
 
 
 def test_two_processes_measure_what_one_measures(tmp_path):
-    rows = [
-        ExperimentRow(f"{dim}", "fedmf", {}, (*SMALL, f"local.dim={dim}"), ("tuned",), untrained=True) for dim in (4, 8)
-    ]
+    rows = [replace(START, label=f"{dim}", settings=(*SMALL, f"local.dim={dim}")) for dim in (4, 8)]
     probes_of = [study_of(tmp_path / name, *rows).probes() for name in ("one", "two")]
     one, two = take(probes_of[0], {}, say=quiet), take(probes_of[1], {}, jobs=2, say=quiet)
     for left, right in zip(*probes_of, strict=True):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import statistics
 from dataclasses import replace
+from statistics import fmean, stdev
 
 import pytest
 
-from tests.report.reproduce.toys import DATA, with_rows
+from tests.report.reproduce.toys import DATA, FEDMF, quiet, with_rows
 from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.experiment import ExperimentRow
-from veilrec.report.reproduce.results import RunOutcome, SeedValues, amounts, execute, summarise
+from veilrec.report.reproduce.results import RunOutcome, amounts, execute, summarise
 from veilrec.report.reproduce.study import Probe, RowVariant, StudyOptions, make_study
 from veilrec.report.reproduce.summary import (
     _number,
@@ -25,21 +25,17 @@ from veilrec.report.reproduce.summary import (
     to_json,
     to_markdown,
 )
-
-
-def test_mean_and_spread():
-    assert SeedValues((1.0, 3.0)).mean == 2.0
-    assert SeedValues((1.0, 3.0)).sd == pytest.approx(statistics.stdev([1, 3]))
-    assert SeedValues((1.0,)).sd is None
+from veilrec.runs.comparison import Spread
 
 
 def test_seeds_are_put_together(tmp_path):
-    row = ExperimentRow("FedMF", "fedmf", settings=("cohort.size=20", "rounds=2"), presets=("tuned",))
+    row = replace(FEDMF, settings=("cohort.size=20", "rounds=2"))
     study = make_study(with_rows(row), StudyOptions(seeds=2, data=DATA), tmp_path)
-    outcomes = execute(study.trials(), say=lambda _: None)
+    outcomes = execute(study.trials(), say=quiet)
     (line,) = summarise(study, outcomes).panels[0].lines
     each = [outcomes[t.folder].result["metrics"]["hr@10"] for t in study.trials()]
     assert line.measured["hr@10"].values == tuple(each)
+    assert (line.measured["hr@10"].mean, line.measured["hr@10"].sd) == pytest.approx((fmean(each), stdev(each)))
     assert line.rounds == 2
     assert [at for at, _ in line.curve["hr@10"]] == [1, 2]
     assert line.curve["hr@10"][-1][1].values == tuple(each)
@@ -54,9 +50,6 @@ def test_a_line_holds_what_was_measured_and_promised(toy_summary):
     assert gone.problem == "not available: this version has no method no-such-method"
     assert not gone.measured
     assert set(toy_summary.panels[0].baselines) == {"popularity", "random"}
-
-
-def test_a_method_below_popularity_is_named(toy_summary):
     (note,) = [note for note in toy_summary.notes if "popularity" in note]
     assert note.startswith("Table 0: no better than popularity (nDCG@10 0.")
     assert "DP-FedMF (tuned, proven)" in note
@@ -117,30 +110,24 @@ def test_results_stand_beside_the_papers(toy_summary):
     ]
 
 
-def test_bytes_and_their_spread_have_one_unit():
-    assert _number("up_bytes", SeedValues((2.70e9, 2.72e9))) == "2.71 ± 0.01 GB"
-    assert _number("up_bytes", SeedValues((0.0,))) == "0"
-    assert _number("hr@10", SeedValues((0.5, 0.5))) == "0.5000 ± 0.0000"
-
-
-def test_where_nothing_is_claimed_there_is_no_table_of_claims(toy_summary):
-    panel = toy_summary.panels[0]
-    titles = [grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
-    assert not any("claimed" in title for title in titles)
-
-
-def test_an_epsilon_never_stands_alone():
+def test_cells_have_one_unit_and_an_epsilon_never_stands_alone(toy_summary):
+    for metric, values, text in (
+        ("up_bytes", (2.70e9, 2.72e9), "2.71 ± 0.01 GB"),
+        ("up_bytes", (0.0,), "0"),
+        ("hr@10", (0.5, 0.5), "0.5000 ± 0.0000"),
+    ):
+        assert _number(metric, Spread(values)) == text
     words = claimed(Guarantee(**PUBLISHED))
     assert words == "(2, 0) per user, replace-one, per message, trusting: nobody; as published"
     assert claimed(no_guarantee()) == holds(no_guarantee()) == "nothing"
-
-
-def test_what_holds():
     assert holds(Guarantee(**PUBLISHED)) == "no finite epsilon is known"
     assert holds(Guarantee(**PUBLISHED, honest_note="the support is told")) == "the support is told"
     honest = Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="of all rows")
     assert holds(honest) == "(6172, 0) for the same; of all rows"
     assert holds(Guarantee(**{**PUBLISHED, "basis": "proven"})) == "as claimed"
+    panel = toy_summary.panels[0]  # where nothing is claimed there is no table of claims
+    titles = [grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
+    assert not any("claimed" in title for title in titles)
 
 
 def test_json_is_complete_and_plain(toy_summary):
@@ -191,13 +178,10 @@ def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(t
         ["Asked", "training", claimed(Guarantee(**of_training)), "as claimed"],
         ["Asked", "a query", claimed(line.guarantee), "no finite epsilon is known"],
     ]
-    (told,) = to_json(summary, "c")["panels"][0]["rows"]
-    assert (told["guarantee"]["epsilon"], told["training_guarantee"]["epsilon"]) == (10.0, 8.0)
-
-
-def test_the_same_statement_of_many_rows_stands_once():
     rows = [("a", "training", "x", "y"), ("b", "training", "x", "y"), ("c", "training", "x", "z")]
     assert _once(rows) == [["a; and 1 more row", "training", "x", "y"], ["c", "training", "x", "z"]]
+    (told,) = to_json(summary, "c")["panels"][0]["rows"]
+    assert (told["guarantee"]["epsilon"], told["training_guarantee"]["epsilon"]) == (10.0, 8.0)
 
 
 def test_a_row_that_diverges_as_it_was_known_to_is_shown_and_is_no_failure(toy_study):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from veilrec.papers import NAMES
 from veilrec.report.reproduce.experiment import (
@@ -40,6 +41,14 @@ TOY = Experiment(
 )
 
 
-def with_rows(*rows: ExperimentRow, picture: str = "points") -> Experiment:
+FEDMF = ExperimentRow("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
+OUT = Path("nowhere")  # of studies that are not run
+
+
+def with_rows(*rows: ExperimentRow) -> Experiment:
     """The toy with other rows."""
-    return replace(TOY, panels=(replace(TOY.panels[0], rows=rows),), picture=picture)
+    return replace(TOY, panels=(replace(TOY.panels[0], rows=rows),))
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""

@@ -14,21 +14,15 @@ from veilrec.serving.index import catalogue
 from veilrec.serving.index.catalogue import Filter, ItemIndex
 
 DIM, INTERESTS = 6, 3
+EQUAL = np.full(INTERESTS, 1 / INTERESTS, np.float32)
 
 
-def made(items=500, seed=0, *, whole=True):
+def both(items=500, seed=0):
     """Whole numbers: every sum is exact whatever its order, and many scores tie."""
     generator = np.random.default_rng(seed)
     vectors = generator.integers(-3, 4, (items, DIM)).astype(np.float32)
     interests = generator.integers(-2, 3, (INTERESTS, DIM)).astype(np.float32)
-    if not whole:
-        vectors = generator.normal(size=(items, DIM)).astype(np.float32)
     category = generator.integers(-1, 5, items).astype(np.int32)
-    return vectors, interests, category
-
-
-def both(items=500, seed=0):
-    vectors, interests, category = made(items, seed)
     return ItemIndex.of(vectors, interests, category=category), PlainCatalogue(vectors, interests, category)
 
 
@@ -39,16 +33,11 @@ def weights_of(generator):
 
 def assert_same(one, other, generator, turns=5):
     filters = (None, Filter((1,)), Filter((0, 3)), Filter(region=1), Filter((2, 4), 0), Filter((30_000,)))
-    for wanted in filters:
-        for _ in range(turns):
-            weights, k = weights_of(generator), int(generator.integers(1, 40))
-            numbers, scores = one.best(weights, k, wanted=wanted)
-            right, right_scores = other.best(weights, k, wanted)
-            assert numbers.tolist() == right.tolist()
-            assert scores.tolist() == right_scores.tolist()
-            vector = generator.integers(-3, 4, DIM).astype(np.float32)
-            numbers, scores = one.best_by_vector(vector, k, wanted=wanted)
-            right, right_scores = other.best_by_vector(vector, k, wanted)
+    for wanted in filters * turns:
+        k, vector = int(generator.integers(1, 40)), generator.integers(-3, 4, DIM).astype(np.float32)
+        for ask, about in (("best", weights_of(generator)), ("best_by_vector", vector)):
+            numbers, scores = getattr(one, ask)(about, k, wanted=wanted)
+            right, right_scores = getattr(other, ask)(about, k, wanted)
             assert numbers.tolist() == right.tolist()
             assert scores.tolist() == right_scores.tolist()
     assert len(one) == len(other.items)
@@ -89,43 +78,43 @@ def test_a_full_segment_is_followed_by_another_and_none_is_lost():
     assert_same(one, other, generator)
 
 
-def test_a_new_item_is_seen_by_the_next_query_and_an_older_state_does_not_change():
-    one, _ = both()
+def test_a_change_is_seen_by_the_next_query_and_an_older_state_does_not_change():
+    one, other = both()
     before, version = one._state, one.version
     number = one.put(np.zeros(DIM, np.float32), prior=100.0)
-    weights = np.full(INTERESTS, 1 / INTERESTS, np.float32)
-    assert one.best(weights, 1)[0].tolist() == [number] == [500]
+    assert one.best(EQUAL, 1)[0].tolist() == [number] == [500]
     assert one.version > version
     assert (before.alive, len(one)) == (500, 501)
     one.remove(number)
     one.remove(7)
-    assert not {7, number} & set(one.best(weights, 500)[0].tolist())
+    assert not {7, number} & set(one.best(EQUAL, 500)[0].tolist())
     assert before.parts[0].alive.all(), "what a query has begun with stays as it was"
-
-
-def test_replacing_is_one_step():
-    one, other = both()
-    weights = np.ones(INTERESTS, np.float32) / INTERESTS
-    (best,), _ = one.best(weights, 1)
-    version = one.version
-    number = one.put(other.items[int(best)][0], prior=1000.0, instead=int(best))
-    assert one.best(weights, 1)[0].tolist() == [number]
-    assert len(one) == 500
-    assert best not in one.best(weights, 500)[0]
-    assert one.version > version
+    (best,), _ = one.best(EQUAL, 1)
+    number = one.put(other.items[int(best)][0], prior=1000.0, instead=int(best))  # in one step
+    assert one.best(EQUAL, 1)[0].tolist() == [number]
+    assert len(one) == 499
+    assert best not in one.best(EQUAL, 500)[0]
     with pytest.raises(BadInput, match="no item number"):
         one.put(other.items[0][0], instead=int(best))
-    assert len(one) == 500
+    assert len(one) == 499
 
 
-def test_numbers_are_never_used_again():
-    one, _ = both(10)
-    one.remove(9)
-    assert one.put(np.zeros(DIM, np.float32)) == 10
-    one.remove(10)
-    one.merge()
-    assert one.put(np.zeros(DIM, np.float32)) == 11
-    for number in (9, 10, 12, -1):
+def test_numbers_are_never_used_again_and_all_items_may_go():
+    one, _ = both(3)
+    assert sorted(one.best(EQUAL, 1000)[0].tolist()) == [0, 1, 2]  # more than there is
+    for number in range(3):
+        one.remove(number)
+    for _ in range(2):
+        assert one.best(EQUAL, 5)[0].tolist() == []
+        assert one.best_by_vector(np.ones(DIM, np.float32), 5)[0].tolist() == []
+        one.merge()
+    for number in (3, 4):
+        assert one.put(np.zeros(DIM, np.float32)) == number
+        one.merge()
+        assert one.best(EQUAL, 5)[0].tolist() == [number]
+        one.remove(number)
+        one.merge()
+    for number in (2, 4, 5, -1):
         with pytest.raises(BadInput, match=f"no item number {number}"):
             one.remove(number)
 
@@ -134,68 +123,46 @@ def test_a_prior_is_added_to_scores_of_weights_that_sum_to_one():
     one, _ = both(5)
     vector = np.arange(DIM, dtype=np.float32)
     plain, liked = one.put(vector), one.put(vector, prior=2.5)
-    numbers, scores = one.best(np.array([0.5, 0.25, 0.25], np.float32), 7)
-    found = dict(zip(numbers.tolist(), scores.tolist(), strict=True))
-    assert found[liked] - found[plain] == pytest.approx(2.5)
-    numbers, scores = one.best_by_vector(vector, 7)
-    found = dict(zip(numbers.tolist(), scores.tolist(), strict=True))
-    assert found[liked] - found[plain] == pytest.approx(2.5)
+    for numbers, scores in (one.best(np.array([0.5, 0.25, 0.25], np.float32), 7), one.best_by_vector(vector, 7)):
+        found = dict(zip(numbers.tolist(), scores.tolist(), strict=True))
+        assert found[liked] - found[plain] == pytest.approx(2.5)
 
 
 def test_rows_are_vectors_and_values_of_what_is_alive():
-    vectors, interests, _ = made()
-    one = ItemIndex.of(vectors, interests)
+    one, other = both()
     number = one.put(np.full(DIM, 2.0, np.float32), prior=1.0)
     one.remove(3)
     for _ in range(2):
         inside, values = one.rows([7, number, 2])
-        assert inside.tolist() == [vectors[7].tolist(), [2.0] * DIM, vectors[2].tolist()]
-        assert values[0].tolist() == (vectors @ interests.T)[7].tolist()
-        assert values[1].tolist() == (2.0 * interests.sum(axis=1) + 1.0).tolist()
+        assert inside.tolist() == [other.items[7][0].tolist(), [2.0] * DIM, other.items[2][0].tolist()]
+        assert values[0].tolist() == other.items[7][1].tolist()
+        assert values[1].tolist() == (2.0 * other.interests.sum(axis=1) + 1.0).tolist()
         with pytest.raises(BadInput, match="no item number 3"):
             one.rows([3])
         one.merge()
 
 
-def test_all_may_go_and_others_come():
-    one, _ = both(3)
-    for number in range(3):
-        one.remove(number)
-    weights = np.ones(INTERESTS, np.float32)
-    for _ in range(2):
-        assert one.best(weights, 5)[0].tolist() == []
-        assert one.best_by_vector(np.ones(DIM, np.float32), 5)[0].tolist() == []
-        one.merge()
-    number = one.put(np.ones(DIM, np.float32))
-    one.merge()
-    assert one.best(weights, 5)[0].tolist() == [number] == [3]
-
-
 def test_without_interests_only_vectors_are_answered():
-    vectors, _, category = made()
-    one = ItemIndex.of(vectors, None, category=category)
+    one = ItemIndex.of(np.zeros((9, DIM), np.float32), None, category=np.zeros(9, np.int32))
     number = one.put(np.full(DIM, 9.0, np.float32), category=2)
-    assert one.best_by_vector(np.ones(DIM, np.float32), 1, wanted=Filter((2,)))[0].tolist() == [number]
-    one.merge()
-    assert one.best_by_vector(np.ones(DIM, np.float32), 1, wanted=Filter((2,)))[0].tolist() == [number]
+    for _ in range(2):
+        assert one.best_by_vector(np.ones(DIM, np.float32), 1, wanted=Filter((2,)))[0].tolist() == [number]
+        one.merge()
     assert one.rows([number])[1].shape == (1, 0)
-    for ask in (lambda: one.best(np.ones(3, np.float32), 5), lambda: one.reachable(5)):
+    for ask in (lambda: one.best(EQUAL, 5), lambda: one.reachable(5)):
         with pytest.raises(BadInput, match="no interests"):
             ask()
 
 
-@pytest.mark.parametrize(
-    "weights", [[-0.1, 0.5, 0.6], [nan, 0.5, 0.5], [inf, 0.0, 0.0], [0.5, 0.5], [0.2] * 4, [[0.2] * 3], [1e38, 1e38, 0]]
-)
-def test_weights_that_bounds_do_not_hold_for_are_refused(weights):
-    one, _ = both()
-    with pytest.raises(BadInput, match="weights"):
-        one.best(np.array(weights, np.float32), 5)
-
-
-def test_what_else_is_refused():
+def test_what_is_refused():
     one, _ = both()
     weights, vector = np.ones(INTERESTS, np.float32), np.ones(DIM, np.float32)
+    for odd in (
+        *([-0.1, 0.5, 0.6], [nan, 0.5, 0.5], [inf, 0.0, 0.0]),
+        *([0.5, 0.5], [0.2] * 4, [[0.2] * 3], [1e38, 1e38, 0]),
+    ):
+        with pytest.raises(BadInput, match="weights"):
+            one.best(np.array(odd, np.float32), 5)
     refused = [
         (lambda: one.best(weights, 0), "k is 0"),
         (lambda: one.best_by_vector(vector, -1), "k is -1"),
@@ -222,12 +189,6 @@ def test_what_else_is_refused():
         with pytest.raises(BadInput, match=words):
             ask()
     assert (len(one), one.version) == (500, version)
-
-
-def test_more_than_there_is_gives_all():
-    one, other = both(30)
-    numbers, _ = one.best(np.ones(INTERESTS, np.float32), 1000)
-    assert sorted(numbers.tolist()) == sorted(other.items)
 
 
 def test_changes_during_a_merge_are_kept(monkeypatch):
@@ -260,8 +221,7 @@ def test_changes_during_a_merge_are_kept(monkeypatch):
 def test_queries_never_see_half_of_a_change():
     """One item is always the best, and is replaced, merged and replaced again while others ask for it."""
     one, _ = both(3000)
-    weights = np.full(INTERESTS, 1 / INTERESTS, np.float32)
-    crown = one.put(np.zeros(DIM, np.float32), prior=1e6)
+    weights, crown = EQUAL, one.put(np.zeros(DIM, np.float32), prior=1e6)
     done, seen, wrong = threading.Event(), [0], []
 
     def ask():

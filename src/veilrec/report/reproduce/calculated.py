@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from veilrec.core.arrays import Doubles
 from veilrec.data.datasets import find_dataset, load, whereabouts
 from veilrec.evaluation.metrics import Impossible, impossible
 from veilrec.methods.priv_fedmf_sub.common import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
@@ -30,7 +30,7 @@ from veilrec.privacy.mechanisms.interests import EmbeddingNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, label_only_epsilon
 from veilrec.report.labels import spelt
 from veilrec.report.plots import Curve
-from veilrec.report.reproduce.experiment import CalculationName, Experiment, ExperimentRow, ResultTable, load_experiment
+from veilrec.report.reproduce.experiment import Experiment, ExperimentRow, ResultTable, load_experiment
 
 _CLOSE = 0.03  # of a printed total: as near as random bits can be asked to come
 _MF_COUNTED = ("fedmf", "priv-fedmf-sub", "dp-fedmf-svd", "dp-fedmf-topk")
@@ -55,6 +55,7 @@ EMBEDDING_CLIP = 0.001  # section 4: theta of DP-FedRec in serving
 NEGATIVES = 4  # k, v1, section 4.1
 IMPRESSION = 37  # C: items of a mean impression of MIND
 _BOTH: tuple[Calibration, Calibration] = ("as-published", "proven")
+_SERVED = "Table 2 of v2 (Table 3 of v1) as printed, epsilon_s 10"
 _PER_CLICK = "per click (replace-one), per message, trusting nobody"
 _PER_HISTORY = "per history (replace-one), per message, trusting nobody"
 
@@ -211,13 +212,8 @@ def _attention(
         return PrivateAttention(basis=basis, **common)
     vectors, pad = np.eye(basis), np.zeros(basis)
     return PaddedAttention(
-        encode=_first_click, basis_vectors=vectors, pad=pad, slots=1, pad_probability=padding, **common
+        encode=itemgetter(0), basis_vectors=vectors, pad=pad, slots=1, pad_probability=padding, **common
     )
-
-
-def _first_click(history: Doubles) -> Doubles:
-    first: Doubles = history[0]
-    return first
 
 
 def printed_table(experiment: Experiment, title: str) -> ResultTable:
@@ -413,16 +409,12 @@ def _privaterec_training(experiment: Experiment) -> CalculatedTables:
     return CalculatedTables((table, *training_claims().grids))
 
 
-def _privaterec_serving(experiment: Experiment) -> CalculatedTables:
-    return CalculatedTables((printed_table(experiment, "Table 2 of v2 (Table 3 of v1) as printed, epsilon_s 10"),))
-
-
-CALCULATIONS: Mapping[CalculationName, Callable[[Experiment], CalculatedTables]] = {
+CALCULATIONS: Mapping[str, Callable[[Experiment], CalculatedTables]] = {
     "communication-mf": lambda _: communication_totals(_MF_COUNTED, WIDTH["matrix factorisation"]),
     "communication-ncf": lambda _: communication_totals(_NCF_COUNTED, WIDTH["NeuMF"]),
     "fednewsrec-budgets": lambda _: laplace_budgets(),
     "privaterec-training": _privaterec_training,
-    "privaterec-serving": _privaterec_serving,
+    "privaterec-serving": lambda one: CalculatedTables((printed_table(one, _SERVED),)),
     "privaterec-claims": lambda _: training_claims(),
     "privaterec-padding": lambda _: padding_noise(),
     "privaterec-dimension": lambda _: embedding_noise(),

@@ -21,24 +21,12 @@ from veilrec.report.labels import human_bytes, spelt
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.calculated import CalculatedTables
 from veilrec.report.reproduce.results import PanelResults, ResultLine, StudySummary
-from veilrec.report.reproduce.study import RowVariant
 from veilrec.report.reproduce.summary import FAILED, error_over_users, lengths_of, name_of, parts_of, terms_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "veilrec",
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.18,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 7.5,
-}
+_STYLE = Path(__file__).with_name("figures.mplstyle")
 _WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
 _DOTS, _PALETTE = 100, 256  # dots an inch and colours of a PNG: small enough for a page
 _FAR = 10  # times the smallest
@@ -69,7 +57,7 @@ def save_all(summary: StudySummary, folder: Path) -> list[str]:
 
 def save(summary: StudySummary, path: Path, how: Callable[[StudySummary], Figure] | None = None) -> None:
     """Write the picture as SVG or PNG, by the ending of the path."""
-    with mpl.rc_context(_STYLE), replacing(path) as part:
+    with mpl.rc_context(fname=_STYLE), replacing(path) as part:
         figure = (how or draw)(summary)
         if path.suffix == ".png":
             _save_png(figure, part)
@@ -169,7 +157,9 @@ def _rounds(axes: Axes, panel: PanelResults, metric: str) -> None:
         if not points:
             continue
         at, mean = [r for r, _ in points], [m.mean for _, m in points]
-        style = _style(labels.index(line.variant.row.label)) | {"linestyle": _dash(line.variant)}
+        variant = line.variant  # our settings have long dashes, the paper's own settings and noise short ones
+        dash = _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
+        style = _style(labels.index(variant.row.label)) | {"linestyle": dash}
         axes.plot(at, mean, label=line.name, markersize=3, linewidth=1.2, **style)
         low = [m.mean - (m.sd or 0.0) for _, m in points]
         high = [m.mean + (m.sd or 0.0) for _, m in points]
@@ -197,11 +187,6 @@ def _other_data(panel: PanelResults) -> str:
     """Name the paper's data where it is another than ours."""
     other = panel.panel.is_other_data(panel.data.partition(":")[0])
     return f" (on {panel.panel.published_on}: other data)" if other else ""
-
-
-def _dash(variant: RowVariant) -> str:
-    """Choose the line style: our settings long, the paper's own settings and noise short."""
-    return _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
 
 
 def _along(axes: Axes, panel: PanelResults, metric: str) -> None:

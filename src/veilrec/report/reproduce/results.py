@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from veilrec.report.reproduce.calculated import CalculatedTables, calculate
 from veilrec.report.reproduce.experiment import ExperimentPanel
 from veilrec.report.reproduce.study import Probe, RowVariant, Study, StudyPanel
 from veilrec.runs.checkpoint import read_result
+from veilrec.runs.comparison import Spread
 from veilrec.runs.evaluation import evaluate_run, measure
 from veilrec.runs.request import prepare
 from veilrec.runs.serving import evaluate_serving
@@ -38,37 +38,16 @@ class RunOutcome:
 
 
 @dataclass(frozen=True)
-class SeedValues:
-    """One number of several runs that differ in their seeds."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return statistics.fmean(self.values)
-
-    @property
-    def sd(self) -> float | None:
-        """Standard deviation over seeds, from two runs on."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to a JSON object."""
-        return {"mean": self.mean, "sd": self.sd, "values": list(self.values)}
-
-
-@dataclass(frozen=True)
 class ResultLine:
     """A variant with what was measured; nothing where `problem` says why."""
 
     variant: RowVariant
-    measured: Mapping[str, SeedValues] = field(default_factory=dict)
-    baselines: Mapping[str, Mapping[str, SeedValues]] = field(default_factory=dict)
+    measured: Mapping[str, Spread] = field(default_factory=dict)
+    baselines: Mapping[str, Mapping[str, Spread]] = field(default_factory=dict)
     guarantee: Guarantee | None = None
     of_training: Guarantee | None = None  # of a served model, whose own guarantee is that of a query
     rounds: int | None = None
-    curve: Mapping[str, Sequence[tuple[int, SeedValues]]] = field(default_factory=dict)
+    curve: Mapping[str, Sequence[tuple[int, Spread]]] = field(default_factory=dict)
     problem: str = ""
 
     @property
@@ -96,7 +75,7 @@ class PanelResults:
     data: str
     protocol: str
     lines: tuple[ResultLine, ...]
-    baselines: Mapping[str, Mapping[str, SeedValues]]
+    baselines: Mapping[str, Mapping[str, Spread]]
 
     def families(self) -> dict[str, list[ResultLine]]:
         """Group the lines of each curve by its name, in order of epsilon."""
@@ -249,7 +228,7 @@ def _panel(panel: StudyPanel, outcomes: Mapping[Path, RunOutcome]) -> PanelResul
     return PanelResults(panel.panel, panel.data, panel.protocol, lines, baselines)
 
 
-def _seeds_behind(baselines: Mapping[str, Mapping[str, SeedValues]]) -> int:
+def _seeds_behind(baselines: Mapping[str, Mapping[str, Spread]]) -> int:
     return max((len(value.values) for values in baselines.values() for value in values.values()), default=0)
 
 
@@ -280,16 +259,16 @@ def _problem(variant: RowVariant, found: Sequence[RunOutcome]) -> str:
     )
 
 
-def _collect(rows: Sequence[Mapping[str, float]]) -> dict[str, SeedValues]:
-    return {name: SeedValues(tuple(row[name] for row in rows)) for name in rows[0]}
+def _collect(rows: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    return {name: Spread(tuple(row[name] for row in rows)) for name in rows[0]}
 
 
-def _curve(runs: Sequence[Sequence[EvaluationPoint]]) -> dict[str, list[tuple[int, SeedValues]]]:
+def _curve(runs: Sequence[Sequence[EvaluationPoint]]) -> dict[str, list[tuple[int, Spread]]]:
     """Metric -> (round, values of all seeds), at the rounds in which every seed was evaluated."""
     by_round = [{point.round: point.metrics for point in points} for points in runs]
     common = sorted(set.intersection(*(set(rounds) for rounds in by_round)))
     return {
-        name: [(at, SeedValues(tuple(rounds[at][name] for rounds in by_round))) for at in common]
+        name: [(at, Spread(tuple(rounds[at][name] for rounds in by_round))) for at in common]
         for name in (by_round[0][common[0]] if common else ())
     }
 

@@ -260,15 +260,9 @@ def _checked(experiment: Experiment, options: StudyOptions) -> StudyOptions:
 
 
 def _nothing_to_train(experiment: Experiment, options: StudyOptions) -> StudyOptions:
-    given = {
-        "--data": options.data,
-        "--protocol": options.protocol,
-        "--preset": options.presets,
-        "--calibration": options.calibrations,
-        "--method": options.methods,
-        "--set": options.settings,
-    }
-    if useless := [name for name, value in given.items() if value]:
+    flags = ("data", "protocol", "preset", "calibration", "method", "set")
+    given = (options.data, options.protocol, options.presets, options.calibrations, options.methods, options.settings)
+    if useless := [f"--{flag}" for flag, value in zip(flags, given, strict=True) if value]:
         raise BadInput(f"{experiment.name} is calculated, and trains nothing: leave out {', '.join(useless)}")
     return replace(options, seeds=1, quick=False)
 

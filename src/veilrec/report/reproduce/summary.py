@@ -12,10 +12,12 @@ from typing import Any
 from veilrec.core.errors import counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.report.comparison import spread_words
 from veilrec.report.labels import byte_scale, provenance, spelt
 from veilrec.report.reproduce.experiment import PrintedNumber, ResultTable
-from veilrec.report.reproduce.results import NOT_RUN, PanelResults, ResultLine, SeedValues, StudySummary
+from veilrec.report.reproduce.results import NOT_RUN, PanelResults, ResultLine, StudySummary
 from veilrec.report.reproduce.study import describe_serving
+from veilrec.runs.comparison import Spread
 
 FAILED = "failed"
 _NAMES = {
@@ -101,7 +103,7 @@ def lengths_of(panel: PanelResults) -> str:
 def _cells(
     metrics: Sequence[str],
     printed: set[str],
-    ours: Mapping[str, SeedValues],
+    ours: Mapping[str, Spread],
     theirs: Mapping[str, PrintedNumber],
     otherwise: str = "",
 ) -> list[str]:
@@ -112,7 +114,7 @@ def _cells(
     return cells
 
 
-def _number(metric: str, measured: SeedValues) -> str:
+def _number(metric: str, measured: Spread) -> str:
     if not any(measured.values):
         return "0"
     size, unit = byte_scale(measured.mean) if metric.endswith("_bytes") else (1.0, "")
@@ -188,19 +190,15 @@ def _price(panel: PanelResults, metric: str) -> ResultTable:
     popularity = panel.baselines.get("popularity", {})
     if metric in popularity:
         found = popularity[metric]
-        rows.append(["popularity", *("" for _ in places), _level(found), str(len(found.values))])
+        rows.append(["popularity", *("" for _ in places), spread_words(found), str(len(found.values))])
     title = f"{panel.panel.source} ({panel.data.partition(':')[0]}, {panel.protocol}): {spelt(metric)} by epsilon"
     return ResultTable(title, ["method", *(f"{place:g}" for place in places), "no privacy", "seeds"], rows)
 
 
 def _cell(line: ResultLine, metric: str) -> str:
     if metric in line.measured:
-        return _level(line.measured[metric])
+        return spread_words(line.measured[metric])
     return FAILED if line.problem.startswith(FAILED) else line.problem.partition(":")[0]
-
-
-def _level(found: SeedValues) -> str:
-    return f"{found.mean:.4f}" if found.sd is None else f"{found.mean:.4f} ± {found.sd:.4f}"
 
 
 def _seeds_of(lines: Sequence[ResultLine]) -> str:
@@ -232,13 +230,13 @@ def _promising(panels: Sequence[PanelResults]) -> Iterator[tuple[str, ResultLine
 
 def terms_grid(panels: Sequence[PanelResults]) -> ResultTable:
     """Make the table of the terms of every epsilon, and of what holds."""
-    every = _promising(panels)
-    rows = list(dict.fromkeys((name, terms(promise), _line_holds(line, promise)) for name, line, promise in every))
-    return ResultTable("What is claimed, and what holds", ["method", "epsilon is", "holds"], rows, frozenset(range(3)))
-
-
-def _line_holds(line: ResultLine, promise: Guarantee) -> str:
-    return "as claimed" if promise.basis == "proven" else f"at epsilon {line.epsilon:g}: {holds(promise)}"
+    rows: dict[tuple[str, str, str], None] = {}
+    for name, line, promise in _promising(panels):
+        holding = "as claimed" if promise.basis == "proven" else f"at epsilon {line.epsilon:g}: {holds(promise)}"
+        rows[name, terms(promise), holding] = None
+    return ResultTable(
+        "What is claimed, and what holds", ["method", "epsilon is", "holds"], list(rows), frozenset(range(3))
+    )
 
 
 def problems(summary: StudySummary) -> list[str]:
@@ -299,10 +297,14 @@ def _panel_json(panel: PanelResults) -> dict[str, Any]:
         "protocol": panel.protocol,
         "rows": [_line_json(line) for line in panel.lines],
         "baselines": {
-            name: {metric: value.to_json() for metric, value in values.items()}
+            name: {metric: _spread_json(value) for metric, value in values.items()}
             for name, values in panel.baselines.items()
         },
     }
+
+
+def _spread_json(spread: Spread) -> dict[str, Any]:
+    return {"mean": spread.mean, "sd": spread.sd, "values": list(spread.values)}
 
 
 def _line_json(line: ResultLine) -> dict[str, Any]:
@@ -320,7 +322,7 @@ def _line_json(line: ResultLine) -> dict[str, Any]:
             name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
             for name, p in row.printed.items()
         },
-        "ours": {name: measured.to_json() for name, measured in line.measured.items()},
+        "ours": {name: _spread_json(measured) for name, measured in line.measured.items()},
         "guarantee": guarantee.to_json() if guarantee else None,
         "training_guarantee": line.of_training.to_json() if line.of_training else None,
         "claimed": claimed(guarantee) if guarantee else None,

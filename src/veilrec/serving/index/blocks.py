@@ -75,7 +75,7 @@ class ItemLabels:
 
     @classmethod
     def of(cls, codes: Codes) -> ItemLabels:
-        """Of codes in the order of the blocks."""
+        """Index codes that are in the order of the blocks."""
         n_codes = int(codes.max(initial=-1)) + 1
         by_code = np.argsort(codes, kind="stable").astype(np.int32)
         offsets = np.searchsorted(codes[by_code], np.arange(n_codes + 1)).astype(np.int64)
@@ -122,15 +122,6 @@ class Blocks:
     def interests(self) -> int:
         """B."""
         return int(self.values.shape[1])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        total = 0
-        for part in (self, self.category, self.region):
-            if part is not None:
-                total += sum(value.nbytes for value in vars(part).values() if isinstance(value, np.ndarray))
-        return total
 
     def values_of(self, rows: Offsets) -> Floats:
         """[items, B] of these rows."""
@@ -400,7 +391,7 @@ def search_places(
     regions: Codes,
     region_wanted: Bytes,
 ) -> int:
-    """The same among the items of some places, one after another."""
+    """Search the items of some places, one after another."""
     interests, width, k = values.shape[1], values.shape[2], len(best_scores)
     for index in range(len(places)):
         place = places[index]

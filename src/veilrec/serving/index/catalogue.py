@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
@@ -47,15 +47,7 @@ from veilrec.serving.index.segments import (
 )
 
 
-@dataclass(frozen=True)
-class Merged:
-    """What takes the place of the parts and chunks that were there when merging began."""
-
-    part: SegmentView
-    chunks: tuple[Chunk, ...]
-
-
-def merge_segments(parts: tuple[SegmentView, ...], vectors: Vectors) -> Merged:
+def merge_segments(parts: tuple[SegmentView, ...], vectors: Vectors) -> tuple[SegmentView, tuple[Chunk, ...]]:
     """One part of all that is alive in `parts`; the chunks of `vectors` but the last, which is being written, as two.
 
     The first chunk stays as it is: it may be a file of gigabytes.
@@ -68,26 +60,26 @@ def merge_segments(parts: tuple[SegmentView, ...], vectors: Vectors) -> Merged:
     part = SegmentView(segment, np.ones(len(numbers), np.uint8), len(numbers))
     given, *later = vectors.chunks[:-1]
     if not later:
-        return Merged(part, (given,))
+        return part, (given,)
     kept = numbers[np.searchsorted(numbers, later[0].first) :]
     if not len(kept):
-        return Merged(part, (given,))
+        return part, (given,)
     inside, prior = vectors.take(kept)
-    return Merged(part, (given, Chunk(inside, prior, kept, int(kept[0]), len(kept))))
+    return part, (given, Chunk(inside, prior, kept, int(kept[0]), len(kept)))
 
 
-def swapped_in(now: State, old: State, new: Merged) -> State:
+def swapped_in(now: State, old: State, part: SegmentView, chunks: tuple[Chunk, ...]) -> State:
     """The state `now` with what was merged of `old`, its state when merging began; all that happened since is kept."""
     sealed = len(old.parts) - 1
-    alive = new.part.alive
+    alive = part.alive
     for before, after in zip(old.parts[:sealed], now.parts[:sealed], strict=True):
         gone = np.flatnonzero(before.alive[: before.count] > after.alive[: after.count])
         if len(gone):
-            alive[new.part.rows_of(before.segment.numbers_of(gone))] = 0
+            alive[part.rows_of(before.segment.numbers_of(gone))] = 0
     return replace(
         now,
-        parts=(new.part, *now.parts[sealed:]),
-        vectors=Vectors((*new.chunks, *now.vectors.chunks[len(old.vectors.chunks) - 1 :])),
+        parts=(part, *now.parts[sealed:]),
+        vectors=Vectors((*chunks, *now.vectors.chunks[len(old.vectors.chunks) - 1 :])),
     )
 
 
@@ -141,11 +133,6 @@ class ItemIndex:
         """Grows with every change."""
         return self._state.version
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the index, without the vectors."""
-        return sum(part.segment.nbytes + part.alive.nbytes for part in self._state.parts)
-
     def __len__(self) -> int:
         return self._state.alive
 
@@ -167,7 +154,7 @@ class ItemIndex:
         return numbers_of(state.parts, rows[:found]), scores[:found]
 
     def best_by_vector(self, vector: Floats, k: int, *, wanted: Filter | None = None) -> tuple[Offsets, Floats]:
-        """The same for a user vector, which may have any sign: every item that is wanted is scored."""
+        """Numbers and scores of the k best for a user vector of any sign: every item that is wanted is scored."""
         state = self._state
         told = checked_vector(vector, state.vectors.dim)
         checked_count(k)
@@ -235,9 +222,9 @@ class ItemIndex:
         with self._merging:
             with self._lock:
                 old = self._state = with_new_segment(self._state)
-            merged = merge_segments(old.parts[:-1], old.vectors)
+            part, chunks = merge_segments(old.parts[:-1], old.vectors)
             with self._lock:
-                self._state = swapped_in(self._state, old, merged)
+                self._state = swapped_in(self._state, old, part, chunks)
 
     def reachable(self, k: int) -> Offsets:
         """Numbers of all items that some weights on the simplex bring into their k best; perhaps a few more."""

@@ -1,4 +1,4 @@
-"""Which items can be among the k best for any weights at all: what a device needs to rank without asking.
+"""Which items can be among the k best for any weights: what a client needs to rank without a query.
 
 Weights are points of a simplex. It is cut in halves again and again; in a cell, a score is a mean of the scores at the
 cell's corners, so that an item is worse than another in the whole cell if it is worse at every corner. Items that are

@@ -60,7 +60,7 @@ class Segment:
         return cls(inside, None, first)
 
     def write(self, row: int, values: Floats, category: int, region: int) -> None:
-        """Write a row that nobody has been told of; bounds only grow, and are right for older readers, too."""
+        """Write a row that no reader sees yet; bounds only grow, and stay right for older readers."""
         blocks, block = self.blocks, row // WIDTH
         group, inner = block // GROUP, block % GROUP
         sums = (sets_of(len(values)) @ values.astype(np.float64)).astype(np.float32)
@@ -71,11 +71,6 @@ class Segment:
             if labels is not None:
                 labels.present[block] |= np.uint64(1 << (code & 63)) if code >= 0 else np.uint64(0)
                 labels.codes[row] = code
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self.blocks.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
 
     def numbers_of(self, rows: Offsets) -> Offsets:
         """The numbers of these rows."""
@@ -233,7 +228,7 @@ class Chunk:
         return found
 
     def scores(self, vector: Floats, numbers: Offsets) -> Floats:
-        """Of these numbers; few are looked up, many are taken from the scores of all."""
+        """Score these numbers: few are looked up, many are taken from the scores of all."""
         rows = self.rows_of(numbers)
         if 4 * len(rows) > self.count:
             found: Floats = (self.vectors[: self.count] @ vector)[rows]
@@ -254,7 +249,7 @@ class Vectors:
         return int(self.chunks[0].vectors.shape[1])
 
     def scores(self, vector: Floats, numbers: Offsets) -> Floats:
-        """Of these numbers, which rise."""
+        """Score these numbers, which rise."""
         cuts = np.searchsorted(numbers, [chunk.first for chunk in self.chunks[1:]])
         parts = [chunk.scores(vector, some) for chunk, some in zip(self.chunks, np.split(numbers, cuts), strict=True)]
         return np.concatenate(parts)
@@ -300,20 +295,14 @@ def numbers_of(parts: tuple[SegmentView, ...], rows: Offsets) -> Offsets:
     return numbers
 
 
-def find(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
-    """The part and the row of each number; row -1 where there is none, or it is gone."""
+def place(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
+    """Return the part and the row of each number; raise BadInput where one is not there."""
     firsts = [part.segment.first for part in state.parts[1:]]
     which: Offsets = np.searchsorted(firsts, numbers, side="right").astype(np.int64)
     rows = np.full(len(numbers), -1, np.int64)
     for index in np.unique(which).tolist():
         here = which == index
         rows[here] = state.parts[index].rows_of(numbers[here])
-    return which, rows
-
-
-def place(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
-    """The same; refused where one is not there."""
-    which, rows = find(state, numbers)
     if (rows < 0).any():
         raise BadInput(f"there is no item number {numbers[rows < 0][0]}: it was never put, or is gone already")
     return which, rows
@@ -332,7 +321,7 @@ def without(state: State, numbers: Iterable[int]) -> State:
 
 
 def with_room(state: State) -> State:
-    """The state with room for an item in its last part."""
+    """Return a state whose last segment has room for an item."""
     last = state.parts[-1]
     return state if len(state.parts) > 1 and last.count < len(last.alive) else with_new_segment(state)
 

@@ -1,4 +1,4 @@
-"""The door: limits, ids, logs that name nobody, and failures that tell nothing."""
+"""The middleware: limits, ids, logs that name nobody, and failures that tell nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import io
 import json
 import logging
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.serving.toys import TOKEN, Asked, served, toy
+from tests.serving.toys import TOKEN, Asked
 from veilrec.serving.app import Settings
-from veilrec.serving.middleware import FromLibrary, Log
+from veilrec.serving.middleware import FromLibrary, Log, RateLimit
 
 FIELDS = {"time", "request", "route", "status", "microseconds", "bytes"}
 EVENT = {"time", "event", "level", "request"}
@@ -49,8 +49,8 @@ def test_every_answer_has_an_id_of_our_own(ask: Asked) -> None:
     assert [line["request"] for line in ask.log() if "route" in line] == ids
 
 
-def test_too_many_requests_of_one_address(tmp_path: Path) -> None:
-    ask = served(toy(tmp_path / "release"), tmp_path, Settings(rate=5))
+def test_too_many_requests_of_one_address(service: Callable[..., Asked]) -> None:
+    ask = service(settings=Settings(rate=5))
     statuses = [ask("POST", "/v1/recommend", {}).status for _ in range(30)]
     assert statuses[:10] == [200] * 10
     assert 429 in statuses[10:]
@@ -60,7 +60,28 @@ def test_too_many_requests_of_one_address(tmp_path: Path) -> None:
     assert ask("GET", "/healthz").status == 200
     ask.address = "192.0.2.8"
     assert ask("POST", "/v1/recommend", {}).status == 200
-    ask.close()
+
+
+def test_a_burst_then_the_rate_of_each_address() -> None:
+    limit = RateLimit(10.0)
+    assert [limit.wait("a", 100.0) for _ in range(20)] == [0] * 20
+    later = [("a", 100.0), ("b", 100.0), ("a", 100.11), ("a", 100.11)]
+    assert [limit.wait(who, when) for who, when in later] == [1, 0, 0, 1]
+    slow = RateLimit(0.1)
+    assert [slow.wait("a", when) for when in (5.0, 5.0, 15.1)] == [0, 10, 0]  # it says how long
+    none = RateLimit(0.0)
+    assert not any(none.wait("a", 1.0) for _ in range(1000))
+    assert len(none) == 0
+    bounded = RateLimit(1.0, most=50)
+    for number in range(500):
+        bounded.wait(f"10.0.0.{number}", 10.0)
+        assert len(bounded) <= 50
+    bounded.wait("new", 20.0)
+    assert len(bounded) == 1  # it forgets
+    household = RateLimit(1.0)  # of IPv6 is one address
+    assert [household.wait(f"2001:db8::{number:x}", 1.0) for number in range(4)] == [0, 0, 1, 1]
+    for other in ("2001:db8:0:1::1", "::ffff:192.0.2.1", "::ffff:192.0.2.2"):
+        assert household.wait(other, 1.0) == 0
 
 
 def test_a_failure_tells_nothing_of_what_was_sent(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +94,7 @@ def test_a_failure_tells_nothing_of_what_was_sent(ask: Asked, monkeypatch: pytes
     assert answer.status == 500
     assert "secret" not in answer.body.decode() + ask.logged.getvalue().decode()
     event = next(line for line in ask.log() if line.get("level") == "error")
-    assert event["event"].startswith("failed: RuntimeError at test_door.py:")
+    assert event["event"].startswith("failed: RuntimeError at test_middleware.py:")
     assert event["request"] == answer.headers["x-request-id"]
     assert ask.log()[-1]["status"] == 500
 
@@ -114,12 +135,8 @@ def test_lines_wait_for_a_moment_and_a_broken_stream_stops_nothing() -> None:
     assert json.loads(stream.getvalue().splitlines()[-1])["event"] == "now"
     stream.close()
     log.event("nobody reads this")
-
-
-def test_the_librarys_words_come_without_values() -> None:
-    stream = io.BytesIO()
-    handler = FromLibrary(Log(stream))
-    handler.emit(logging.LogRecord("x", logging.WARNING, "f", 1, "Odd request %s\nmore", ("secret",), None))
-    (line,) = stream.getvalue().splitlines()
+    logged = io.BytesIO()
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, "Odd request %s\nmore", ("secret",), None)
+    FromLibrary(Log(logged)).emit(record)  # the library's words come without values
+    (line,) = logged.getvalue().splitlines()
     assert json.loads(line)["event"] == "Odd request %s"
-    assert b"secret" not in line
