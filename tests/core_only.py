@@ -213,7 +213,10 @@ def charge() -> Results:
     with tempfile.TemporaryDirectory() as folder:
         budget = Budget(unit=mechanism.unit, adjacency=mechanism.adjacency, epsilon=2.5, delta=1e-6)
         ledger = Ledger.create(Path(folder) / "ledger", [budget], minimum_period_seconds=60.0)
-        answers = [ledger.release(mechanism, bits, SecureSource(), otherwise=None) for _ in range(3)]
+        options: dict[str, Any] = {"encode": lambda told: told.tobytes(), "otherwise": b""}
+        answers = [
+            ledger.message(mechanism, bits, SecureSource(), model_version=version, **options) for version in "abc"
+        ]
         spent = ledger.report()[0].spent.epsilon
         ledger.close()
     return {"personal": np.array([answer.personal for answer in answers]), "spent": np.array(spent)}

@@ -234,12 +234,16 @@ class ClientUpdates:
 
 def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int) -> ClientUpdates:
     """The model as the server sends it: every row of every table, every dense tensor."""
-    tables = {
-        t.name: Rows(np.array([0, t.shape[0]]), np.arange(t.shape[0], dtype=np.int32), weights[t.name])
-        for t in schema.tables
-    }
+    tables = {t.name: _whole_table(weights[t.name][np.newaxis]) for t in schema.tables}
     dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
     return ClientUpdates(round_number, 1, tables, dense)
+
+
+def _whole_table(values: Floats) -> Rows:
+    """All rows of a table, for n devices: [n, rows, width]."""
+    n, height, width = values.shape
+    index = np.tile(np.arange(height, dtype=np.int32), n)
+    return Rows(np.arange(n + 1, dtype=np.int64) * height, index, values.reshape(-1, width))
 
 
 def part_of_model(schema: Schema, weights: Mapping[str, Floats], rows: Indices, round_number: int) -> ClientUpdates:
@@ -267,9 +271,7 @@ def filled(uploads: ClientUpdates, schema: Schema) -> ClientUpdates:
         if rows is not None:
             device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
             values[device, rows.index] = rows.values
-        offsets = np.arange(uploads.count + 1, dtype=np.int64) * height
-        index = np.tile(np.arange(height, dtype=np.int32), uploads.count)
-        tables[tensor.name] = Rows(offsets, index, values.reshape(-1, width))
+        tables[tensor.name] = _whole_table(values)
     return replace(uploads, tables=tables)
 
 
@@ -291,9 +293,7 @@ def from_vectors(vectors: Doubles, schema: Schema) -> ClientUpdates:
         values = vectors[:, start : start + tensor.size].astype(np.float32).reshape(n, *tensor.shape)
         start += tensor.size
         if tensor.by_row:
-            height, width = tensor.shape
-            index = np.tile(np.arange(height, dtype=np.int32), n)
-            tables[tensor.name] = Rows(np.arange(n + 1) * height, index, values.reshape(-1, width))
+            tables[tensor.name] = _whole_table(values)
         else:
             dense[tensor.name] = values
     return ClientUpdates(0, n, tables, dense)

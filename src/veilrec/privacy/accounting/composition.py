@@ -255,25 +255,6 @@ ORDERS: tuple[float, ...] = (
 )
 
 
-def rho_of(event: Event) -> float:
-    """Zero-concentrated privacy (zCDP): rho, mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of pure mechanisms, summed.
-
-    What is gained by sampling has no such form; a sampled event is charged as if everybody took part.
-    """
-    parts = flattened(event)
-    if parts.in_the_clear:
-        return math.inf
-    return 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
-
-
-def _half_square(event: Simple) -> float:
-    match event:
-        case GaussianEvent(mu) | SampledEvent(mu, _, _):
-            return 0.5 * mu * mu
-        case LaplaceEvent(epsilon) | PureEvent(epsilon) | ResponseEvent(epsilon, _):
-            return 0.5 * epsilon * epsilon
-
-
 def epsilon_zcdp(rho: float, delta: float) -> float:
     """Epsilon of rho-zCDP: min over alpha of rho a + log(1 - 1/a) - log(delta a) / (a - 1)."""
     probability(delta=delta)
