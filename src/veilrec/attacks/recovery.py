@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
-from scipy.special import betaincinv
 
 from veilrec.attacks.subjects import SEEN, Observation, ObservedClicks, View
+from veilrec.audit.bounds import at_least, at_most
 from veilrec.audit.observe import simulate
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, places
@@ -277,9 +277,7 @@ def _interval(found: Offsets, clicks: Offsets) -> tuple[float, float]:
 def proportion_interval(hits: float, trials: float) -> tuple[float, float]:
     """Clopper-Pearson."""
     alpha = (1.0 - CONFIDENCE) / 2
-    low = float(betaincinv(hits, trials - hits + 1.0, alpha)) if hits > 0.0 else 0.0
-    high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - alpha)) if hits < trials else 1.0
-    return low, high
+    return at_least(hits, trials, alpha), at_most(hits, trials, alpha)
 
 
 @dataclass(frozen=True)

@@ -19,33 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.attacks.recovery import (
-    AttackFinding,
-    BestScore,
-    LikeOwn,
-    Score,
-    TrainedAttack,
-    Witness,
-    WitnessedRound,
-    found_by,
-    of_flags,
-    of_scores,
-    reported,
-    updates_of,
-)
-from veilrec.attacks.subjects import (
-    Observation,
-    ObservedClicks,
-    PublicKnowledge,
-    Scene,
-    View,
-    is_noisy,
-    observe,
-    people_to_attack,
-    public_news,
-    seen_of,
-    views_of,
-)
+from veilrec.attacks import recovery, subjects
+from veilrec.attacks.recovery import AttackFinding, BestScore, LikeOwn, Score, TrainedAttack, Witness, WitnessedRound
+from veilrec.attacks.subjects import Observation, ObservedClicks, PublicKnowledge, Scene, View
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
@@ -71,31 +47,38 @@ def recover_clicks(
     for name, count in (("uploads", uploads), ("rounds", rounds)):
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
-    known = public_news(plan, weights)
-    targets, own = people_to_attack(data, len(known.titles), uploads, seed)
+    known = subjects.public_news(plan, weights)
+    targets, own = subjects.people_to_attack(data, len(known.titles), uploads, seed)
     scene = Scene(plan, data, weights, rounds, seed)
-    readers = [reader for view in views_of(plan) for reader in _readers(plan, known, own, view)]
+    readers = [reader for view in subjects.views_of(plan) for reader in _readers(plan, known, own, view)]
     views = tuple(dict.fromkeys(reader.view for reader in readers))
-    return found_by(readers, observe(scene, own.devices, views), observe(scene, targets.devices, views), targets)
+    return recovery.found_by(
+        readers, subjects.observe(scene, own.devices, views), subjects.observe(scene, targets.devices, views), targets
+    )
 
 
 def _readers(plan: Plan, known: PublicKnowledge, own: ObservedClicks, view: View) -> list[TrainedAttack]:
     """The attacks on one view: by the rows of words, where messages have them, and by what is sent whole."""
     titles = known.titles[own.news]
-    words: dict[str, Score] = {}
-    if any(tensor.name == WORDS for tensor in plan.schema.tables):
-        words["length of the rows of the title's words"] = lambda seen: row_lengths(seen[WORDS], titles)
-        words["shortest row of the title's words"] = lambda seen: shortest_row(seen[WORDS], titles)
+    words = word_scores(titles) if any(tensor.name == WORDS for tensor in plan.schema.tables) else {}
     dense = dense_scores(plan.schema, known, own)
     if view == "sum" and (words or dense):
         return [BestScore(view, "sum", own, {**words, **dense})]
     readers: list[TrainedAttack] = []
     if words:
-        noisy = is_noisy(plan, view)
+        noisy = subjects.is_noisy(plan, view)
         readers.append(BestScore(view, "word-rows", own, words) if noisy else _WordRows(view, titles))
     if dense:
         readers.append(BestScore(view, "dense", own, dense))
     return readers or [LikeOwn(view, "sum" if view == "sum" else "dense", own)]
+
+
+def word_scores(titles: Offsets) -> dict[str, Score]:
+    """Score news by the rows of their titles' words."""
+    return {
+        "length of the rows of the title's words": lambda seen: row_lengths(seen[WORDS], titles),
+        "shortest row of the title's words": lambda seen: shortest_row(seen[WORDS], titles),
+    }
 
 
 def dense_scores(schema: Schema, known: PublicKnowledge, own: ObservedClicks) -> dict[str, Score]:
@@ -135,8 +118,8 @@ class _WordRows(TrainedAttack):
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
         flagged = titles_in(np.array(self._rows), self._titles)
         explained = np.array([explains(*pair, self._titles) for pair in zip(flagged, targets.shown, strict=True)])
-        flags = of_flags(flagged, targets.clicked, targets.shown)
-        ranked = of_scores(explained, targets.clicked, targets.shown)
+        flags = recovery.of_flags(flagged, targets.clicked, targets.shown)
+        ranked = recovery.of_scores(explained, targets.clicked, targets.shown)
         first = f"{_ALL_THERE}, those first that no other title explains"
         return (
             AttackFinding(self.view, "word-rows", _ALL_THERE, len(flagged), flags),
@@ -246,10 +229,10 @@ def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ..
         return recover_clicks(place.plan, place.data, place.weights, uploads=uploads, seed=place.seed)
     rounds = place.rounds()
     targets, own = histories_of(place, uploads)
-    views = views_of(place.plan)
+    views = subjects.views_of(place.plan)
     readers = [reader for view in views for reader in _row_support_readers(place, rounds, own, view)]
     seen_own, seen = (observed(place, rounds, people.devices, views) for people in (own, targets))
-    return found_by(readers, seen_own, seen, targets)
+    return recovery.found_by(readers, seen_own, seen, targets)
 
 
 def histories_of(place: AttackPoint, count: int) -> tuple[ObservedClicks, ObservedClicks]:
@@ -344,15 +327,15 @@ def observed(
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
         data = place.data.take(some)
-        bounded = [(opened, updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
-        told = None if plan.reports is None or not with_reports else reported(plan, some, data, place.seed, 0)
+        bounded = [(opened, recovery.updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
+        told = None if plan.reports is None or not with_reports else recovery.reported(plan, some, data, place.seed, 0)
         for row, device in enumerate(some):
             seen: dict[View, dict[str, Doubles]] = {view: {} for view in views}
             for opened, updates in bounded:
                 number = opened.about.number
                 for view in views:
                     source = FastSource(place.seed, rng.NOISE, number, int(device), one_generator=True)
-                    parts = seen_of(plan, one_of(updates, row), opened.about, view, source)
+                    parts = subjects.seen_of(plan, one_of(updates, row), opened.about, view, source)
                     seen[view] |= {named(opened, name): values for name, values in parts.items()}
             if told is not None:
                 for view in views:

@@ -14,20 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from veilrec.attacks import poisoning
 from veilrec.attacks.inversion import Inverted, invert
 from veilrec.attacks.membership import Kind, Membership, MembershipEffort, ceiling_of, find_members
-from veilrec.attacks.poisoning import (
-    Defence,
-    MaliciousClients,
-    Poison,
-    PoisonedSimulation,
-    Poisoning,
-    choose_target,
-    exposure_of,
-    learns_promotion,
-    lying_data,
-    popular_items,
-)
+from veilrec.attacks.poisoning import Defence, MaliciousClients, Poison, PoisonedSimulation, Poisoning
 from veilrec.attacks.recovery import AttackFinding, proportion_interval
 from veilrec.attacks.rows import AttackPoint, recover_clicks, recover_rows
 from veilrec.attacks.subjects import AttackSubject, Populations
@@ -104,25 +94,17 @@ def average_queries(
     counts = sorted(set(counts))
     basis = attention.shape[1]
     curves = []
-    noisy: Mechanism[Doubles, Any] = PrivateAttention(
-        basis=basis,
-        clip_norm=asking.clip_norm,
-        epsilon=asking.epsilon,
-        delta=asking.delta,
-        noise=asking.noise,
-        calibration=asking.calibration,
-    )
-    kary = InterestResponse(basis=basis, epsilon=asking.epsilon) if asking.calibration == "proven" else None
-    for mode, mechanism in (("attention", noisy), ("interest", kary)):
-        if mechanism is None:
-            continue
+    modes: dict[Mode, Mechanism[Doubles, Any]] = {"attention": PrivateAttention(basis=basis, **vars(asking))}
+    if asking.calibration == "proven":
+        modes["interest"] = InterestResponse(basis=basis, epsilon=asking.epsilon)
+    for mode, mechanism in modes.items():
         for memoised in (False, True):
             answers = _asked(mechanism, attention, counts[-1], memoised=memoised, seed=seed)
             guesses = _of_attention(answers, asking) if mode == "attention" else _of_answers(answers, basis)
             points = tuple(
                 _point(n, guesses(n), attention, mechanism, memoised=memoised, delta=asking.delta) for n in counts
             )
-            curves.append(RecoveryCurve(mode, memoised, _claim(mechanism), points))  # type: ignore[arg-type]
+            curves.append(RecoveryCurve(mode, memoised, _claim(mechanism), points))
     return tuple(curves)
 
 
@@ -376,12 +358,12 @@ def _one(
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     count = max(1, round(share * len(able))) if poison is not None else 0
     lying = np.sort(generator.permutation(able)[:count])
-    target = choose_target(data, split.n_items)
+    target = poisoning.choose_target(data, split.n_items)
     told, liars = data, None
     if poison is not None:
-        liars = MaliciousClients(lying, poison, target, popular_items(data, split.n_items, target))
-        by_learning = learns_promotion(plan, data)
-        told = lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
+        liars = MaliciousClients(lying, poison, target, poisoning.popular_items(data, split.n_items, target))
+        by_learning = poisoning.learns_promotion(plan, data)
+        told = poisoning.lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
     training = PoisonedSimulation(plan, told, split.train, Seeds.all_from(seed), liars, defence)
     for number in range(min(rounds or plan.rounds, plan.rounds)):
         training.step(number)
@@ -391,7 +373,7 @@ def _one(
         judged = judge(split.test, split.train, model)
         quality = float(np.mean(judged.values[metric][~np.isin(judged.users, lying)]))
         honest = generator.permutation(np.setdiff1d(able, lying))
-        exposure = exposure_of(model, split.train, honest, target)
+        exposure = poisoning.exposure_of(model, split.train, honest, target)
     except Diverged:  # the attack has won: nothing can be ranked any more
         quality, exposure = worst, 1.0
     return Poisoning(poison, defence, share, count, training.refused, exposure, quality, metric)

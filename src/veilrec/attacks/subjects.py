@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -151,9 +151,7 @@ def subject_of_method(
     population = populations.load(data)
     split = make_split(population, default_protocol(population), seed=seed)
     problem = problem_of(population, split, seed, rounds)
-    plan, devices = _plan_of(method, config, problem, needs_titles=needs_titles)
-    claimed = promised(method, config, problem)
-    return _subject(method, config, data, "before the first round", claimed, plan, devices, plan.start, split)
+    return _subject(method, config, problem, split, data=data, needs_titles=needs_titles)
 
 
 def subject_of_run(folder: Path, populations: Populations, *, needs_titles: bool = False) -> AttackSubject:
@@ -171,12 +169,12 @@ def subject_of_run(folder: Path, populations: Populations, *, needs_titles: bool
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
     problem = problem_of(population, split, trained.seed, rounds)
-    plan, devices = _plan_of(method, config, problem, needs_titles=needs_titles)
-    weights = model.parts.weights
-    if {name: values.shape for name, values in weights.items()} != {t.name: t.shape for t in plan.schema.tensors}:
+    subject = _subject(method, config, problem, split, data=trained.data, needs_titles=needs_titles)
+    weights, place = model.parts.weights, f"{folder} after {rounds} rounds"
+    shapes = {tensor.name: tensor.shape for tensor in subject.plan.schema.tensors}
+    if {name: values.shape for name, values in weights.items()} != shapes:
         raise BadInput(f"{folder} has another model than {method.name} has today: train again")
-    place = f"{folder} after {rounds} rounds"
-    return _subject(method, config, trained.data, place, model.guarantee, plan, devices, weights, split)
+    return replace(subject, trained=place, claimed=model.guarantee, weights=dict(weights))
 
 
 def _sending(method: Method[Any]) -> Method[Any]:
@@ -188,7 +186,10 @@ def _sending(method: Method[Any]) -> Method[Any]:
     return method
 
 
-def _plan_of(method: Method[Any], config: Any, problem: Problem, *, needs_titles: bool) -> tuple[Plan, LocalData]:
+def _subject(
+    method: Method[Any], config: Any, problem: Problem, split: Split, *, data: str, needs_titles: bool
+) -> AttackSubject:
+    """Build the subject of a method before its first round."""
     if method.plan is None:
         raise ValueError(f"{method.name} has no plan")
     if problem.news is None and needs_titles:
@@ -196,25 +197,19 @@ def _plan_of(method: Method[Any], config: Any, problem: Problem, *, needs_titles
             f"{method.name}: this data has no titles or train impressions, and the attack looks for clicked news:"
             " give --data synthetic-news or mind:FOLDER, and a method that reads titles, such as fednewsrec"
         )
-    return method.plan(config, problem), method.devices(config, problem)
-
-
-def _subject(
-    method: Method[Any],
-    config: Any,
-    data: str,
-    trained: str,
-    claimed: Guarantee,
-    plan: Plan,
-    devices: LocalData,
-    weights: Mapping[str, Floats],
-    split: Split,
-) -> AttackSubject:
-    values = config.model_dump()
+    plan, values = method.plan(config, problem), config.model_dump()
     everything = {**values, **(values.get("privacy") or {})}
-    padding = next((float(everything[name]) for name in _PADDING if name in everything), None)
     return AttackSubject(
-        method.name, values.get("calibration"), data, trained, claimed, padding, plan, devices, dict(weights), split
+        method=method.name,
+        calibration=values.get("calibration"),
+        data=data,
+        trained="before the first round",
+        claimed=promised(method, config, problem),
+        padding=next((float(everything[name]) for name in _PADDING if name in everything), None),
+        plan=plan,
+        devices=method.devices(config, problem),
+        weights=dict(plan.start),
+        split=split,
     )
 
 

@@ -38,12 +38,12 @@ _BINS = 20
 # Counts of one event (Clopper-Pearson), and how much they can prove at most.
 
 
-def at_least(hits: int, trials: int, alpha: float) -> float:
+def at_least(hits: float, trials: float, alpha: float) -> float:
     """Lower Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits, trials - hits + 1, alpha)) if hits > 0 else 0.0
 
 
-def at_most(hits: int, trials: int, alpha: float) -> float:
+def at_most(hits: float, trials: float, alpha: float) -> float:
     """Upper Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits + 1, trials - hits, 1.0 - alpha)) if hits < trials else 1.0
 

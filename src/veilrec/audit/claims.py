@@ -17,20 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from veilrec.audit.bounds import (
-    calibration_p_value,
-    epsilon_exact,
-    epsilon_from_coordinates,
-    epsilon_from_counts,
-    epsilon_from_gaussian_scores,
-    epsilon_from_guesses,
-    epsilon_from_ratios,
-    epsilon_from_sampled_scores,
-    epsilon_from_scores,
-    independence_p_value,
-    reach,
-    separated,
-)
+from veilrec.audit import bounds
+from veilrec.audit.bounds import reach
 from veilrec.core.arrays import Bools, Doubles, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec, from_vectors, to_vectors
@@ -56,10 +44,8 @@ from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import SeededSource, Source, uniforms
 
 T = TypeVar("T", bound=np.generic)
-Side: TypeAlias = Literal[0, 1]
-"""Which input of the pair."""
-Draw: TypeAlias = Callable[[Side, int, Source], Any]
-"""Draws so many outputs under one input."""
+Side: TypeAlias = Literal[0, 1]  # which input of the pair
+Draw: TypeAlias = Callable[[Side, int, Source], Any]  # draws so many outputs under one input
 Kind = Literal["proven", "known-bad", "planted"]
 Outcome = Literal["holds", "refuted"]
 Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run", "coordinates"]
@@ -119,16 +105,16 @@ class Scores(Attack):
         if self.law == "gaussian":
             return Evidence(self._gaussian(first, second, delta, allowance.alpha), "Gaussian", math.inf)
         if self.law == "ratio":
-            believed = calibration_p_value(first, second) > allowance.alpha
-            bound = epsilon_from_ratios(first, delta=delta, alpha=allowance.alpha) if believed else 0.0
+            believed = bounds.calibration_p_value(first, second) > allowance.alpha
+            bound = bounds.epsilon_from_ratios(first, delta=delta, alpha=allowance.alpha) if believed else 0.0
             return Evidence(bound, "hockey stick", math.inf, broken=not believed)
-        bound = epsilon_from_scores(first, second, delta=delta, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_scores(first, second, delta=delta, alpha=allowance.alpha)
         return Evidence(bound, "counts", reach(count // 2, alpha=allowance.alpha, delta=delta))
 
     def _gaussian(self, first: Doubles, second: Doubles, delta: float, alpha: float) -> float:
         if self.sampled is None:
-            return epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
-        return epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
+            return bounds.epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
+        return bounds.epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
 
 
 @dataclass(frozen=True)
@@ -145,9 +131,9 @@ class Coordinates(Attack):
         count = self.draws * allowance.effort
         first, second = _both_sides(self.draw, count, name, allowance)
         most = first.shape[1] * reach(first.size // 2, alpha=allowance.alpha)
-        if min(independence_p_value(scores) for scores in (first, second)) <= allowance.alpha / 2:
+        if min(bounds.independence_p_value(scores) for scores in (first, second)) <= allowance.alpha / 2:
             return Evidence(0.0, "coordinates", most, broken=True)
-        return Evidence(epsilon_from_coordinates(first, second, alpha=allowance.alpha), "coordinates", most)
+        return Evidence(bounds.epsilon_from_coordinates(first, second, alpha=allowance.alpha), "coordinates", most)
 
 
 @dataclass(frozen=True)
@@ -166,12 +152,12 @@ class SupportEvent(Attack):
             first, second = second, first
         hits, others = int(first[half:].sum()), int(second[half:].sum())
         trials = count - half
-        bound = epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=allowance.alpha)
         return Evidence(
             bound,
             "support",
             reach(trials, alpha=allowance.alpha, delta=delta),
-            no_epsilon=separated(hits, others, trials, delta=delta, alpha=allowance.alpha),
+            no_epsilon=bounds.separated(hits, others, trials, delta=delta, alpha=allowance.alpha),
         )
 
 
@@ -191,7 +177,7 @@ class OutcomeTable(Attack):
         fits = (fit_p_value(*pair) for pair in zip(drawn, (self.first, self.second), strict=True))
         if min(fits) <= allowance.alpha / 2:
             return Evidence(0.0, "enumeration", math.inf, broken=True)
-        exact = epsilon_exact(self.first, self.second, delta=delta)
+        exact = bounds.epsilon_exact(self.first, self.second, delta=delta)
         # Exact but for rounding: 1e-9 is not a refutation.
         return Evidence(exact * (1.0 - 1e-9), "enumeration", math.inf, no_epsilon=exact == math.inf)
 
@@ -207,8 +193,8 @@ class Guesses(Attack):
         """Guess every bit."""
         bits = self.bits * allowance.effort
         right = self.correct(bits, allowance.source(name, 0))
-        bound = epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
-        most = epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        most = bounds.epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
         return Evidence(bound, "one run", most)
 
 
@@ -279,8 +265,7 @@ _WIDE = 7  # from so many moving coordinates on, the largest loss of Laplace noi
 
 Outputs = NDArray[Any]
 Score = Callable[[Outputs], Doubles]
-Strategy = Callable[[Any], tuple[Attack, ...]]
-"""The attacks that a mechanism of one kind has to withstand."""
+Strategy = Callable[[Any], tuple[Attack, ...]]  # the attacks that a mechanism of one kind has to withstand
 
 
 def draws_of(mechanism: Mechanism[Any, Any]) -> Draw:

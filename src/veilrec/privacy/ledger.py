@@ -62,13 +62,10 @@ class AccountReport:
     """What one account has spent and has left."""
 
     budget: Budget
-    spent: Guarantee
-    """Everything that was ever charged, for costs fixed in advance."""
-    promised: Guarantee | None
-    """What can ever be spent, however costs are chosen; None without a lifetime budget."""
+    spent: Guarantee  # everything that was ever charged, for costs fixed in advance
+    promised: Guarantee | None  # what can ever be spent, however costs are chosen; None without a lifetime budget
     messages: int
-    remaining: float
-    """The share of this period's budget that is left, from 0 to 1."""
+    remaining: float  # the share of this period's budget that is left, from 0 to 1
 
 
 class Transaction:

@@ -111,19 +111,15 @@ class Statement:
     guarantee: Guarantee
     method: str = ""
     dataset: str = ""
-    noise: tuple[str, ...] = ()
-    """What was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"."""
+    noise: tuple[str, ...] = ()  # what was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"
+    # Whether the devices were simulated in one place: then nobody's data was protected by the run itself.
     simulated: bool = False
-    """Whether the devices were simulated in one place: then nobody's data was protected by the run itself."""
-    publication: tuple[str, ...] = ()
-    """What of a run may be published, or why nothing may."""
+    publication: tuple[str, ...] = ()  # what of a run may be published, or why nothing may
     publishable: bool = False
+    # Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can.
     drawn_again: str = ""
-    """Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can."""
-    adds_noise: bool = False
-    """Whether the run adds noise to its sums, be anything promised or not."""
-    earlier: tuple[str, ...] = ()
-    """The runs that the model comes from."""
+    adds_noise: bool = False  # whether the run adds noise to its sums, be anything promised or not
+    earlier: tuple[str, ...] = ()  # the runs that the model comes from
 
     def to_json(self) -> dict[str, Any]:
         """The statement in parts."""

@@ -45,11 +45,10 @@ def epsilon_of(event: Event, delta: float) -> float:
     """The smallest epsilon known to hold with this delta, or infinity; delta 0 asks for pure privacy."""
     if delta != 0.0:
         probability(delta=delta)
-    groups = groups_of(event)
-    if len(groups) > 1:
-        return max(epsilon_of(group, delta) for group in groups)
-    (event,) = groups
-    parts = flattened(event)
+    return max(_epsilon(flattened(group), delta) for group in groups_of(event))
+
+
+def _epsilon(parts: FlatComposition, delta: float) -> float:
     if parts.in_the_clear:
         return math.inf
     if not parts.counts and delta != 0.0:
@@ -68,11 +67,10 @@ def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta known to hold with this epsilon (from 0 up)."""
     if not 0.0 <= epsilon < math.inf:
         raise BadInput(f"epsilon is {epsilon}: give a finite number, not negative")
-    groups = groups_of(event)
-    if len(groups) > 1:
-        return max(delta_of(group, epsilon) for group in groups)
-    (event,) = groups
-    parts = flattened(event)
+    return max(_delta(flattened(group), epsilon) for group in groups_of(event))
+
+
+def _delta(parts: FlatComposition, epsilon: float) -> float:
     if parts.in_the_clear:
         return 1.0
     if not parts.counts:
@@ -126,8 +124,8 @@ class Rounds:
     """How often, and with what chance, a person takes part in a training."""
 
     rounds: int
+    # None: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own.
     sampling: Sampling = "none"
-    """none: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own."""
     population: int = 1
     cohort: int = 1
     unit: Unit = "user"
@@ -246,10 +244,9 @@ def _narrowed(excess: Callable[[float], float], low: _Tried, high: _Tried) -> tu
 class ClippingNoise:
     """The noise of a round, shared by the sum of the updates and the count that adapts the clip norm."""
 
+    # Noise on the sum of the updates, over its sensitivity; a little more than without the count.
     update_noise_multiplier: float
-    """Noise on the sum of the updates, over its sensitivity; a little more than without the count."""
-    count_standard_deviation: float
-    """Noise on how many updates were not clipped."""
+    count_standard_deviation: float  # noise on how many updates were not clipped
 
 
 def adaptive_clipping_noise(
@@ -348,29 +345,29 @@ _POINTS, _ZOOMS = 9, 13  # every grid is a quarter of the one before
 class Detection:
     """What the best test can do, at most."""
 
-    found: float
-    """Of those whom it looks for, at the given share of false alarms."""
-    best_guess: float
-    """How often a guess is right where it is as likely as not that somebody's data was used."""
+    found: float  # of those whom it looks for, at the given share of false alarms
+    best_guess: float  # how often a guess is right where it is as likely as not that somebody's data was used
     how: How
 
 
 def detection_of(event: Event, *, false_alarms: float) -> Detection:
     """What can be told from all that an event released."""
     probability(false_alarms=false_alarms)
-    groups = groups_of(event)
-    if len(groups) > 1:
-        each = [detection_of(group, false_alarms=false_alarms) for group in groups]
-        return max(each, key=lambda detection: (detection.found, detection.best_guess))
-    (event,) = groups
-    parts = flattened(event)
+    each = (_detection(flattened(group), false_alarms) for group in groups_of(event))
+    return max(each, key=lambda detection: (detection.found, detection.best_guess))
+
+
+def _detection(parts: FlatComposition, false_alarms: float) -> Detection:
     if parts.in_the_clear:
         return Detection(1.0, 1.0, "exact")
     if not parts.counts:  # Gaussian releases in any number are one
         return Detection(float(ndtr(ndtri(false_alarms) + parts.mu)), float(ndtr(0.5 * parts.mu)), "exact")
-    found = _found(lambda eps: delta_of(event, eps), false_alarms)
-    apart = delta_of(event, 0.0)  # the total variation
-    return Detection(found, 0.5 + 0.5 * min(apart, 1.0), _how(parts))
+    found = _found(lambda eps: _delta(parts, eps), false_alarms)
+    apart = _delta(parts, 0.0)  # the total variation
+    known = single_kind(parts)
+    # The two directions of a sampled release differ, and the worse of both is taken everywhere.
+    composed_loss = known is None or isinstance(known[0], SampledEvent)
+    return Detection(found, 0.5 + 0.5 * min(apart, 1.0), "loss distribution" if composed_loss else "exact")
 
 
 def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detection:
@@ -381,12 +378,6 @@ def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detect
     # The worst such mechanism tells everything with probability delta, and is randomised response otherwise.
     guess = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     return Detection(min(1.0, linear, mirrored), guess, "epsilon and delta")
-
-
-def _how(parts: FlatComposition) -> How:
-    known = single_kind(parts)
-    # The two directions of a sampled release differ, and the worse of both is taken everywhere.
-    return "loss distribution" if known is None or isinstance(known[0], SampledEvent) else "exact"
 
 
 def _found(delta: Callable[[float], float], false_alarms: float) -> float:

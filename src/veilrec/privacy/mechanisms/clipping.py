@@ -28,8 +28,7 @@ from veilrec.privacy.checks import positive, probability
 # Scaled values are rounded to 24 bits, so aim this much below the bound: no norm ever exceeds it.
 _BELOW = 1.0 - 2.0**-22
 
-Packed = tuple[Offsets, Floats]
-"""(offsets [n + 1], values [entries, width])"""
+Packed = tuple[Offsets, Floats]  # (offsets [n + 1], values [entries, width])
 
 
 def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
@@ -77,14 +76,9 @@ def _scale(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], factors: Dou
         np.multiply(part, factors.reshape(-1, *(1,) * (part.ndim - 1)), out=part, casting="same_kind")
 
 
-def clip_packed(offsets: Offsets, values: Floats, clip_norm: float) -> Doubles:
-    """`clip_devices` for updates that are one packed table."""
-    return clip_devices([(offsets, values)], (), clip_norm)
-
-
 def clip_rows(values: Floats, clip_norm: float) -> Doubles:
     """Clip every row `[entries, width]` by itself, in place; returns the norms before."""
-    return clip_packed(np.arange(len(values) + 1), values, clip_norm)
+    return clip_devices([(np.arange(len(values) + 1), values)], (), clip_norm)
 
 
 def clip_flat(values: Doubles, clip_norm: float) -> Doubles:
@@ -155,21 +149,29 @@ class BadUpdate(VeilrecError):
     """An update that is not within the bounds of its round; nothing of it may reach the sum."""
 
 
+def refuse_longer(norms: Doubles, most: float, *, slack: float = 1.0) -> None:
+    """Refuse updates whose norm is above `most`, or none."""
+    if not (norms <= most * slack).all():
+        raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {most:.6g}")
+
+
 class OutsideRound(BadUpdate):
     """An update with something that its round is not about."""
 
 
 def upload_norms(uploads: ClientUpdates) -> Doubles:
     """L2 norm of all that each device sends."""
-    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
     products = [factors.product() for factors in uploads.factors.values()]
-    return device_norms(packed, [*uploads.dense.values(), *products])
+    return device_norms(_packed(uploads), [*uploads.dense.values(), *products])
 
 
 def scale_devices(uploads: ClientUpdates, factors: Doubles) -> None:
     """Multiply all that device i sends, but for products, with `factors[i]`, in place."""
-    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
-    _scale(packed, list(uploads.dense.values()), factors)
+    _scale(_packed(uploads), list(uploads.dense.values()), factors)
+
+
+def _packed(uploads: ClientUpdates) -> list[Packed]:
+    return [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
 
 
 def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
@@ -177,8 +179,7 @@ def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
     kept = copied(uploads)
     if kept.factors:
         return _clip_with_factors(kept, clip_norm * BELOW_PROJECTED)
-    packed = [*kept.tables.values(), *kept.entries.values()]
-    clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
+    clip_devices(_packed(kept), list(kept.dense.values()), clip_norm)
     return kept
 
 

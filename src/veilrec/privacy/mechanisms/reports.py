@@ -29,30 +29,21 @@ from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
 from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.jit import jit
-from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import bits, on_lattice_l2, positive, probability, whole
+from veilrec.privacy.checks import bits, positive, probability, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent
-from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
+from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.attention import AttentionNoise
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Released,
-    Sensitivity,
-    lattice_delta,
-    lattice_sigma,
-    require_complete,
-)
-from veilrec.privacy.mechanisms.clipping import BadUpdate, clip_whole, upload_norms
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, upload_norms
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
-from veilrec.privacy.mechanisms.sums import UpdateMechanism
-from veilrec.privacy.randomness import FastSource, Source
-from veilrec.privacy.samplers import UNITS, add_gaussian
+from veilrec.privacy.mechanisms.sums import ClippedWhole, with_noise
+from veilrec.privacy.randomness import Source
 
-SourceOf = Callable[[int], Source]
-"""The source of a device's own randomness, by its number."""
+SourceOf = Callable[[int], Source]  # the source of a device's own randomness, by its number
 
 
 class ItemReports(Mechanism[Bools, Bools]):
@@ -150,15 +141,12 @@ class _NoisyCounts(ItemReports):
         people = 1 if adjacency == "add-remove" else 2
         self.sensitivity = Sensitivity(math.sqrt(people * squared), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
         self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         """Noise on every count."""
-        exact = counts.astype(np.float64) * self.step
-        if isinstance(source, FastSource):
-            return np.asarray(exact + self.sigma * source.generator().normal(0.0, 1.0, counts.shape))
-        return add_gaussian(exact, sigma=self.sigma, source=source)
+        return with_noise(counts.astype(np.float64) * self.step, self.sigma, source)
 
     def event(self) -> Event:
         """Gaussian, the lattice included."""
@@ -166,8 +154,9 @@ class _NoisyCounts(ItemReports):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        moved = on_lattice_l2(self.sensitivity.value, self.length, self.sigma / UNITS)
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, self.length)
+        return base.lattice_delta(
+            base.lattice_event(self.sensitivity.value, self.length, self.sigma), epsilon, self.length
+        )
 
 
 class ItemHistogram(_NoisyCounts):
@@ -185,7 +174,7 @@ class ItemHistogram(_NoisyCounts):
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """At most so many of a device's items, at random."""
-        require_complete(self)
+        base.require_complete(self)
         items = np.flatnonzero(bits(self.length, own=own))
         told = np.zeros(self.length, np.bool_)
         if len(items) > self.most_items:
@@ -207,12 +196,10 @@ class ItemHistogram(_NoisyCounts):
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy counts over people `[n, length]`."""
         people = bits(self.length, value=value).reshape(-1, self.length)
-        counts = np.zeros(self.length, np.int64)
-        for own in people:
-            told = self.report(own, source).value
-            self.check(told)
-            counts += told
-        return self.protect(counts, source)
+        told = np.zeros((len(people), self.length), np.int64)
+        for row, own in enumerate(people):
+            told[row] = self.report(own, source).value
+        return self.protect(told.sum(axis=0), source)
 
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
         """Many histograms over the same people; where nobody's items have to be chosen, only the noise differs."""
@@ -234,10 +221,7 @@ class ItemHistogram(_NoisyCounts):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Two of six items a person, in both adjacencies."""
-        return (
-            cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
 
 
 @jit
@@ -267,7 +251,7 @@ def _count_few(
             counts[own[j]] += 1
 
 
-class MadeOfReports(UpdateMechanism):
+class MadeOfReports(ClippedWhole):
     """The attention and the label of some impressions are told with noise; the update is computed from these alone.
 
     So the update costs what they cost, whatever is done with them, and the clip norm only keeps it from harming the
@@ -287,28 +271,13 @@ class MadeOfReports(UpdateMechanism):
         self.sensitivity = attention.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon_of(self.event(), 0.0), 0.0
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
-
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
-        """No number is larger than the whole update."""
-        return weight * self.clip_norm
-
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse an update that is longer than the bound: it would harm the sum."""
-        norms = upload_norms(uploads)
-        if not (norms <= self.clip_norm).all():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {self.clip_norm:.6g}")
+        refuse_longer(upload_norms(uploads), self.clip_norm)
 
     def event(self) -> Event:
         """An attention vector and a label for every impression of a message."""
         return ComposedEvent(((self.attention.event(), self.samples), (self.labels.event(), self.samples)))
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Any two updates: what they are made of is audited by itself."""
-        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
-        return largest, -largest
 
 
 _WHOLE_VOTE = 2**24
@@ -336,7 +305,7 @@ class VoteReports(_NoisyCounts):
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """A device's items, all of them."""
-        require_complete(self)
+        base.require_complete(self)
         return Released(bits(self.length, own=own), self.event())
 
     def weigh(self, told: Bools) -> Offsets:
@@ -374,10 +343,7 @@ class VoteReports(_NoisyCounts):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Six items, in both adjacencies."""
-        return (
-            cls(length=6, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(length=6, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(length=6, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
 
 
 class PlainVotes(VoteReports):

@@ -54,6 +54,7 @@ from veilrec.privacy.mechanisms.clipping import (
     BadUpdate,
     clip_factors,
     published_noise_split,
+    refuse_longer,
     scale_devices,
     upload_norms,
 )
@@ -295,7 +296,31 @@ def without_count(uploads: ClientUpdates) -> ClientUpdates:
     return replace(uploads, dense=others(uploads.dense), entries=others(uploads.entries))
 
 
-class AdaptiveSum(CohortSum):
+class _WithCount(CohortSum):
+    """The noisy sum of a cohort beside the noisy count of updates within the bound, which decides the next bound."""
+
+    count_standard_deviation: float
+    counts: ClassVar[Mapping[float, str]]  # what a message may count for
+
+    def sigma_in(self, name: str, about: RoundSpec) -> float:
+        """Proportional to the size of the round's bound; for the count, always the same."""
+        if name == BOUND:
+            return self.count_standard_deviation
+        return self.sigma * abs(self._clip_norm(about) / self.clip_norm)
+
+    def check_counts(self, uploads: ClientUpdates) -> None:
+        """Refuse counts that no client sends."""
+        counts = uploads.dense.get(BOUND)
+        if counts is None or counts.shape != (uploads.count, 1) or not np.isin(counts, list(self.counts)).all():
+            either = " or ".join(self.counts.values())
+            raise BadUpdate(f"an update does not say whether it was within the bound, by {either}")
+
+    def facts(self) -> dict[str, float]:
+        """The noise of the first round, which follows the bound, and that of the count."""
+        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+
+
+class AdaptiveSum(_WithCount):
     """The noisy sum of a cohort, and the noisy count of updates within the bound, taken before clipping.
 
     Both together cost what the sum alone would with `noise_multiplier`: the sum gets a little more noise than that. A
@@ -304,6 +329,7 @@ class AdaptiveSum(CohortSum):
     """
 
     name = "adaptive-sum"
+    counts: ClassVar[Mapping[float, str]] = {_HALF: "1/2", -_HALF: "-1/2"}
 
     def __init__(
         self,
@@ -360,22 +386,10 @@ class AdaptiveSum(CohortSum):
         """The largest number of the update, and of what a message counts for."""
         return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
-        """Proportional to the bound of the round; of the count, always the same."""
-        if name == BOUND:
-            return self.count_standard_deviation
-        return self.sigma * (self._clip_norm(about) / self.clip_norm)
-
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse updates that are longer than the bound of this round, and counts that no device sends."""
         super().check(without_count(uploads), about)
-        counts = uploads.dense.get(BOUND)
-        if counts is None or counts.shape != (uploads.count, 1) or not (np.abs(counts) == _HALF).all():
-            raise BadUpdate("an update does not say whether it was within the bound, by 1/2 or -1/2")
-
-    def facts(self) -> dict[str, float]:
-        """The noise of the first round, which follows the bound, and that of the count."""
-        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+        self.check_counts(uploads)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Everybody silent but one, who turns round and is over the bound on one side only; or who is missing."""
@@ -402,7 +416,7 @@ class AdaptiveSum(CohortSum):
         )
 
 
-class PublishedAdaptiveSum(CohortSum):
+class PublishedAdaptiveSum(_WithCount):
     """Fixed cohorts; the count taken after clipping; noise outside of the server's rate.
 
     The bound may fall to 0 and below, as printed: min(1, S / norm) then turns updates round and gives them norm |S|.
@@ -410,6 +424,7 @@ class PublishedAdaptiveSum(CohortSum):
     """
 
     name = "published-adaptive-sum"
+    counts: ClassVar[Mapping[float, str]] = {0.0: "0", 1.0: "1"}
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
     calibration: Calibration = "as-published"
 
@@ -464,27 +479,13 @@ class PublishedAdaptiveSum(CohortSum):
         """The bound has any sign, and may be 0; a message counts for 1."""
         return weight * (1.0 if tensor.name == BOUND else max(abs(self._clip_norm(about)), self.clip_norm * 2.0**-20))
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
-        """Proportional to the size of the bound; of the count, always the same."""
-        if name == BOUND:
-            return self.count_standard_deviation
-        return self.sigma * abs(self._clip_norm(about) / self.clip_norm)
-
     def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         return total if sigma == 0.0 else super()._noisy(total, sigma, source)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse updates that are longer than the bound, and counts that no device sends."""
-        most, norms = abs(self._clip_norm(about)), upload_norms(without_count(uploads))
-        if (norms > most * (1.0 + 1e-6)).any():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {most:.6g}")
-        counts = uploads.dense.get(BOUND)
-        if counts is None or counts.shape != (uploads.count, 1) or not np.isin(counts, (0.0, 1.0)).all():
-            raise BadUpdate("an update does not say whether it was within the bound, by 0 or 1")
-
-    def facts(self) -> dict[str, float]:
-        """The noise of the first round, which follows the bound, and that of the count."""
-        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+        refuse_longer(upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6)
+        self.check_counts(uploads)
 
     def event(self) -> Event:
         """What one round really costs: one release of both, whoever is replaced moves the sum by 2 |S|, the count by 1.

@@ -21,18 +21,11 @@ from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint, Ring
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, from_vectors, to_vectors
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import clipped_l2, on_lattice_l2, positive, probability, rounded_sum_l2, vectors, whole
+from veilrec.privacy.checks import clipped_l2, positive, probability, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
-from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Released,
-    Sensitivity,
-    lattice_delta,
-    lattice_sigma,
-    require_complete,
-)
+from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
+from veilrec.privacy.mechanisms import base
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
 from veilrec.privacy.mechanisms.clipping import (
     BELOW_PROJECTED,
     BadUpdate,
@@ -41,6 +34,7 @@ from veilrec.privacy.mechanisms.clipping import (
     in_directions,
     in_entries,
     rank_parameters,
+    refuse_longer,
     refuse_outside,
     upload_norms,
 )
@@ -48,14 +42,14 @@ from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import (
     UNITS,
+    Law,
     add_gaussian,
-    add_laplace,
+    add_noise,
     simulated_gaussian,
     simulated_laplace,
     simulated_laplace_sum,
 )
 
-Law = Literal["laplace", "gaussian"]
 _FIRST = RoundSpec(0)
 # The largest number of a message that nothing bounds, once and times its examples: whatever learns stays far below.
 _UNBOUNDED, _UNBOUNDED_WEIGHED = 2.0**14, 2.0**22
@@ -107,7 +101,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
 
     def message(self, uploads: ClientUpdates, about: RoundSpec, source: Source) -> Released[ClientUpdates]:
         """What leaves a device, and what the round costs it."""
-        require_complete(self)
+        base.require_complete(self)
         return Released(self.perturb(self.bound(uploads, about), about, source), self.event_in(about))
 
     def event_in(self, about: RoundSpec) -> Event:
@@ -189,6 +183,25 @@ class NoNoise(UpdateMechanism):
         return np.zeros(self.dimension), np.ones(self.dimension)
 
 
+class ClippedWhole(UpdateMechanism):
+    """A user's whole update, clipped to one L2 norm."""
+
+    clip_norm: float
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+        """No number is larger than the whole update."""
+        return weight * self.clip_norm
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A flat update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
+
+
 class CohortSum(UpdateMechanism):
     """A round of clipped updates whose sum gets Gaussian noise before anything else is done with it.
 
@@ -237,7 +250,7 @@ class CohortSum(UpdateMechanism):
         return as_factors(clip_whole(part, self._clip_norm(about) * BELOW_PROJECTED), about, about.view(self.schema))
 
     def _part(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """What the round is about."""
+        """Keep what the round is about."""
         return in_entries(uploads if about.rank is None else in_directions(uploads, about), about)
 
     def _clip_norm(self, about: RoundSpec) -> float:
@@ -269,21 +282,19 @@ class CohortSum(UpdateMechanism):
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""
         refuse_outside(uploads, about, about.view(self.schema))
-        clip_norm = self._clip_norm(about)
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of factors that are finite and whose product is not
                 norms = upload_norms(uploads)
         except BadInput as error:
             raise BadUpdate(str(error)) from None
-        if (norms > clip_norm).any():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {clip_norm:.6g}")
+        refuse_longer(norms, self._clip_norm(about))
 
     def facts(self) -> dict[str, float]:
         """The noise, and how many people it is for."""
         people = self.taking_part
         multiplier = self.sigma / self.sensitivity.value
-        facts = {"sigma": self.sigma, "noise_multiplier": multiplier}
-        return facts | {"population": people.population, "cohort": people.cohort}
+        noise = {"sigma": self.sigma, "noise_multiplier": multiplier}
+        return noise | {"population": people.population, "cohort": people.cohort}
 
     def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
         """All rows, or the factors of a table of low rank."""
@@ -320,7 +331,7 @@ class CohortSum(UpdateMechanism):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile of one round, with the sampler's errors."""
-        return lattice_delta(self.event(), epsilon, self.dimension)
+        return base.lattice_delta(self.event(), epsilon, self.dimension)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Everybody silent but one, whose update turns round (replace-one) or is missing (add-remove)."""
@@ -381,10 +392,7 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
             if law == "laplace":
                 return values + simulated_laplace(source.generator(), values.shape, scale=scale)
             return values + simulated_gaussian(source.generator(), values.shape, sigma=scale)
-        exact = values.astype(np.float64)
-        if law == "laplace":
-            return add_laplace(exact, scale=scale, source=source).astype(np.float32)
-        return add_gaussian(exact, sigma=scale, source=source).astype(np.float32)
+        return add_noise(values.astype(np.float64), law=law, scale=scale, source=source).astype(np.float32)
 
     def noisy_rows(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, noisy(rows.values)) for name, rows in packed.items()}
@@ -416,6 +424,13 @@ def noise_of_sum(
     return noise
 
 
+def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
+    """Add Gaussian noise to exact sums, in double precision; a fast source draws it off the lattice."""
+    if isinstance(source, FastSource):
+        return np.asarray(exact + sigma * source.generator().normal(0.0, 1.0, exact.shape))
+    return add_gaussian(exact, sigma=sigma, source=source)
+
+
 # Private model selection: held-out validation clients, who never train, tell by how much the trained model serves them
 # better than the first one. Their clipped gains are added up with noise, and the trained model is kept only where the
 # mean exceeds what noise and chance alone would show.
@@ -438,7 +453,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
         self.unit, self.adjacency = "user", adjacency
         self.sensitivity = Sensitivity(clipped_l2(clip, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
         self._event = GaussianEvent(mu_for(epsilon, delta))
 
     def bound(self, gains: Doubles) -> Doubles:
@@ -459,9 +474,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def protect(self, total: Doubles, source: Source) -> Doubles:
         """Noise on the sum."""
-        if isinstance(source, FastSource):
-            return np.asarray(total + self.sigma * source.generator().normal(0.0, 1.0, np.shape(total)))
-        return add_gaussian(np.asarray(total, np.float64), sigma=self.sigma, source=source)
+        return with_noise(np.asarray(total, np.float64), self.sigma, source)
 
     def threshold(self, judges: int) -> float:
         """What the noisy mean gain of so many judges has to exceed: standard errors of its noise and of chance.
@@ -485,8 +498,8 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        moved = on_lattice_l2(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma / UNITS)
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, 1)
+        event = base.lattice_event(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma)
+        return base.lattice_delta(event, epsilon, 1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """One judge who gains all, and nobody (add-remove) or one who loses all (replace-one)."""
@@ -496,7 +509,4 @@ class GainSum(Mechanism[Doubles, Doubles]):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """In both adjacencies."""
-        return (
-            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
