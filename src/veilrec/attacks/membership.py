@@ -88,10 +88,8 @@ def plant(
 
 
 def _stacked(first: Csr, second: Csr) -> Csr:
-    return Csr(
-        np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]),
-        np.concatenate([first.items, second.items]),
-    )
+    offsets = np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]])
+    return Csr(offsets, np.concatenate([first.items, second.items]))
 
 
 def with_rows(data: LocalData, slots: Offsets, rows: Csr) -> LocalData:
@@ -268,7 +266,9 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
         if rate == 1.0 and plan.mechanism.noise_on == "sum":  # everybody is in every round: what others send is known
             sent = recovery.sums_of(plan, others, witness.data, opened, draws, release.kept)
             seen = seen - np.concatenate([total.ravel() for total in sent.values()])
-        every += _in_sum(plan, canaries, opened, seen, draws, rate)
+        updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
+        found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, rate)
+        every += found.evidence(rate, either=canaries.has_doubles)
         if opened.tally is not None and (first is None or fresh):
             told = _told_by_canaries(plan, others, witness.data, opened.tally, draws)
             every += _in_tally(plan, canaries, told, draws, opened.about.number if fresh else 0)
@@ -296,13 +296,6 @@ def _in_messages(plan: Plan, canaries: Canaries, opened: WitnessedRound, draws: 
         seen, first, second = (to_vectors(message, opened.view)[0] for message in (sent, one, other))
         scores[place] = float((seen - (first + second) / 2) @ (first - second))
     return scores
-
-
-def _in_sum(plan: Plan, canaries: Canaries, opened: WitnessedRound, seen: Doubles, draws: int, rate: float) -> Doubles:
-    """The evidence of one round's sum for every canary."""
-    updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
-    found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, rate)
-    return found.evidence(rate, either=canaries.has_doubles)
 
 
 def _told_by_canaries(plan: Plan, others: Offsets, data: LocalData, tally: Tally, draws: int) -> Doubles:

@@ -7,7 +7,7 @@ Trainings in which some devices lie: what becomes of everybody's lists, by attac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from veilrec.attacks import poisoning
-from veilrec.attacks.inversion import Inverted, invert
+from veilrec.attacks.inversion import invert
 from veilrec.attacks.membership import Kind, Membership, MembershipEffort, ceiling_of, find_members
 from veilrec.attacks.poisoning import Defence, MaliciousClients, Poison, PoisonedSimulation, Poisoning
-from veilrec.attacks.recovery import AttackFinding, proportion_interval
+from veilrec.attacks.recovery import proportion_interval
 from veilrec.attacks.rows import AttackPoint, recover_clicks, recover_rows
 from veilrec.attacks.subjects import AttackSubject, Populations
 from veilrec.core import rng
@@ -296,32 +296,25 @@ def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, see
     return Result("gradient-rows", subject, found, {"padding": subject.padding, "rounds": rounds})
 
 
-def place_of(subject: AttackSubject, seed: int) -> AttackPoint:
-    """Where a subject's devices are attacked."""
-    split = subject.split
-    return AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
-
-
 def attack_rows(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
     """Look for the items that a subject's devices have in the rows that they send."""
-    with subject.named():
-        found = recover_rows(place_of(subject, seed), uploads=uploads)
-    return Result("row-support", subject, _seen_by_somebody(subject, found))
+    return _placed("row-support", recover_rows, subject, uploads, seed)
 
 
 def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
     """Work out histories from the numbers of messages, of their sums, and of what is released."""
+    return _placed("inversion", invert, subject, uploads, seed)
+
+
+def _placed(name: str, attack: Callable[..., Sequence[Any]], subject: AttackSubject, uploads: int, seed: int) -> Result:
+    """Attack a subject's devices; views that its trust model hides from everybody are left out."""
+    split = subject.split
+    place = AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
     with subject.named():
-        found = invert(place_of(subject, seed), uploads=uploads)
-    return Result("inversion", subject, _seen_by_somebody(subject, found))
-
-
-def _seen_by_somebody(
-    subject: AttackSubject, found: Sequence[AttackFinding] | Sequence[Inverted]
-) -> Sequence[AttackFinding | Inverted]:
-    """Where messages are masked, nobody sees one by itself; where devices add the noise, nobody sees a sum without."""
+        found = attack(place, uploads=uploads)
+    # Where messages are masked, nobody sees one by itself; where clients add the noise, nobody sees a sum without.
     hidden = _HIDDEN.get(subject.claimed.trust, ())
-    return [one for one in found if one.view not in hidden]
+    return Result(name, subject, [one for one in found if one.view not in hidden])
 
 
 SHARES = (0.001, 0.01, 0.05)

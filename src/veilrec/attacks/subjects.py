@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,6 @@ from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.core.schema import ClientUpdates, RoundSpec, filled, to_vectors
 from veilrec.data.datasets import full_spec, load
-from veilrec.data.population import Population
 from veilrec.evaluation.protocols import default_protocol, make_split
 from veilrec.evaluation.split import Split
 from veilrec.methods.base import Method, Problem, configure, promised, ready
@@ -87,13 +86,7 @@ class Populations:
     """Data sets, each read once."""
 
     def __init__(self) -> None:
-        self._read: dict[str, Population] = {}
-
-    def load(self, spec: str) -> Population:
-        """The data set of this name."""
-        if spec not in self._read:
-            self._read[spec] = load(spec)
-        return self._read[spec]
+        self.load = cache(load)
 
 
 def subjects_of(

@@ -25,7 +25,7 @@ from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
 from veilrec.core.arrays import Bools, Doubles
 from veilrec.core.errors import known_name
 from veilrec.core.schema import ClientUpdates, RoundSpec
-from veilrec.privacy.accounting.gaussian import sigma_for
+from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import attention_l2
 from veilrec.privacy.mechanisms import instances
 from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Gaussian, Laplace, Mechanism, require_complete
@@ -43,7 +43,7 @@ def gradient_case() -> ClaimCase:
 
     The noise here is what (0.01, 1e-6) really needs, and still the gradient tells the click.
     """
-    training = ToyTraining(clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)))
+    training = ToyTraining(clip_norm=_CLIP_NORM, sigma=attention_l2(_CLIP_NORM) / mu_for(_EPSILON, _DELTA))
     return ClaimCase(
         name="private-gradient",
         kind="known-bad",

@@ -32,13 +32,7 @@ from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
 from veilrec.privacy.mechanisms.local import NoisyMessage
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
-from veilrec.privacy.mechanisms.responses import (
-    KaryResponse,
-    Labelled,
-    LabelPermutation,
-    LabelResponse,
-    RandomisedResponse,
-)
+from veilrec.privacy.mechanisms.responses import KaryResponse, LabelPermutation, LabelResponse, RandomisedResponse
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import SeededSource, Source, uniforms
@@ -328,10 +322,9 @@ def padded_ratio(
     return score
 
 
-def bit_ratio(first: Bools, second: Bools, *, one_if_one: float, one_if_zero: float) -> Score:
-    """ln of the ratio of probabilities over independent bits, given P[1 | 1] and P[1 | 0]."""
-    under_first = np.where(first, one_if_one, one_if_zero)
-    under_second = np.where(second, one_if_one, one_if_zero)
+def bit_ratio(first: Bools, second: Bools, *, keep: float) -> Score:
+    """ln of the ratio of probabilities over independent bits, each told truthfully with probability `keep`."""
+    under_first, under_second = (np.where(bits, keep, 1.0 - keep) for bits in (first, second))
     if_one = np.log(under_first / under_second)
     if_zero = np.log((1.0 - under_first) / (1.0 - under_second))
     return lambda outputs: np.round(outputs @ if_one + ~outputs @ if_zero, 9)
@@ -356,11 +349,6 @@ def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float
     if np.count_nonzero(first != second) < _WIDE:
         return (Scores(scored(draw, whole), draws),)
     return Scores(scored(draw, whole), draws // 4), Coordinates(scored(draw, ratios), draws)
-
-
-def number_of_bits(outputs: Bools) -> Offsets:
-    """Each row of bits as a number, the first bit counting most: the order of `bit_response`."""
-    return np.asarray(outputs @ (1 << np.arange(outputs.shape[-1])[::-1]), np.int64)
 
 
 def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
@@ -404,10 +392,6 @@ def _additive(centre: Callable[[Any, Any], Doubles] = lambda _, value: value) ->
     return attacks
 
 
-def _clipped_attention(mechanism: PrivateAttention, attention: Doubles) -> Doubles:
-    return clip_flat(attention, mechanism.noise.clip_norm)
-
-
 def _counts(mechanism: ItemHistogram | VoteReports, people: Bools) -> Doubles:
     return np.asarray(mechanism.weigh(people).sum(axis=0) * mechanism.step)
 
@@ -446,10 +430,7 @@ def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
 
 
 def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[Attack, ...]:
-    def sends_the_first(updates: Doubles) -> Any:
-        return updates[:, 0] != 0.0
-
-    return (SupportEvent(scored(draws_of(mechanism), sends_the_first), SOME),)
+    return (SupportEvent(scored(draws_of(mechanism), lambda updates: updates[:, 0] != 0.0), SOME),)
 
 
 def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
@@ -464,13 +445,13 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
 
 def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
-    keep = mechanism.keep_probability
-    score = bit_ratio(first, second, one_if_one=keep, one_if_zero=1.0 - keep)
+    score = bit_ratio(first, second, keep=mechanism.keep_probability)
     attacks: list[Attack] = [Scores(scored(draws_of(mechanism), score), MANY // 4)]
     if mechanism.changed <= 4:
         moving = first != second
         one, other = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
-        draw = scored(draws_of(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
+        powers = 1 << np.arange(mechanism.changed)[::-1]  # the first bit counts most, as in `bit_response`
+        draw = scored(draws_of(mechanism), lambda outputs: outputs[:, moving] @ powers)
         attacks.append(OutcomeTable(one, other, draw, SOME))
     if mechanism.changed == 1:
         attacks.append(Guesses(_guessed_bits(mechanism), MANY))
@@ -501,14 +482,9 @@ def _first_or_second(told: Offsets) -> Doubles:
 
 def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
     draw = draws_of(mechanism)
-
-    def rules_out_the_second(told: Labelled) -> Any:
-        return ~(told.candidates == 1).any(axis=-1)
-
-    return (
-        Scores(scored(draw, lambda told: _first_or_second(told.label)), MANY),
-        SupportEvent(scored(draw, rules_out_the_second), MANY // 4),
-    )
+    without_the_second = scored(draw, lambda told: ~(told.candidates == 1).any(axis=-1))
+    label = scored(draw, lambda told: _first_or_second(told.label))
+    return Scores(label, MANY), SupportEvent(without_the_second, MANY // 4)
 
 
 def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
@@ -547,7 +523,7 @@ _STRATEGIES: dict[type, Strategy] = {
     ItemHistogram: _additive(_counts),
     VoteReports: _additive(_counts),
     GainSum: _additive(lambda _, gains: np.atleast_1d(gains.sum())),
-    PrivateAttention: _additive(_clipped_attention),
+    PrivateAttention: _additive(lambda mechanism, attention: clip_flat(attention, mechanism.noise.clip_norm)),
     PooledInterest: _additive(lambda mechanism, history: mechanism.pooled(history)),
     RandomisedResponse: _randomised_response,
     KaryResponse: _k_ary,

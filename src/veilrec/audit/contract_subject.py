@@ -31,15 +31,9 @@ SECRET = bytes(range(32))
 _NEWS_USERS, _NEWS_COHORT = 80, 20
 # A model that is small, and a server that makes no more of a rounding than it is; what a method lacks is left out.
 _SMALL_NEWS = (
-    f"cohort.size={_NEWS_COHORT}",
-    "batch=64",
-    "size.word_dim=8",
-    "size.heads=2",
-    "size.head_dim=4",
-    "size.attention=4",
-    "size.category_dim=4",
-    "server.optimiser=sgd",
-)
+    f"cohort.size={_NEWS_COHORT} batch=64 size.word_dim=8 size.heads=2 size.head_dim=4 size.attention=4"
+    " size.category_dim=4 server.optimiser=sgd"
+).split()
 State = Mapping[str, NDArray[Any]]
 
 

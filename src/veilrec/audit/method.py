@@ -183,13 +183,8 @@ def _pairs(data: LocalData, guarantee: Guarantee) -> list[CanaryPair]:
         return [CanaryPair(data, _without_a_click(data, device), device) for device in everybody]
     if guarantee.adjacency == "add-remove":
         return [CanaryPair(data, data, device, device) for device in everybody]
-    return [CanaryPair(data, _replaced(data, everybody[0], device), everybody[0]) for device in everybody[1:]]
-
-
-def _replaced(data: LocalData, device: int, other: int) -> LocalData:
-    rows = np.arange(len(data.rows))
-    rows[device] = other
-    return data.take(rows)
+    rows, person = np.arange(len(data.rows)), everybody[0]
+    return [CanaryPair(data, data.take(np.where(rows == person, other, rows)), person) for other in everybody[1:]]
 
 
 def _without_a_click(data: LocalData, device: int) -> LocalData:
@@ -210,7 +205,7 @@ _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as 
 _FEWER = 2  # times fewer runs of those
 _TINY_DEVICES, _TINY_ITEMS, _TINY_USES = 12, 16, 5
 # A model so small that a run takes milliseconds; what a method does not have is left out.
-_TINY = (
+_TINY = [
     "cohort.size=0",
     "local.dim=4",
     "rank=2",
@@ -223,17 +218,17 @@ _TINY = (
     "size.head_dim=2",
     "size.attention=2",
     "size.basis=2",
-)
+]
 # For methods that adapt a network over features. It is linear, so that noise in the model does not change what
 # the person's data does to it, and steps are so large that every update has to be clipped.
-_TINY_NETWORK = (
+_TINY_NETWORK = [
     "local.steps=2",
     "local.negatives=8",
     "local.needed=0",
     "local.rate=3",
     "model.embedding=0",
     "model.hidden=[]",
-)
+]
 
 
 @dataclass(frozen=True)

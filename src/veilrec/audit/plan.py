@@ -16,21 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit import observe
+from veilrec.audit import observe, plan_sums
 from veilrec.audit.observe import ALPHA, AuditCheck, ObservedRun
 from veilrec.audit.plan_local import local_checks
 from veilrec.audit.plan_messages import ReportedCounts, comparison_checks, message_checks, report_checks, told_by
-from veilrec.audit.plan_sums import (
-    coverage_checks,
-    firsts,
-    learnt_bound_checks,
-    measured_in_all,
-    nodes_of_a_person,
-    noise_checks,
-    published_bound_checks,
-    spread_of,
-    tree_checks,
-)
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core.arrays import Doubles, Offsets
@@ -69,7 +58,7 @@ def audit_plan(
     secret, seeded = run.secret(0), run.seeded(0)
     if guarantee.basis == "as published" and plan.mechanism.noise_on == "sum":
         key = secret_of(seed, 2)
-        return tuple(published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
+        return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
     return tuple(message_checks(plan, secret, seeded, told, guarantee))
 
@@ -143,22 +132,22 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     told = told_by(run.plan, run.data.rows, secret, seeded)
     account = RunAccount(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
     key = secret_of(run.seed, 2)
-    measured, counted = measured_in_all(run.plan, secret[0].sums, key, run.seed)
-    spread, runs = spread_of(measured["secret"]), (*secret, *seeded)
+    measured, counted = plan_sums.measured_in_all(run.plan, secret[0].sums, key, run.seed)
+    spread, runs = plan_sums.spread_of(measured["secret"]), (*secret, *seeded)
     needed = account.needed_sigma(guess=spread)
-    yield from noise_checks(run.plan, secret, seeded, measured, needed)
-    yield from coverage_checks(run.plan, runs, spread, key)
+    yield from plan_sums.noise_checks(run.plan, secret, seeded, measured, needed)
+    yield from plan_sums.coverage_checks(run.plan, runs, spread, key)
     # Numbers that change with the data while the protected sums and counts stay the same have bypassed the noise.
     replayed = zip(secret[0].released, run.replayed(secret[0]).released, strict=True)
     bits = [(one[name].view(np.uint32), other[name].view(np.uint32)) for one, other in replayed for name in one]
     past = sum(int(np.count_nonzero(one != other)) for one, other in bits)
     yield observe.is_equal("numbers of the model that data reaches past the noise", past, 0)
-    for first in (sums.about for sums in firsts(secret[0].sums)):
+    for first in (sums.about for sums in plan_sums.firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
     if run.plan.bound_rule is not None:
-        yield from learnt_bound_checks(run.plan, runs, counted, needed, key)
+        yield from plan_sums.learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
-        yield from tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
+        yield from plan_sums.tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
     else:
         yield from _cohort_checks(run, account, drawn)
     if told is not None:
@@ -210,7 +199,7 @@ class RunAccount:
         times = self.plan.rounds
         if isinstance(self.plan.mechanism, TreeSum):
             times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
-            one = GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps)))
+            one = GaussianEvent(mu * math.sqrt(plan_sums.nodes_of_a_person(self.plan.mechanism.steps)))
         if self.rate < 1.0:
             one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
             if self.guarantee.unit != "user":
@@ -295,12 +284,8 @@ def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> C
     """Updates of the given sizes: in every number, or in the first number of every tensor."""
     view = about.view(plan.schema)
     size = sum(tensor.size for tensor in view.tensors)
-    vectors = np.zeros((len(sizes), size))
-    if spread:
-        vectors[:] = sizes[:, np.newaxis]
-    else:
-        starts = np.cumsum([0, *(tensor.size for tensor in view.tensors[:-1])])
-        vectors[:, starts] = sizes[:, np.newaxis]
+    vectors, starts = np.zeros((len(sizes), size)), [place.start for place in view.places.values()]
+    vectors[:, slice(None) if spread else starts] = sizes[:, np.newaxis]
     return from_vectors(vectors, view)
 
 
@@ -367,7 +352,9 @@ def _account_checks(
         "delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta
     )
     numbers = sum(len(noise) for noise in measured["secret"].values())
-    most = spread_of(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
+    most = plan_sums.spread_of(measured["secret"]) * (
+        1.0 + 5.0 / math.sqrt(2.0 * numbers)
+    )  # beyond 5 standard errors: 3e-7
     spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
     charged = epsilon_of(training_event(plan), delta)
     check = observe.at_least(

@@ -168,21 +168,13 @@ def _sum_rounded_up(a: float, b: float) -> float:
 
 Calculable = Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"]
 
-_UNITS: dict[Calculable, Unit] = {
-    "gaussian": "history",
-    "laplace": "history",
-    "attention": "history",
-    "k-ary": "history",
-    "randomised-response": "click",
-    "label": "click",
-}
-_OPTIONS: dict[Calculable, tuple[str, ...]] = {
-    "gaussian": ("sensitivity", "padding"),
-    "laplace": ("sensitivity", "padding"),
-    "attention": ("padding", "basis", "clip"),
-    "randomised-response": (),
-    "k-ary": ("candidates",),
-    "label": ("candidates",),
+_TERMS: dict[Calculable, tuple[Unit, tuple[str, ...]]] = {  # what is protected, and the options that mean something
+    "gaussian": ("history", ("sensitivity", "padding")),
+    "laplace": ("history", ("sensitivity", "padding")),
+    "attention": ("history", ("padding", "basis", "clip")),
+    "k-ary": ("history", ("candidates",)),
+    "randomised-response": ("click", ()),
+    "label": ("click", ("candidates",)),
 }
 _CAVEATS: dict[Calculable, str] = {
     "gaussian": "The sensitivity is taken to be that of replacing a whole history.",
@@ -229,7 +221,7 @@ class Wish:
             "candidates": self.candidates,
         }
         for name, value in given.items():
-            if value is not None and name not in _OPTIONS[self.mechanism]:
+            if value is not None and name not in _TERMS[self.mechanism][1]:
                 raise BadInput(f"{self.mechanism} takes no --{name}: leave it out")
         if self.basis is not None and self.delta is not None:
             raise BadInput(
@@ -342,7 +334,7 @@ def _setting(wish: Wish, settings: Mapping[str, Any], delta: float, event: Event
         caveats.append("No delta is needed: this holds with delta 0.")
     guarantee = Guarantee(
         basis="proven",
-        unit="click" if padded else _UNITS[wish.mechanism],
+        unit="click" if padded else _TERMS[wish.mechanism][0],
         adjacency="add-remove" if wish.mechanism == "randomised-response" else "replace-one",
         epsilon=wish.epsilon,
         delta=delta,

@@ -153,7 +153,7 @@ class Ledger(Closing):
         It does not follow the data within a period: a message that changed would say that the data did.
         Message and charge are committed together: a crash leaves both, or none.
         """
-        key = _memo_key(mechanism, model_version)
+        key = hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
         with self._store.changing() as change:
             known = change.message(key)
         if known is not None:
@@ -284,10 +284,6 @@ def statement(mechanism: Mechanism[Any, Any]) -> tuple[Any, ...]:
         mechanism.claimed_delta,
         mechanism.event(),
     )
-
-
-def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
-    return hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
 
 
 def _report(account: BudgetAccount, *, simulation: bool) -> AccountReport:

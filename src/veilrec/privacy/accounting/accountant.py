@@ -24,17 +24,8 @@ import numpy as np
 from scipy.special import gammaln, ndtr, ndtri
 
 from veilrec.core.errors import BadInput, unknown_name
-from veilrec.privacy.accounting.composition import (
-    SMALLEST_DELTA,
-    Countable,
-    FlatComposition,
-    composed,
-    epsilon_classical,
-    flattened,
-    groups_of,
-    profile,
-    sampled_curve,
-)
+from veilrec.privacy.accounting import composition
+from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, FlatComposition
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon, smallest
 from veilrec.privacy.checks import clipped_l2, positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, PureEvent, SampledEvent, repeated
@@ -45,7 +36,7 @@ def epsilon_of(event: Event, delta: float) -> float:
     """The smallest epsilon known to hold with this delta, or infinity; delta 0 asks for pure privacy."""
     if delta != 0.0:
         probability(delta=delta)
-    return max(_epsilon(flattened(group), delta) for group in groups_of(event))
+    return max(_epsilon(composition.flattened(group), delta) for group in composition.groups_of(event))
 
 
 def _epsilon(parts: FlatComposition, delta: float) -> float:
@@ -60,14 +51,14 @@ def _epsilon(parts: FlatComposition, delta: float) -> float:
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
         raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
-    return min(basic, max(0.0, float(composed(parts).get_epsilon_for_delta(delta))))
+    return min(basic, max(0.0, float(composition.composed(parts).get_epsilon_for_delta(delta))))
 
 
 def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta known to hold with this epsilon (from 0 up)."""
     if not 0.0 <= epsilon < math.inf:
         raise BadInput(f"epsilon is {epsilon}: give a finite number, not negative")
-    return max(_delta(flattened(group), epsilon) for group in groups_of(event))
+    return max(_delta(composition.flattened(group), epsilon) for group in composition.groups_of(event))
 
 
 def _delta(parts: FlatComposition, epsilon: float) -> float:
@@ -77,7 +68,7 @@ def _delta(parts: FlatComposition, epsilon: float) -> float:
         return delta_gaussian(epsilon, parts.mu)
     if exact := single_kind(parts):
         return _delta_exact(*exact, epsilon)
-    return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
+    return min(1.0, float(composition.composed(parts).get_delta_for_epsilon(epsilon)))
 
 
 def single_kind(parts: FlatComposition) -> tuple[Countable, int] | None:
@@ -98,7 +89,7 @@ def _epsilon_exact(event: Countable, count: int, delta: float) -> float:
 
 def _delta_exact(event: Countable, count: int, epsilon: float) -> float:
     if count == 1:
-        return float(profile(event, np.array([epsilon]))[0])
+        return float(composition.profile(event, np.array([epsilon]))[0])
     if not isinstance(event, PureEvent):
         raise TypeError(f"{event!r} has no formula for {count} of it")
     return _delta_repeated_response(event.epsilon, count, epsilon)
@@ -310,12 +301,12 @@ def paper_convention(
     """Epsilon as the paper counts it: Renyi, fixed-size sampling, the older conversion, whole orders."""
     probability(delta=delta)
     curve = np.array(_curve(cohort / population, noise_multiplier))
-    return epsilon_classical(_ORDERS, releases * curve, delta)
+    return composition.epsilon_classical(_ORDERS, releases * curve, delta)
 
 
 @lru_cache(maxsize=32)
 def _curve(rate: float, noise_multiplier: float) -> tuple[float, ...]:
-    return tuple(sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
+    return tuple(composition.sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
 
 
 def compared(population: int, cohort: int, delta: float) -> PublishedEpsilon:
@@ -353,7 +344,7 @@ class Detection:
 def detection_of(event: Event, *, false_alarms: float) -> Detection:
     """What can be told from all that an event released."""
     probability(false_alarms=false_alarms)
-    each = (_detection(flattened(group), false_alarms) for group in groups_of(event))
+    each = (_detection(composition.flattened(group), false_alarms) for group in composition.groups_of(event))
     return max(each, key=lambda detection: (detection.found, detection.best_guess))
 
 

@@ -102,8 +102,10 @@ def flattened(event: Event) -> FlatComposition:
                 in_the_clear |= count > 0
             case GaussianEvent(mu):
                 mu_squared += count * _checked(mu=mu) ** 2
-            case TreeEvent():
-                mu_squared += count * tree_mu(part) ** 2
+            case TreeEvent(noise, steps):  # a leaf is part of one node per level, and each node has its own noise
+                if not (noise > 0.0 and steps >= 1):
+                    raise BadInput(f"{part!r}: give a noise multiplier above 0 and at least 1 step")
+                mu_squared += count * (math.sqrt(steps.bit_length()) / noise) ** 2
             case SampledEvent(mu, rate, "fixed" | "padding" | "poisson") if 0.0 < rate <= 1.0:
                 if rate == 1.0:
                     mu_squared += count * _checked(mu=mu) ** 2
@@ -118,13 +120,6 @@ def flattened(event: Event) -> FlatComposition:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
     return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
-
-
-def tree_mu(tree: TreeEvent) -> float:
-    """Gaussian mu of a tree: a leaf is part of one node per level, and each node has its own noise."""
-    if not (tree.noise_multiplier > 0.0 and tree.steps >= 1):
-        raise BadInput(f"{tree!r}: give a noise multiplier above 0 and at least 1 step")
-    return math.sqrt(tree.steps.bit_length()) / tree.noise_multiplier
 
 
 @lru_cache(maxsize=16)

@@ -120,6 +120,12 @@ class Mechanism(ABC, Generic[Input, Output]):
         self.calibration = calibration
 
 
+def take_terms(mechanism: Mechanism[Any, Any], inner: Mechanism[Any, Any]) -> None:
+    """Let a mechanism promise what the one that it is made of promises."""
+    for term in ("unit", "adjacency", "sensitivity", "claimed_epsilon", "claimed_delta"):
+        setattr(mechanism, term, getattr(inner, term))
+
+
 def require_complete(mechanism: Mechanism[Any, Any]) -> None:
     """Refuse a mechanism that leaves part of its statement out."""
     wanted = ("name", "calibration", "unit", "adjacency", "sensitivity", "claimed_epsilon", "claimed_delta")

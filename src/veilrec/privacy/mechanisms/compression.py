@@ -37,7 +37,7 @@ from veilrec.core.schema import (
 )
 from veilrec.privacy.checks import vectors
 from veilrec.privacy.events import Event, NonPrivateEvent
-from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.base import Calibration, take_terms
 from veilrec.privacy.mechanisms.clipping import rank_parameters
 from veilrec.privacy.mechanisms.local import NoisyMessage, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
@@ -133,9 +133,7 @@ class _Compressed(UpdateMechanism):
     def __init__(self, inner: NoisyMessage) -> None:
         self.inner = inner
         self.schema = inner.schema
-        self.unit, self.adjacency = inner.unit, inner.adjacency
-        self.sensitivity = inner.sensitivity
-        self.claimed_epsilon, self.claimed_delta = inner.claimed_epsilon, inner.claimed_delta
+        take_terms(self, inner)
 
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """As without compression."""

@@ -244,10 +244,6 @@ class DistributedNoiseSum(UpdateMechanism):
         people = {"least": self.shares.least, "silent": self.shares.silent}
         return self.inner.facts() | people | {"share_sigma": self.inner.sigma / math.sqrt(self.shares.honest)}
 
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
-        """All of the table: masks have no gaps."""
-        return table.size
-
     def event(self) -> Event:
         """One round that a person is known to be in."""
         return _without_chance(self.inner.event())

@@ -28,9 +28,7 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
 
     def __init__(self, *, basis: int, epsilon: float) -> None:
         self.response = KaryResponse(categories=basis, epsilon=epsilon, unit="history")
-        self.unit, self.adjacency = self.response.unit, self.response.adjacency
-        self.sensitivity = self.response.sensitivity
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        base.take_terms(self, self.response)
 
     def _perturb(self, value: Doubles, source: Source) -> Offsets:
         """An interest per attention vector `[..., B]`; one event each."""

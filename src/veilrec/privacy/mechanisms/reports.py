@@ -99,9 +99,7 @@ class RandomisedReports(ItemReports):
         self.response = response
         self.length = response.length
         self.keep_probability = response.keep_probability
-        self.unit, self.adjacency = response.unit, response.adjacency
-        self.sensitivity = response.sensitivity
-        self.claimed_epsilon, self.claimed_delta = response.claimed_epsilon, response.claimed_delta
+        base.take_terms(self, response)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """The bits, some of them turned round."""
@@ -137,7 +135,7 @@ class _NoisyCounts(ItemReports):
         """Choose the noise for counts that somebody who is added or removed moves by the root of `squared`."""
         positive(epsilon=epsilon)
         probability(delta=delta)
-        self.unit, self.adjacency = "user", adjacency
+        self.unit, self.adjacency, self._most = "user", adjacency, squared
         people = 1 if adjacency == "add-remove" else 2
         self.sensitivity = Sensitivity(math.sqrt(people * squared), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
@@ -157,6 +155,13 @@ class _NoisyCounts(ItemReports):
         return base.lattice_delta(
             base.lattice_event(self.sensitivity.value, self.length, self.sigma), epsilon, self.length
         )
+
+    def worst_pair(self) -> tuple[Bools, Bools]:
+        """One person with as many items as count (one vote: a single one), and another with others (or nobody)."""
+        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
+        first[0, : self._most] = True
+        second[0, -self._most :] = self.adjacency == "replace-one"
+        return first, second
 
 
 class ItemHistogram(_NoisyCounts):
@@ -208,15 +213,6 @@ class ItemHistogram(_NoisyCounts):
             return np.stack([self._perturb(people, source) for _ in range(count)])
         told = np.array([self.report(own, source).value for own in people])
         return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
-
-    def worst_pair(self) -> tuple[Bools, Bools]:
-        """One person with as many items as count, and another with as many others (or nobody)."""
-        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
-        first[0, : self.most_items] = True
-        if self.adjacency == "add-remove":
-            return first, second
-        second[0, -self.most_items :] = True
-        return first, second
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -332,13 +328,6 @@ class VoteReports(_NoisyCounts):
     def _votes_of(self, people: Bools) -> Offsets:
         told = bits(self.length, value=people).reshape(-1, self.length)
         return np.asarray(self.weigh(told).sum(axis=0))
-
-    def worst_pair(self) -> tuple[Bools, Bools]:
-        """One person with a single item, and another with another one (or nobody)."""
-        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
-        first[0, 0] = True
-        second[0, -1] = self.adjacency == "replace-one"
-        return first, second
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

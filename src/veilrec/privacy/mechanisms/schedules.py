@@ -49,15 +49,9 @@ from veilrec.privacy.accounting.accountant import Rounds, adaptive_clipping_nois
 from veilrec.privacy.checks import on_lattice_l2, positive, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import ComposedEvent, Event, TreeEvent
 from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.mechanisms import clipping
 from veilrec.privacy.mechanisms.base import Calibration, lattice_delta
-from veilrec.privacy.mechanisms.clipping import (
-    BadUpdate,
-    clip_factors,
-    published_noise_split,
-    refuse_longer,
-    scale_devices,
-    upload_norms,
-)
+from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.sums import EXAMPLE, CohortSum, example_rounds, on_lattice
 from veilrec.privacy.randomness import FastSource, KeyedSource, NumberedSource, Source
 from veilrec.privacy.samplers import UNITS, lattice_gaussian, simulated_gaussian, to_lattice
@@ -367,7 +361,7 @@ class AdaptiveSum(_WithCount):
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """Count, then clip: the count is of the updates as they were, cut to what the round is about."""
         update = without_count(uploads)
-        within = upload_norms(self._part(update, about)) <= self._clip_norm(about)
+        within = clipping.upload_norms(self._part(update, about)) <= self._clip_norm(about)
         counts = np.where(within, _HALF, -_HALF).astype(np.float32).reshape(-1, 1)
         bounded = super().bound(update, about)
         return replace(bounded, dense={**bounded.dense, BOUND: counts})
@@ -443,7 +437,9 @@ class PublishedAdaptiveSum(_WithCount):
         super().__init__(
             schema=schema, clip_norm=clip_norm, noise_multiplier=noise_multiplier, taking_part=taking_part, delta=delta
         )
-        of_update, of_count = published_noise_split(noise_multiplier, count_share)  # z / sqrt(1 - h), z / sqrt(h)
+        of_update, of_count = clipping.published_noise_split(
+            noise_multiplier, count_share
+        )  # z / sqrt(1 - h), z / sqrt(h)
         # Lines 8 and 9: theta + alpha_3 mean + N(0, (2 S z / M)^2 / (1 - h)): on the sum, M / alpha_3 times that.
         self.sigma = 2.0 * clip_norm * of_update / server_rate
         self.count_standard_deviation = 2.0 * of_count  # line 10: 2 z / M / sqrt(h) on the mean
@@ -463,13 +459,13 @@ class PublishedAdaptiveSum(_WithCount):
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """Lines 22 and 23: clip, and then ask whether the norm is at most S."""
         clip_norm, kept = self._clip_norm(about), copied(self._part(without_count(uploads), about))
-        norms = upload_norms(kept)
+        norms = clipping.upload_norms(kept)
         if clip_norm > 0.0:
-            factors = clip_factors(norms, clip_norm)
+            factors = clipping.clip_factors(norms, clip_norm)
         else:
             factors = np.divide(clip_norm, norms, out=np.zeros_like(norms), where=norms > 0.0)
-        scale_devices(kept, factors)
-        counts = (upload_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
+        clipping.scale_devices(kept, factors)
+        counts = (clipping.upload_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
         return replace(kept, dense={**kept.dense, BOUND: counts})
 
     def _clip_norm(self, about: RoundSpec) -> float:
@@ -484,7 +480,9 @@ class PublishedAdaptiveSum(_WithCount):
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse updates that are longer than the bound, and counts that no device sends."""
-        refuse_longer(upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6)
+        clipping.refuse_longer(
+            clipping.upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6
+        )
         self.check_counts(uploads)
 
     def event(self) -> Event:

@@ -19,36 +19,18 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint, Ring
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, from_vectors, to_vectors
+from veilrec.privacy import samplers
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import clipped_l2, positive, probability, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
 from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
-from veilrec.privacy.mechanisms import base
+from veilrec.privacy.mechanisms import base, clipping
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
-from veilrec.privacy.mechanisms.clipping import (
-    BELOW_PROJECTED,
-    BadUpdate,
-    as_factors,
-    clip_whole,
-    in_directions,
-    in_entries,
-    rank_parameters,
-    refuse_longer,
-    refuse_outside,
-    upload_norms,
-)
+from veilrec.privacy.mechanisms.clipping import clip_whole, in_entries
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import FastSource, Source
-from veilrec.privacy.samplers import (
-    UNITS,
-    Law,
-    add_gaussian,
-    add_noise,
-    simulated_gaussian,
-    simulated_laplace,
-    simulated_laplace_sum,
-)
+from veilrec.privacy.samplers import UNITS, Law
 
 _FIRST = RoundSpec(0)
 # The largest number of a message that nothing bounds, once and times its examples: whatever learns stays far below.
@@ -247,11 +229,13 @@ class CohortSum(UpdateMechanism):
         part = self._part(uploads, about)
         if about.rank is None:
             return clip_whole(part, self._clip_norm(about))
-        return as_factors(clip_whole(part, self._clip_norm(about) * BELOW_PROJECTED), about, about.view(self.schema))
+        return clipping.as_factors(
+            clip_whole(part, self._clip_norm(about) * clipping.BELOW_PROJECTED), about, about.view(self.schema)
+        )
 
     def _part(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """Keep what the round is about."""
-        return in_entries(uploads if about.rank is None else in_directions(uploads, about), about)
+        return in_entries(uploads if about.rank is None else clipping.in_directions(uploads, about), about)
 
     def _clip_norm(self, about: RoundSpec) -> float:
         return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
@@ -276,18 +260,18 @@ class CohortSum(UpdateMechanism):
 
     def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         if isinstance(source, FastSource):
-            return np.asarray(total + simulated_gaussian(source.generator(), total.shape, sigma=sigma))
-        return add_gaussian(total, sigma=sigma, source=source)
+            return np.asarray(total + samplers.simulated_gaussian(source.generator(), total.shape, sigma=sigma))
+        return samplers.add_gaussian(total, sigma=sigma, source=source)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""
-        refuse_outside(uploads, about, about.view(self.schema))
+        clipping.refuse_outside(uploads, about, about.view(self.schema))
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of factors that are finite and whose product is not
-                norms = upload_norms(uploads)
+                norms = clipping.upload_norms(uploads)
         except BadInput as error:
-            raise BadUpdate(str(error)) from None
-        refuse_longer(norms, self._clip_norm(about))
+            raise clipping.BadUpdate(str(error)) from None
+        clipping.refuse_longer(norms, self._clip_norm(about))
 
     def facts(self) -> dict[str, float]:
         """The noise, and how many people it is for."""
@@ -298,7 +282,7 @@ class CohortSum(UpdateMechanism):
 
     def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
         """All rows, or the factors of a table of low rank."""
-        return table.size if about.rank is None else rank_parameters(table, about.rank)
+        return table.size if about.rank is None else clipping.rank_parameters(table, about.rank)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
@@ -390,9 +374,9 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
     def noisy(values: Floats) -> Floats:
         if isinstance(source, FastSource):
             if law == "laplace":
-                return values + simulated_laplace(source.generator(), values.shape, scale=scale)
-            return values + simulated_gaussian(source.generator(), values.shape, sigma=scale)
-        return add_noise(values.astype(np.float64), law=law, scale=scale, source=source).astype(np.float32)
+                return values + samplers.simulated_laplace(source.generator(), values.shape, scale=scale)
+            return values + samplers.simulated_gaussian(source.generator(), values.shape, sigma=scale)
+        return samplers.add_noise(values.astype(np.float64), law=law, scale=scale, source=source).astype(np.float32)
 
     def noisy_rows(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, noisy(rows.values)) for name, rows in packed.items()}
@@ -413,13 +397,13 @@ def noise_of_sum(
         return {}
     if law == "gaussian":
         sigma = scale * math.sqrt(float(np.sum(np.asarray(weights, np.float64) ** 2)))
-        return {t.name: simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tensors}
+        return {t.name: samplers.simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tensors}
     values, counts = np.unique(weights, return_counts=True)
     noise = {}
     for tensor in schema.tensors:
         total = np.zeros(tensor.shape)
         for value, count in zip(values, counts, strict=True):
-            total += value * simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
+            total += value * samplers.simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
         noise[tensor.name] = total.astype(np.float32)
     return noise
 
@@ -428,7 +412,7 @@ def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
     """Add Gaussian noise to exact sums, in double precision; a fast source draws it off the lattice."""
     if isinstance(source, FastSource):
         return np.asarray(exact + sigma * source.generator().normal(0.0, 1.0, exact.shape))
-    return add_gaussian(exact, sigma=sigma, source=source)
+    return samplers.add_gaussian(exact, sigma=sigma, source=source)
 
 
 # Private model selection: held-out validation clients, who never train, tell by how much the trained model serves them
@@ -470,7 +454,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
     def check(self, gain: float) -> None:
         """Refuse a gain that nobody who keeps to the bound can have sent."""
         if not abs(gain) <= self.clip:
-            raise BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
+            raise clipping.BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
 
     def protect(self, total: Doubles, source: Source) -> Doubles:
         """Noise on the sum."""
