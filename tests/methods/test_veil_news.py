@@ -266,7 +266,7 @@ def for_one_round(patch: pytest.MonkeyPatch) -> None:
     ("plant", "change", "seen_by"),
     [
         (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
-        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
+        (noisy(lambda total, noise: noise / 2), None, SPREAD),
         (protecting(all_but_the_last), None, BARE),
         (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
         (None, half_sigma, SPREAD),

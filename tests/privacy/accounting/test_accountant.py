@@ -21,7 +21,7 @@ from veilrec.privacy.accounting import (
     noise_multiplier_for,
 )
 from veilrec.privacy.accounting.accountant import adaptive_clipping_noise
-from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for
+from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian
 from veilrec.privacy.events import (
     ComposedEvent,
     Event,
@@ -180,12 +180,6 @@ def test_the_noise_for_an_epsilon_keeps_it_and_wastes_little(epsilon: float, sam
     assert epsilon_for(0.99 * noise, 1e-6, rounds) > epsilon
 
 
-def test_without_sampling_the_noise_is_exact() -> None:
-    rounds = Rounds(rounds=30)
-    assert noise_multiplier_for(2.0, 1e-6, rounds) == pytest.approx(math.sqrt(30) / mu_for(2.0, 1e-6))
-    assert epsilon_for(noise_multiplier_for(2.0, 1e-6, rounds), 1e-6, rounds) == pytest.approx(2.0)
-
-
 def test_more_noise_or_fewer_rounds_or_a_smaller_cohort_spend_less() -> None:
     def spent(noise: float = 1.0, rounds: int = 100, cohort: int = 50) -> float:
         return epsilon_for(noise, 1e-6, Rounds(rounds=rounds, sampling="fixed", population=1000, cohort=cohort))
@@ -193,14 +187,6 @@ def test_more_noise_or_fewer_rounds_or_a_smaller_cohort_spend_less() -> None:
     assert spent(noise=1.5) < spent() < spent(noise=0.7)
     assert spent(rounds=50) < spent() < spent(rounds=200)
     assert spent(cohort=20) < spent() < spent(cohort=100)
-
-
-def test_noise_for_any_event() -> None:
-    def event(noise: float) -> Event:
-        return ComposedEvent(((GaussianEvent(1.0 / noise), 10), (PureEvent(0.1), 3)))
-
-    noise = noise_for(event, 2.0, 1e-6)
-    assert 1.998 <= epsilon_of(event(noise), 1e-6) <= 2.0
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max
 from veilrec.privacy.accounting.composition import ORDERS
 from veilrec.privacy.events import (
@@ -15,7 +14,6 @@ from veilrec.privacy.events import (
     Event,
     GaussianEvent,
     LaplaceEvent,
-    NonPrivateEvent,
     PureEvent,
     SampledEvent,
     TreeEvent,
@@ -93,11 +91,3 @@ def test_answers_are_the_worst_of_pure_mechanisms(epsilon: float) -> None:
     accountant = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(response, 7)
     assert epsilon_renyi(repeated(PureEvent(epsilon), 7), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)
     assert np.all(epsilon_of(LaplaceEvent(epsilon), 1e-6) <= epsilon)
-
-
-def test_what_has_no_divergence_is_said() -> None:
-    assert epsilon_renyi(NonPrivateEvent(), 1e-6) == math.inf
-    with pytest.raises(BadInput, match="delta"):
-        epsilon_zcdp(0.1, 0.0)
-    with pytest.raises(BadInput, match="epsilon"):
-        rho_max(0.0, 1e-6)
