@@ -137,11 +137,11 @@ def adapt() -> Results:
 def protect() -> Results:
     """Clipping and noise on the lattice; seeded, so that it can be compared."""
     from veilrec.privacy import samplers
-    from veilrec.privacy.mechanisms.clipping import clip_packed
+    from veilrec.privacy.mechanisms.clipping import clip_devices
     from veilrec.privacy.randomness import SeededSource
 
     values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
-    norms = clip_packed(np.array([0, 5, 5, 12]), values, 2.0)
+    norms = clip_devices([(np.array([0, 5, 5, 12]), values)], (), 2.0)
     return {
         "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
         "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),

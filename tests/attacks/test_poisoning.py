@@ -19,7 +19,6 @@ from veilrec.attacks.poisoning import (
     Poison,
     PoisonedSimulation,
     Robust,
-    _beyond,
     choose_target,
     exposure_of,
     learns_promotion,
@@ -141,16 +140,6 @@ def _some(subject: Attackable) -> ClientUpdates:
     place = subject.place()
     (opened,) = place.rounds()
     return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
-
-
-def test_where_a_target_is_pulled_to_does_not_depend_on_where_it_is() -> None:
-    weights = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    moved = weights.copy()
-    moved[7] = 1e6  # as after a round of promotion
-    first, again = (_beyond(table, np.arange(3, dtype=np.int32), 7) for table in (weights, moved))
-    np.testing.assert_array_equal(first, again)
-    longest = np.linalg.norm(np.delete(weights, 7, axis=0), axis=1).max()
-    assert np.linalg.norm(first) == pytest.approx(3.0 * longest, rel=1e-5)
 
 
 class _Scored:

@@ -115,12 +115,12 @@ def failed_checks(plan: Plan, data: Any, train: Csr, claimed: Guarantee, rounds:
     return {check.name for check in checks if not check.holds}
 
 
-def noisy(factor: Callable[[Any, np.ndarray], np.ndarray]) -> Callable[[Patch], None]:
-    """Another noise: made of the sum and the sound one."""
+def noisy(factor: Callable[[Any, Any, np.ndarray], np.ndarray]) -> Callable[[Patch], None]:
+    """Another noise: made of the mechanism, the sum and the sound one."""
     sound = CohortSum._noisy
 
     def other(self: CohortSum, total: Any, sigma: float, source: Any) -> Any:
-        return total + factor(total, sound(self, total, sigma, source) - total)
+        return total + factor(self, total, sound(self, total, sigma, source) - total)
 
     return lambda patch: patch.setattr(CohortSum, "_noisy", other)
 
@@ -374,15 +374,15 @@ noise_of_one = wrapped(
 sound_flips = responses.flip_probability
 
 BUGS = (
-    Bug("half the noise on sums", MF, SPREAD, noisy(lambda total, noise: noise / 2)),
-    Bug("a twentieth less noise on sums", MF, SPREAD, noisy(lambda total, noise: 0.95 * noise)),
+    Bug("half the noise on sums", MF, SPREAD, noisy(lambda _, total, noise: noise / 2)),
+    Bug("a twentieth less noise on sums", MF, SPREAD, noisy(lambda _, total, noise: 0.95 * noise)),
     Bug("protect adds none", MF, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
     Bug("the last tensor without noise", NCF, BARE, protect(all_but_the_last)),
     Bug("noise on other entries than are sent", PARTS, BARE, protect(elsewhere)),
-    Bug("noise only where there is data", FEW, BARE, noisy(lambda total, noise: noise * (total != 0.0))),
+    Bug("noise only where there is data", FEW, BARE, noisy(lambda _, total, noise: noise * (total != 0.0))),
     Bug("the same noise in every round", MF, REPEATS, protect(always_the_same)),
     Bug("the same noise for every tensor", NCF, REPEATS, protect(the_same_for_every_tensor)),
-    Bug("noise that is rounded to its sign", MF, SHAPE, noisy(lambda _, noise: noise.std() * np.sign(noise))),
+    Bug("noise that is rounded to its sign", MF, SHAPE, noisy(lambda *of: of[-1].std() * np.sign(of[-1]))),
     Bug("noise from the public seed although there is a secret", MF, REPEATS, seeded_noise),
     Bug(
         "a histogram without noise",
@@ -405,15 +405,15 @@ BUGS = (
     Bug("the clip forgotten", MF, NORM, setting(CohortSum, "bound", lambda self, uploads, about: uploads)),
     Bug("the clip doubled", MF, NORM, setting(CohortSum, "_clip_norm", lambda *of: 2.0 * sound_bound(*of))),
     Bug("noise before the clip", MF, BARE, clipped_sums_with_noise_before),
-    Bug("half the noise on votes", VOTES, SPREAD, noisy(lambda total, noise: noise / 2)),
+    Bug("half the noise on votes", VOTES, SPREAD, noisy(lambda _, total, noise: noise / 2)),
     Bug("votes that are not cut", VOTES, NORM, setting(updates, "clip_whole", lambda uploads, clip_norm: uploads)),
     Bug("votes that are cut one by one", VOTES, NORM, setting(updates, "clip_whole", one_by_one)),
     Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("noise on votes for half of what one moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)),
     Bug("tastes that nobody clips", GRAM, NORM, setting(updates, "clip_whole", lambda sent, clip_norm: sent), longer),
     Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
-    Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda total, noise: np.triu(noise))),
-    Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda total, noise: (noise + noise.T) / 2)),
+    Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda _, total, noise: np.triu(noise))),
+    Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda _, total, noise: (noise + noise.T) / 2)),
     Bug("votes that the budget does not count", GRAM, DELTA, wrapped(item_item, "private_votes", free)),
     Bug("votes that are not charged", GRAM, REPORTS, own_account, without_reports),
     Bug("votes without noise", GRAM, COUNTS, setting(VoteReports, "protect", exact_votes)),

@@ -69,24 +69,6 @@ def _shown(candidates: int, negatives: int) -> list[tuple[tuple[int, ...], int]]
     ]
 
 
-def published_delta(epsilon: float, candidates: int, negatives: int, beta: float) -> float:
-    """Section 3: 1 - k/(C-1) + k/(C-1) (e^beta - e^eps)_+ / (k + e^beta)."""
-    both = negatives / (candidates - 1)
-    return 1.0 - both + both * max(0.0, math.exp(beta) - math.exp(epsilon)) / (negatives + math.exp(beta))
-
-
-@pytest.mark.parametrize(("candidates", "negatives", "floor"), [(10, 4, 0.555556), (5, 2, 0.5), (5, 4, 0.0)])
-def test_label_permutation_of_section_3(candidates: int, negatives: int, floor: float) -> None:
-    beta = 1.3
-    first, second = (label_permutation(candidates, negatives, beta, click=click) for click in (0, 1))
-    assert first.sum() == pytest.approx(1.0)
-    assert delta_exact(first, second, epsilon=50.0) == pytest.approx(floor, abs=5e-7)
-    for epsilon in (0.0, 0.5, 1.0, 2.0):
-        expected = published_delta(epsilon, candidates, negatives, beta)
-        assert delta_exact(first, second, epsilon=epsilon) == pytest.approx(expected)
-    assert (epsilon_exact(first, second) == math.inf) == (floor > 0.0)
-
-
 def test_epsilon_at_a_delta_inverts_delta() -> None:
     first, second = (label_permutation(10, 4, 1.3, click=click) for click in (0, 1))
     for delta in (0.56, 0.58, 0.6, 0.66):

@@ -151,7 +151,7 @@ BUGS = (
     Bug("adapted weights in the model", POISSON, PAST, somebodys_weights_in_the_model("layer1.weight")),
     Bug("an adapted head in the model", HEAD, PAST, somebodys_weights_in_the_model("layer1.weight")),
     Bug("votes for the head that are cut one by one", HEAD, NORM, setting(updates, "clip_whole", one_by_one)),
-    Bug("half the noise on votes for the head", HEAD, SPREAD, noisy(lambda total, noise: noise / 2)),
+    Bug("half the noise on votes for the head", HEAD, SPREAD, noisy(lambda _, total, noise: noise / 2)),
 )
 
 
@@ -177,7 +177,7 @@ def sings(name: str, *settings: str) -> Canary:
 @pytest.mark.parametrize("spec", ["dp-privrec model.popularity=false", "popularity-head"])
 def test_a_canary_sings_when_a_tenth_of_the_noise_is_left(spec: str, monkeypatch: Patch) -> None:
     sound = sings(*spec.split())
-    noisy(lambda total, noise: noise / 10)(monkeypatch)
+    noisy(lambda _, total, noise: noise / 10)(monkeypatch)
     assert sound.holds
     assert sound.epsilon_lower > 1.0
     assert not sings(*spec.split()).holds

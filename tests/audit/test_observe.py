@@ -50,12 +50,6 @@ def test_a_script_gives_the_same_models_on_other_data(name: str) -> None:
         assert not all(np.array_equal(one[key], different[key]) for key in one)
 
 
-def test_quiet_sums_stay_as_they_are() -> None:
-    plan, data, histories = made("dp-fedmf")
-    for sums in watch(plan, data, histories, WAYS[1], 2, quiet=True).sums:
-        assert all(np.array_equal(sums.before[name], sums.after[name]) for name in sums.before)
-
-
 @pytest.mark.parametrize("seeds", WAYS, ids=["seeded", "secret"])
 def test_a_removed_device_is_missing_and_nobody_else(seeds: Seeds) -> None:
     plan, data, histories = made("dp-fedmf")

@@ -130,11 +130,6 @@ def test_nothing_is_sealed_twice_in_the_same_way() -> None:
     assert len({seal.close(b"content", "outbox") for _ in range(100)}) == 100
 
 
-def test_a_key_has_32_bytes() -> None:
-    with pytest.raises(ValueError, match="a key has 32 bytes, not 16"):
-        Seal(bytes(16))
-
-
 def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "key"
     key = key_in(path)

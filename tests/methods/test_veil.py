@@ -238,7 +238,7 @@ def less_noise_on_places(patch: pytest.MonkeyPatch) -> None:
     ("plant", "change", "seen_by"),
     [
         (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
-        (noisy(lambda total, noise: noise / 2), None, SPREAD),
+        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
         (protecting(all_but_the_last), None, BARE),
         (less_noise_on_places, None, SPREAD),
         (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),

@@ -13,12 +13,12 @@ from tests.audit.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_
 from tests.audit.planted_bugs import protect as protecting
 from tests.methods.tiny_news import population, problem
 from tests.methods.tiny_news import split as tiny_split
+from veilrec.audit.contract_subject import histories_of
 from veilrec.audit.method import audit_method, small_problem, synthetic_for
 from veilrec.audit.plan import audit_plan
 from veilrec.client.veil import OwnHistory
 from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer
 from veilrec.core.arrays import Floats
-from veilrec.core.csr import packed
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.data.population import ItemTable, Strings
@@ -139,7 +139,7 @@ def evaluate_train(ranks: ReadingModel, shown: Any) -> float:
 
 def test_without_a_history_everybody_gets_what_everybody_likes() -> None:
     model = trained("privacy.epsilon=100")
-    nobody, somebody = model.fold_in(packed([[], [1, 2, 3]])).score_all(np.arange(2))
+    nobody, somebody = model.fold_in(histories_of([[], [1, 2, 3]])).score_all(np.arange(2))
     content = model.content
     appeal = content.appeal @ model.weights[TASTE] + model.weights[KINDS][content.subcategories]
     assert nobody == pytest.approx(appeal, abs=1e-5)
@@ -151,10 +151,10 @@ def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> 
     model = trained(f"titles={titles}", "privacy.epsilon=100")
     catalogue = population().catalogue
     assert catalogue is not None
-    again = model.on(catalogue).fold_in(packed([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
-    assert again == pytest.approx(model.fold_in(packed([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
+    again = model.on(catalogue).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
+    assert again == pytest.approx(model.fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
     strange = ItemTable(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
-    scores = model.on(strange).fold_in(packed([[0]])).score_all(np.zeros(1, np.int64))
+    scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
     assert scores.shape == (1, 2)
     assert np.isfinite(scores).all()
 
@@ -170,8 +170,8 @@ def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
         Strings.of(catalogue.subcategories[n] for n in some),
         None if catalogue.abstracts is None else Strings.of(catalogue.abstracts[n] for n in some),
     )
-    alone = model.on(fewer).fold_in(packed([[5, 1, 9]])).score_all(np.zeros(1, np.int64))[0]
-    return alone, model.fold_in(packed([[15, 3, 27]])).score_all(np.zeros(1, np.int64))[0][::3]
+    alone = model.on(fewer).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))[0]
+    return alone, model.fold_in(histories_of([[15, 3, 27]])).score_all(np.zeros(1, np.int64))[0][::3]
 
 
 @pytest.mark.parametrize("titles", ["words", "sentences", "off"])
@@ -266,7 +266,7 @@ def for_one_round(patch: pytest.MonkeyPatch) -> None:
     ("plant", "change", "seen_by"),
     [
         (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
-        (noisy(lambda total, noise: noise / 2), None, SPREAD),
+        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
         (protecting(all_but_the_last), None, BARE),
         (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
         (None, half_sigma, SPREAD),

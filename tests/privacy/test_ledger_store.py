@@ -45,17 +45,6 @@ def copies(path: Path, *names: str) -> Callable[[], None]:
     return restore
 
 
-def test_an_older_database_changes_nothing(ledger: Ledger, path: Path) -> None:
-    ledger.close()
-    restore = copies(path, "ledger")
-    with Ledger.open(path) as first:
-        spend(first), spend(first)
-    restore()
-    with Ledger.open(path) as second:
-        assert charged(second) == 2
-        assert not spend(second, otherwise=b"").personal
-
-
 def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Path) -> None:
     ledger.close()
     ledger = Ledger.open(path)

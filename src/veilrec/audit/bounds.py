@@ -137,8 +137,7 @@ def _counts_below(values: Doubles, scores: Doubles) -> Offsets:
 
 def epsilon_from_coordinates(first: Doubles, second: Doubles, *, alpha: float) -> float:
     """Pure epsilon from below: k ln(p / q), from a score for each of k coordinates of every draw, `[n, k]`."""
-    of_one = epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
-    return int(first.shape[1]) * of_one
+    return int(first.shape[1]) * epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
 
 
 def independence_p_value(scores: Doubles) -> float:

@@ -35,6 +35,7 @@ _SMALL_NEWS = (
     " size.category_dim=4 server.optimiser=sgd"
 ).split()
 State = Mapping[str, NDArray[Any]]
+histories_of = packed  # of new users, given as item numbers
 
 
 class ContractBroken(Exception):

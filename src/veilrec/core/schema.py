@@ -87,11 +87,8 @@ class Schema:
 
     def narrowed(self, rows: int) -> Schema:
         """The model with so many rows in every table: what a sub-model looks like from inside."""
-        return Schema(
-            tuple(
-                replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t for t in self.tensors
-            )
-        )
+        tensors = (replace(t, shape=(rows, *t.shape[1:])) if t.by_row else t for t in self.tensors)
+        return Schema(tuple(tensors))
 
     def coded(self, values: ValueCoding) -> Schema:
         """The model with its numbers carried in another way."""

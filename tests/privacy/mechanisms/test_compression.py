@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, uploads
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
-from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, to_vectors
-from veilrec.privacy.events import NonPrivateEvent
+from veilrec.core.schema import ClientUpdates, Rows, Schema, to_vectors
 from veilrec.privacy.mechanisms.compression import (
     LargestEntries,
     LowRank,
@@ -23,17 +23,7 @@ from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SeededSource
 from veilrec.wire import messages
 
-SCHEMA = Schema((Tensor("items", (12, 4), True), Tensor("near", (3, 4), False), Tensor("far", (5, 6), False)))
 TABLE = Schema(SCHEMA.tensors[:1])
-ABOUT = RoundSpec(5)
-
-
-def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0) -> ClientUpdates:
-    generator = np.random.default_rng(seed)
-    index = np.concatenate([generator.choice(12, 7, replace=False) for _ in range(n)]).astype(np.int32)
-    rows = Rows(np.arange(n + 1) * 7, index, generator.standard_normal((7 * n, 4)).astype(np.float32))
-    dense = {t.name: generator.standard_normal((n, *t.shape)).astype(np.float32) for t in schema.dense}
-    return ClientUpdates(5, n, {"items": rows}, dense)
 
 
 def gaussian(clip_norm: float = 1.0) -> UpdateNoise:
@@ -110,22 +100,6 @@ def test_noise_goes_to_what_is_sent() -> None:
     largest = LargestEntries(by_row(), share=0.25)
     chosen = largest.message(uploads(TABLE), ABOUT, SeededSource(0)).value.entries["items"]
     assert np.diff(chosen.offsets).tolist() == [12, 12, 12]
-
-
-def test_support_of_the_published_message_is_the_data_section_7() -> None:
-    mechanism = LargestEntries.examples()[0]
-    source = SeededSource(3)
-    for value in mechanism.worst_pair():
-        sent = mechanism.release(np.tile(value, (200, 1)), source).value != 0.0
-        # A noisy entry is 0 with probability 4e-7 on the lattice.
-        np.testing.assert_array_equal(sent, np.tile(value != 0.0, (200, 1)))
-    assert mechanism.delta(100.0) == 1.0
-
-
-def test_only_what_follows_the_noise_keeps_its_epsilon() -> None:
-    assert LowRank(by_row(), rank=2).event() == by_row().event()
-    for mechanism in (LargestEntries(by_row(), share=0.5), SentEntries(gaussian(), share=0.5)):
-        assert mechanism.event() == NonPrivateEvent()
 
 
 ITEMS, WIDTH = 40, 5
