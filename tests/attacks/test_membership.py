@@ -11,17 +11,8 @@ import numpy as np
 import pytest
 
 from tests.attacks.subjects import Attackable, attackable, with_noise, without_clip, without_noise_on
-from veilrec.attacks.membership import (
-    Membership,
-    MembershipEffort,
-    auc,
-    auc_interval,
-    ceiling_of,
-    find_members,
-    judge_scores,
-    plant,
-    true_positives,
-)
+from veilrec.attacks import membership
+from veilrec.attacks.membership import Membership, MembershipEffort
 from veilrec.core.errors import BadInput
 
 MANY = MembershipEffort(canaries=25, trainings=80)  # few at a time: there are 120 items
@@ -29,7 +20,7 @@ FIVE_DEVIATIONS = 0.065
 
 
 def attack(subject: Attackable, effort: MembershipEffort = MANY, kind: str = "crafted") -> dict[str, Membership]:
-    found = find_members(
+    found = membership.find_members(
         subject.plan,
         subject.data,
         subject.histories,
@@ -46,7 +37,7 @@ def votes() -> Attackable:
 
 
 def test_what_is_proven_stays_below_its_ceiling() -> None:
-    ceiling = ceiling_of(votes().plan)
+    ceiling = membership.ceiling_of(votes().plan)
     assert ceiling.auc == pytest.approx(0.624, abs=0.001)  # Phi(mu / sqrt 2) of a Gaussian release with mu = 0.448
     for found in attack(votes()).values():
         assert 0.5 < found.auc < ceiling.auc + FIVE_DEVIATIONS
@@ -91,7 +82,7 @@ def test_a_message_as_published_tells_whose_it_is() -> None:
 def test_canaries_take_the_place_of_others_and_half_are_there() -> None:
     subject = votes()
     generator = np.random.default_rng(1)
-    planted, canaries = plant(subject.data, subject.n_items, 40, generator, kind="crafted", doubles=False)
+    planted, canaries = membership.plant(subject.data, subject.n_items, 40, generator, kind="crafted", doubles=False)
     assert len(planted.rows) == len(subject.data.rows)
     assert canaries.inside.sum() == 20
     others = np.setdiff1d(np.arange(len(planted.rows)), canaries.slots)
@@ -103,22 +94,22 @@ def test_canaries_take_the_place_of_others_and_half_are_there() -> None:
 
 def test_scores_are_judged() -> None:
     inside = np.arange(400) % 2 == 0
-    perfect = judge_scores(
+    perfect = membership.judge_scores(
         np.where(inside, 1.0, -1.0), inside, "every round", "crafted", MembershipEffort(400, 1), 1e-6
     )
     assert (perfect.auc, perfect.true_positive_rate) == (1.0, 1.0)
     assert perfect.epsilon_lower > 3.0
-    blind = judge_scores(
+    blind = membership.judge_scores(
         np.random.default_rng(0).normal(size=400), inside, "every round", "crafted", MembershipEffort(400, 1), 1e-6
     )
     assert blind.interval[0] < 0.5 < blind.interval[1]
     assert blind.epsilon_lower < 0.5
-    assert auc(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == pytest.approx(0.875)
-    assert auc_interval(0.5, inside)[0] == pytest.approx(0.443, abs=0.002)
-    assert auc_interval(1.0, np.array([True, True, False, False])) == (pytest.approx(0.158, abs=0.001), 1.0)
+    assert membership.auc(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == pytest.approx(0.875)
+    assert membership.auc_interval(0.5, inside)[0] == pytest.approx(0.443, abs=0.002)
+    assert membership.auc_interval(1.0, np.array([True, True, False, False])) == (pytest.approx(0.158, abs=0.001), 1.0)
     # One of a hundred others may pass: the threshold is the last but one of them, 98.
-    assert true_positives(np.array([98.5, 98.0, 50.0, 200.0]), np.arange(100.0))[0] == 0.5
-    found, low, high = true_positives(np.array([3.0, 0.0]), np.zeros(100))
+    assert membership.true_positives(np.array([98.5, 98.0, 50.0, 200.0]), np.arange(100.0))[0] == 0.5
+    found, low, high = membership.true_positives(np.array([3.0, 0.0]), np.zeros(100))
     assert (found, low < 0.5 < high) == (0.5, True)
 
 

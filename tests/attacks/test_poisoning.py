@@ -13,19 +13,8 @@ import numpy as np
 import pytest
 
 from tests.attacks.subjects import Attackable, attackable
-from veilrec.attacks.poisoning import (
-    Defence,
-    MaliciousClients,
-    Poison,
-    PoisonedSimulation,
-    Robust,
-    choose_target,
-    exposure_of,
-    learns_promotion,
-    lying_data,
-    lying_reports,
-    popular_items,
-)
+from veilrec.attacks import poisoning
+from veilrec.attacks.poisoning import Defence, MaliciousClients, Poison, PoisonedSimulation, Robust
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows
@@ -39,21 +28,21 @@ def trained(
 ) -> tuple[float, PoisonedSimulation]:
     """A training, and how many see the target then."""
     generator = np.random.default_rng(0)
-    target = choose_target(subject.data, subject.n_items)
+    target = poisoning.choose_target(subject.data, subject.n_items)
     able = np.flatnonzero(subject.data.rows.lengths() > 0)
     devices = np.sort(generator.permutation(able)[:liars])
     who = None
     if poison is not None:
-        who = MaliciousClients(devices, poison, target, popular_items(subject.data, subject.n_items, target))
+        who = MaliciousClients(devices, poison, target, poisoning.popular_items(subject.data, subject.n_items, target))
     told = subject.data
     if who is not None:
-        teaches = learns_promotion(subject.plan, subject.data)
-        told = lying_data(subject.data, subject.n_items, who, generator, by_learning=teaches)
+        teaches = poisoning.learns_promotion(subject.plan, subject.data)
+        told = poisoning.lying_data(subject.data, subject.n_items, who, generator, by_learning=teaches)
     training = PoisonedSimulation(subject.plan, told, subject.histories, Seeds.all_from(0), who, defence)
     for number in range(min(rounds, subject.plan.rounds)):
         training.step(number)
     honest = np.setdiff1d(able, devices)
-    return exposure_of(training.model(), subject.histories, honest, target), training
+    return poisoning.exposure_of(training.model(), subject.histories, honest, target), training
 
 
 def open_factors() -> Attackable:
@@ -95,7 +84,9 @@ def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison: Poiso
     mechanism = VoteReports(length=10, epsilon=1.0, delta=1e-6, adjacency="add-remove")
     liars = MaliciousClients(np.array([1, 2]), poison, 7, np.arange(3, dtype=np.int32))
     rows = Csr(np.array([0, 4, 8, 9]), np.array([0, 1, 2, 3, 0, 1, 2, 3, 4], np.int32))
-    counted = lying_reports(mechanism, liars).count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    counted = (
+        poisoning.lying_reports(mechanism, liars).count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    )
     honest = mechanism.count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
     if poison == "promote":
         np.testing.assert_allclose(counted, [0.5, 0.5, 0.5, 0.5, 0, 0, 0, 2.0, 0, 0], atol=1e-6)
@@ -107,7 +98,7 @@ def test_readers_who_click_the_target_whatever_is_shown() -> None:
     subject = attackable("privaterec", "cohort.size=0", users=100)
     able = np.flatnonzero(subject.data.rows.lengths() > 0)[:3]
     liars = MaliciousClients(able, "fake-history", 5, np.arange(100, 150, dtype=np.int32))
-    told = lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
+    told = poisoning.lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
     for device in able:
         row, at = told.rows.row(int(device)), 0
         while at < len(row):
@@ -156,7 +147,7 @@ def test_exposure_is_among_new_items_of_those_who_do_not_have_the_target() -> No
     # them and sees it eleventh; the third has the target.
     histories = Csr(np.array([0, 2, 3, 4]), np.array([0, 1, 0, 11], np.int32))
     model: Any = _Scored()
-    assert exposure_of(model, histories, np.array([0, 1, 2]), 11) == 0.5
+    assert poisoning.exposure_of(model, histories, np.array([0, 1, 2]), 11) == 0.5
 
 
 def messages() -> ClientUpdates:
@@ -197,13 +188,13 @@ def test_made_up_histories_and_swapped_labels() -> None:
     ratings, news = open_factors(), attackable("privaterec", "cohort.size=0", users=100)
     for poison in ("flip", "fake-history"):
         liars = MaliciousClients(np.array([3, 5]), poison, 7, np.arange(8, 40, dtype=np.int32))
-        told = lying_data(ratings.data, ratings.n_items, liars, np.random.default_rng(0))
+        told = poisoning.lying_data(ratings.data, ratings.n_items, liars, np.random.default_rng(0))
         for device in liars.devices:
             own, now = ratings.data.rows.row(int(device)), told.rows.row(int(device))
             assert not set(own) & set(now) if poison == "flip" else 7 in now
         np.testing.assert_array_equal(told.rows.row(4), ratings.data.rows.row(4))
     liars = MaliciousClients(np.flatnonzero(news.data.rows.lengths() > 0)[:2], "flip", -1, np.zeros(0, np.int32))
-    told = lying_data(news.data, news.n_items, liars, np.random.default_rng(0))
+    told = poisoning.lying_data(news.data, news.n_items, liars, np.random.default_rng(0))
     row, was = told.rows.row(int(liars.devices[0])), news.data.rows.row(int(liars.devices[0]))
     past, clicks, others = (int(n) for n in was[:3])
     shown = slice(3 + past, 3 + past + clicks + others)

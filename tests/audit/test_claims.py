@@ -8,24 +8,10 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from veilrec.audit import claims
 from veilrec.audit.auditor import ALPHA
 from veilrec.audit.bounds import epsilon_exact
-from veilrec.audit.claims import (
-    AttackEffort,
-    Coordinates,
-    Guesses,
-    OutcomeTable,
-    Scores,
-    SupportEvent,
-    bit_response,
-    draws_of,
-    fit_p_value,
-    gaussian_ratio,
-    k_ary_response,
-    laplace_ratio,
-    laplace_ratios,
-    scored,
-)
+from veilrec.audit.claims import AttackEffort, Coordinates, Guesses, OutcomeTable, Scores, SupportEvent
 from veilrec.core.arrays import Doubles
 from veilrec.privacy.mechanisms.base import Gaussian
 from veilrec.privacy.mechanisms.responses import KaryResponse
@@ -56,7 +42,7 @@ def label_permutation(candidates: int, negatives: int, beta: float, *, click: in
 
 def response_first(candidates: int, negatives: int, epsilon: float, *, click: int) -> Doubles:
     """The sound order: k-ary response names y first, then k others are drawn around it."""
-    named = k_ary_response(candidates, epsilon, value=click)
+    named = claims.k_ary_response(candidates, epsilon, value=click)
     sets = 1.0 / math.comb(candidates - 1, negatives)
     return np.array([sets * named[y] for _, y in _shown(candidates, negatives)])
 
@@ -79,8 +65,8 @@ def test_epsilon_at_a_delta_inverts_delta() -> None:
 
 def test_draws_that_do_not_follow_their_table_are_noticed() -> None:
     mechanism = KaryResponse(categories=5, epsilon=1.0, unit="history")
-    wrong = [k_ary_response(5, 1.1, value=value) for value in (0, 1)]
-    evidence = OutcomeTable(*wrong, draws_of(mechanism), 100_000).run("toy", 0.0, AttackEffort((0,), 1, ALPHA))
+    wrong = [claims.k_ary_response(5, 1.1, value=value) for value in (0, 1)]
+    evidence = OutcomeTable(*wrong, claims.draws_of(mechanism), 100_000).run("toy", 0.0, AttackEffort((0,), 1, ALPHA))
     assert evidence.broken
     assert evidence.lower_bound == 0.0
 
@@ -89,8 +75,8 @@ def test_ratios_of_another_noise_are_noticed() -> None:
     mechanism = Gaussian(dimension=2, sensitivity=1.0, epsilon=2.0, delta=1e-3, unit="user", adjacency="replace-one")
     first, second = mechanism.worst_pair()
     for factor, broken in ((1.0, False), (1.2, True)):
-        score = gaussian_ratio(first, second, mechanism.sigma * factor)
-        attack = Scores(scored(draws_of(mechanism), score), 100_000, "ratio")
+        score = claims.gaussian_ratio(first, second, mechanism.sigma * factor)
+        attack = Scores(claims.scored(claims.draws_of(mechanism), score), 100_000, "ratio")
         evidence = attack.run("toy", 1e-3, AttackEffort((0,), 1, ALPHA))
         assert evidence.broken == broken
         if not broken:
@@ -99,9 +85,9 @@ def test_ratios_of_another_noise_are_noticed() -> None:
 
 def test_fit_finds_impossible_outputs() -> None:
     table = np.array([0.5, 0.5, 0.0])
-    assert fit_p_value(np.array([0, 1] * 50), table) == 1.0
-    assert fit_p_value(np.array([0, 1] * 50 + [2]), table) == 0.0
-    assert fit_p_value(np.array([0, 1] * 50 + [3]), table) == 0.0
+    assert claims.fit_p_value(np.array([0, 1] * 50), table) == 1.0
+    assert claims.fit_p_value(np.array([0, 1] * 50 + [2]), table) == 0.0
+    assert claims.fit_p_value(np.array([0, 1] * 50 + [3]), table) == 0.0
 
 
 def coordinate_scores(shared_noise: bool) -> Coordinates:
@@ -111,7 +97,7 @@ def coordinate_scores(shared_noise: bool) -> Coordinates:
     def draw(side, count, source):
         generator = np.random.default_rng(source.words(4))
         noise = generator.laplace(scale=30.0, size=(count, 1 if shared_noise else 30))
-        return laplace_ratios(first, second, 30.0)((first, second)[side] + noise)
+        return claims.laplace_ratios(first, second, 30.0)((first, second)[side] + noise)
 
     return Coordinates(draw, 40_000)
 
@@ -132,11 +118,11 @@ def test_coordinates_with_shared_noise_are_noticed() -> None:
 
 def test_tables_of_sections_1_3_and_6() -> None:
     for epsilon, kept in ((1.0, 0.4046), (2.0, 0.6488), (3.0, 0.8339), (5.0, 0.9738)):
-        first, second = (k_ary_response(5, epsilon, value=value) for value in (0, 1))
+        first, second = (claims.k_ary_response(5, epsilon, value=value) for value in (0, 1))
         assert first[0] == pytest.approx(kept, abs=5e-5)
         assert epsilon_exact(first, second) == pytest.approx(epsilon)
     for other, changed in (((0, 1, 0, 0), 0), ((1, 1, 0, 0), 1), ((1, 0, 0, 0), 2), ((1, 0, 1, 1), 4)):
-        found = epsilon_exact(bit_response((0, 1, 0, 0), 0.7), bit_response(other, 0.7))
+        found = epsilon_exact(claims.bit_response((0, 1, 0, 0), 0.7), claims.bit_response(other, 0.7))
         assert found == pytest.approx(0.7 * changed)
     for negatives in (1, 3, 5):
         first, second = (response_first(7, negatives, 1.3, click=click) for click in (0, 1))
@@ -145,8 +131,8 @@ def test_tables_of_sections_1_3_and_6() -> None:
     assert epsilon_exact(one, two) == math.inf
     assert epsilon_exact(one, two, delta=0.1) == pytest.approx(0.0, abs=1e-12)
     zeros, ends, outputs = np.zeros(3), np.array([1.0, 0.0, -1.0]), np.array([[0.0, 3.0, 0.0], [1.0, 3.0, -5.0]])
-    assert laplace_ratios(zeros, ends, 2.0)(outputs).tolist() == [[0.5, 0.5], [-0.5, -0.5]]
-    assert laplace_ratio(zeros, ends, 2.0)(outputs).tolist() == [1.0, -1.0]
+    assert claims.laplace_ratios(zeros, ends, 2.0)(outputs).tolist() == [[0.5, 0.5], [-0.5, -0.5]]
+    assert claims.laplace_ratio(zeros, ends, 2.0)(outputs).tolist() == [1.0, -1.0]
 
 
 def test_guesses_and_supports() -> None:

@@ -10,15 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.accounting.gaussian import (
-    amplified_epsilon,
-    base_epsilon,
-    delta_gaussian,
-    epsilon_gaussian,
-    mu_for,
-    padded_mu,
-    sampled_delta,
-)
+from veilrec.privacy.accounting import gaussian
+from veilrec.privacy.accounting.gaussian import delta_gaussian, mu_for
 
 EPSILONS = st.floats(0.01, 2000.0)
 DELTAS = st.floats(-30.0, -0.5).map(lambda exponent: 10.0**exponent)
@@ -30,7 +23,7 @@ def test_the_classical_formula_fails_at_epsilon_10_as_section_1_says() -> None:
     assert delta_gaussian(10.0, 1.0 / classical) == pytest.approx(3.362e-3, abs=5e-7)
     with_diameter = math.sqrt(2.0) / classical
     assert delta_gaussian(10.0, with_diameter) == pytest.approx(0.1513, abs=5e-5)
-    assert epsilon_gaussian(with_diameter, 1e-3) == pytest.approx(17.859, abs=5e-4)
+    assert gaussian.epsilon_gaussian(with_diameter, 1e-3) == pytest.approx(17.859, abs=5e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -39,7 +32,7 @@ def test_the_inverses_keep_what_they_promise_and_waste_nothing(epsilon: float, d
     mu = mu_for(epsilon, delta)
     assert delta_gaussian(epsilon, mu) <= delta
     assert delta_gaussian(epsilon, mu * (1.0 + 1e-9)) > delta
-    assert epsilon_gaussian(mu, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert gaussian.epsilon_gaussian(mu, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_deltas_are_right_far_out_where_the_naive_formula_is_not() -> None:
@@ -57,8 +50,8 @@ def _scaled_tail(t: float) -> float:
     ("epsilon", "pad", "inner"), [(1, 0.5, 1.489880), (10, 0.5, 10.693124), (1, 0.2, 1.146720), (0.1, 0.9, 0.718673)]
 )
 def test_what_padding_allows_the_inner_mechanism(epsilon: float, pad: float, inner: float) -> None:
-    assert base_epsilon(epsilon, pad_probability=pad) == pytest.approx(inner, abs=5e-7)
-    assert amplified_epsilon(inner, rate=1.0 - pad) == pytest.approx(epsilon, abs=1e-6)
+    assert gaussian.base_epsilon(epsilon, pad_probability=pad) == pytest.approx(inner, abs=5e-7)
+    assert gaussian.amplified_epsilon(inner, rate=1.0 - pad) == pytest.approx(epsilon, abs=1e-6)
 
 
 @pytest.mark.parametrize("pad", [0.2, 0.5, 0.9])
@@ -78,7 +71,7 @@ def test_enumeration_attains_the_bound(pad: float, clicks: int) -> None:
 
     first, second = outputs("a"), outputs("b")
     loss = max(math.log(first[code] / second[code]) for code in codes)
-    bound = amplified_epsilon(inner, rate=1.0 - pad**clicks)
+    bound = gaussian.amplified_epsilon(inner, rate=1.0 - pad**clicks)
     assert loss == pytest.approx(bound, rel=1e-12)
 
 
@@ -111,7 +104,7 @@ def test_profiles_are_hockey_stick_integrals() -> None:
         moved = rate * np.exp(-0.5 * (x - mu) ** 2) / math.sqrt(2.0 * math.pi) + (1.0 - rate) * density
         for epsilon in (-2.0, -0.3, -0.005, 0.0, 0.01, 0.5, 3.0):
             integral = np.trapezoid(np.maximum(moved - math.exp(epsilon) * density, 0.0), x)
-            found = delta_gaussian(epsilon, mu) if rate == 1.0 else sampled_delta(np.array(epsilon), mu, rate)
+            found = delta_gaussian(epsilon, mu) if rate == 1.0 else gaussian.sampled_delta(np.array(epsilon), mu, rate)
             assert float(found) == pytest.approx(integral, abs=1e-8), (mu, rate, epsilon)
 
 
@@ -119,12 +112,12 @@ def test_limits() -> None:
     assert delta_gaussian(1.0, 0.0) == 0.0
     assert delta_gaussian(-1.0, 0.0) == pytest.approx(1.0 - math.exp(-1.0))
     assert delta_gaussian(1.0, math.inf) == 1.0
-    assert epsilon_gaussian(1e-9, 1e-6) == 0.0
+    assert gaussian.epsilon_gaussian(1e-9, 1e-6) == 0.0
     many = delta_gaussian(np.array([0.0, 1.0, 2.0]), 1.0)
     assert [delta_gaussian(float(e), 1.0) for e in range(3)] == many.tolist()
-    assert amplified_epsilon(5000.0, rate=0.5) == pytest.approx(5000.0 + math.log(0.5))
-    assert amplified_epsilon(1.0, rate=0.0) == 0.0
-    assert sampled_delta(np.array([1000.0]), 60.0, 0.1)[0] <= 0.1
+    assert gaussian.amplified_epsilon(5000.0, rate=0.5) == pytest.approx(5000.0 + math.log(0.5))
+    assert gaussian.amplified_epsilon(1.0, rate=0.0) == 0.0
+    assert gaussian.sampled_delta(np.array([1000.0]), 60.0, 0.1)[0] <= 0.1
 
 
 def test_impossible_wishes_are_refused() -> None:
@@ -133,6 +126,6 @@ def test_impossible_wishes_are_refused() -> None:
             mu_for(epsilon, delta)
     for delta, pad, told in ((1e-6, -0.1, "pad_"), (1e-6, 1.0, "pad_"), (1e-6, math.nan, "pad_"), (0.2, 0.9, "inner")):
         with pytest.raises(BadInput, match=told):
-            padded_mu(1.0, delta, pad_probability=pad)
+            gaussian.padded_mu(1.0, delta, pad_probability=pad)
     with pytest.raises(ValueError, match="mu is -1"):
         delta_gaussian(1.0, -1.0)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.privacy.accounting.accountant import (
-    DELTAS,
-    FRAPPE_TABLE,
-    MOVIELENS_TABLE,
-    ROUNDS,
-    compared,
-    paper_convention,
-)
+from veilrec.privacy.accounting import accountant
 
 
-@pytest.mark.parametrize(("population", "cohort"), [*MOVIELENS_TABLE, *FRAPPE_TABLE])
+@pytest.mark.parametrize(("population", "cohort"), [*accountant.MOVIELENS_TABLE, *accountant.FRAPPE_TABLE])
 def test_every_printed_entry_comes_from_counting_each_device_as_a_release(population: int, cohort: int) -> None:
-    for delta, printed in zip(DELTAS, (MOVIELENS_TABLE | FRAPPE_TABLE)[population, cohort], strict=True):
-        ours = paper_convention(population, cohort, delta, releases=ROUNDS * cohort)
+    for delta, printed in zip(
+        accountant.DELTAS, (accountant.MOVIELENS_TABLE | accountant.FRAPPE_TABLE)[population, cohort], strict=True
+    ):
+        ours = accountant.paper_convention(population, cohort, delta, releases=accountant.ROUNDS * cohort)
         assert ours == pytest.approx(printed, abs=1.5e-4)
 
 
 @pytest.mark.parametrize(("population", "cohort"), [(4800, 5), (4800, 30), (760, 15)])
 def test_the_honest_value_is_several_times_smaller(population: int, cohort: int) -> None:
-    entry = compared(population, cohort, 1e-6)
+    entry = accountant.compared(population, cohort, 1e-6)
     assert entry.paper_convention == pytest.approx(entry.paper, abs=1.5e-4)
     assert 2.7 < entry.paper / entry.honest < 13.0

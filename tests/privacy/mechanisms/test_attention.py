@@ -112,16 +112,8 @@ def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
         encoded.append(history.tobytes())
         return history.mean(axis=0)
 
-    mechanism = PaddedAttention(
-        encode=encode,
-        basis_vectors=np.eye(3),
-        pad=np.zeros(3),
-        slots=slots,
-        clip_norm=0.5,
-        epsilon=1.0,
-        delta=1e-6,
-        pad_probability=0.3,
-    )
+    public: dict[str, Any] = {"encode": encode, "basis_vectors": np.eye(3), "pad": np.zeros(3), "slots": slots}
+    mechanism = PaddedAttention(clip_norm=0.5, epsilon=1.0, delta=1e-6, pad_probability=0.3, **public)
     history = np.arange(3.0 * slots).reshape(slots, 3) + 1.0
     many = mechanism.release_many(history, 3000, SeededSource(5)).value
     assert len(encoded) == len(set(encoded)) <= 2**slots

@@ -19,19 +19,9 @@ from veilrec.privacy import mechanisms as registry
 from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import GaussianEvent, NonPrivateEvent, repeated
-from veilrec.privacy.mechanisms import MECHANISMS, instances, mechanism_class
+from veilrec.privacy.mechanisms import MECHANISMS, base, instances, mechanism_class
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    classical_sigma,
-    lattice_delta,
-    lattice_mu,
-    left_by_sampler,
-    require_complete,
-)
+from veilrec.privacy.mechanisms.base import Calibration, Gaussian, Laplace, Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.privacy.randomness import SecureSource, SeededSource
@@ -53,7 +43,7 @@ class _NoSource:
 
 @every
 def test_states_everything(mechanism: Mechanism[Any, Any]) -> None:
-    require_complete(mechanism)
+    base.require_complete(mechanism)
     assert mechanism.calibration in type(mechanism).calibrations
     assert MECHANISMS[mechanism.name].endswith(type(mechanism).__name__)
     assert mechanism.sensitivity.value > 0.0
@@ -213,12 +203,12 @@ def test_model_sized_vectors_pay_for_the_lattice_and_the_sampler() -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (40.0, 1e-6), (8.0, 1e-18)])
 def test_the_sampler_adds_to_epsilon_and_scales_delta(epsilon: float, delta: float) -> None:
     draws = 10**9
-    left, ideal = left_by_sampler(epsilon, delta, draws)
+    left, ideal = base.left_by_sampler(epsilon, delta, draws)
     assert 0.0 < epsilon - left == pytest.approx(2.0 * draws * 2.0**-48, rel=1e-6)
     assert ideal == pytest.approx(delta, rel=1e-5)  # no tail is missing, so nothing is added that e^epsilon multiplies
-    event = GaussianEvent(lattice_mu(epsilon, delta, draws))
-    assert lattice_delta(event, epsilon, draws) == pytest.approx(delta, rel=1e-6)
-    assert lattice_delta(event, 0.0, draws) >= delta_gaussian(0.0, event.mu) + 2.0 * draws * 2.0**-48
+    event = GaussianEvent(base.lattice_mu(epsilon, delta, draws))
+    assert base.lattice_delta(event, epsilon, draws) == pytest.approx(delta, rel=1e-6)
+    assert base.lattice_delta(event, 0.0, draws) >= delta_gaussian(0.0, event.mu) + 2.0 * draws * 2.0**-48
 
 
 def test_noise_has_its_sigma() -> None:
@@ -252,7 +242,7 @@ def test_one_coordinate_is_the_worst_pair(shares: tuple[float, ...], epsilon: fl
 
 
 def test_scales_of_section_1() -> None:
-    assert classical_sigma(10.0, 1e-3, 1.0) == pytest.approx(0.377648, abs=5e-7)
+    assert base.classical_sigma(10.0, 1e-3, 1.0) == pytest.approx(0.377648, abs=5e-7)
     assert _gaussian(10.0, 1e-3, calibration="as-published").delta(10.0) == pytest.approx(3.362e-3, rel=1e-3)
     assert 4.0 < _laplace(0.5).scale == pytest.approx(4.0, rel=1e-4)
 

@@ -9,15 +9,8 @@ from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, uploads
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows, Schema, to_vectors
-from veilrec.privacy.mechanisms.compression import (
-    LargestEntries,
-    LowRank,
-    SentEntries,
-    SparseDeep,
-    largest_of_dense,
-    largest_of_rows,
-    low_rank,
-)
+from veilrec.privacy.mechanisms import compression
+from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
 from veilrec.privacy.mechanisms.local import RowwiseLaplace, UpdateNoise
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SeededSource
@@ -42,7 +35,7 @@ def entries(n: int = 3) -> ClientUpdates:
 @pytest.mark.parametrize(("size", "rank"), [((3, 12, 4), 1), ((3, 12, 4), 4), ((3, 400, 32), 16)])
 def test_low_rank_is_the_truncated_singular_value_decomposition(size: tuple[int, ...], rank: int) -> None:
     tables = np.random.default_rng(1).laplace(size=size).astype(np.float32)
-    for table, product in zip(tables, low_rank(tables, rank).product(), strict=True):
+    for table, product in zip(tables, compression.low_rank(tables, rank).product(), strict=True):
         left, scales, right = np.linalg.svd(table.astype(np.float64), full_matrices=False)
         best = (left[:, :rank] * scales[:rank]) @ right[:rank]
         assert np.linalg.norm(product - best) <= 1e-5 * np.linalg.norm(best)
@@ -122,7 +115,7 @@ def first_largest(flat: Floats, count: int) -> list[int]:
 @pytest.mark.parametrize("count", [1, 9, 35, 1000])
 def test_rows_give_what_a_sort_gives(count: int) -> None:
     rows = some_rows()
-    found = largest_of_rows(rows, count)
+    found = compression.largest_of_rows(rows, count)
     assert np.diff(found.offsets).tolist() == [min(n * WIDTH, count) for n in LENGTHS]
     for device in range(len(LENGTHS)):
         mine = slice(rows.offsets[device], rows.offsets[device + 1])
@@ -136,7 +129,7 @@ def test_rows_give_what_a_sort_gives(count: int) -> None:
 def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
     generator = np.random.default_rng(1)
     values = generator.integers(-4, 5, (3, 5, 6)).astype(np.float32)  # many ties, many zeros
-    found = largest_of_dense(values, count)
+    found = compression.largest_of_dense(values, count)
     for device, flat in enumerate(values.reshape(3, -1)):
         part = slice(count * device, count * (device + 1))
         assert found.index[part].tolist() == first_largest(flat, count)
@@ -147,18 +140,18 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        found.append(largest_of_rows(some_rows(), 9))
+        found.append(compression.largest_of_rows(some_rows(), 9))
     assert np.array_equal(found[0].index, found[1].index)
     assert np.array_equal(found[0].values, found[1].values)
 
 
 def test_what_is_no_number_counts_as_largest_so_that_it_is_noticed() -> None:
     values = np.array([[1.0, np.nan, -np.inf, 3.0]], np.float32)
-    assert largest_of_dense(values, 2).index.tolist() == [1, 2]
+    assert compression.largest_of_dense(values, 2).index.tolist() == [1, 2]
 
 
 def test_no_devices_and_devices_without_rows() -> None:
     nobody = Rows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, WIDTH), np.float32))
     idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
-    assert largest_of_rows(nobody, 4).offsets.tolist() == [0]
-    assert largest_of_rows(idle, 4).offsets.tolist() == [0, 0, 0]
+    assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]
+    assert compression.largest_of_rows(idle, 4).offsets.tolist() == [0, 0, 0]

@@ -13,6 +13,7 @@ from veilrec.core.arrays import Offsets
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import BitChange
 from veilrec.privacy.events import NonPrivateEvent, PureEvent
+from veilrec.privacy.mechanisms import responses
 from veilrec.privacy.mechanisms.responses import (
     KaryResponse,
     Labelled,
@@ -20,9 +21,6 @@ from veilrec.privacy.mechanisms.responses import (
     LabelPerturbation,
     LabelResponse,
     RandomisedResponse,
-    estimate_frequency,
-    flip_probability,
-    label_only_epsilon,
 )
 from veilrec.privacy.randomness import SeededSource
 
@@ -44,7 +42,7 @@ def test_bits_are_turned_round_as_often_as_stated() -> None:
     value = np.arange(100) % 2 == 0
     told = mechanism.release(np.tile(value, (2000, 1)), SeededSource(1)).value
     flips = int((told != value).sum())
-    assert stats.binomtest(flips, told.size, flip_probability(1.0)).pvalue > FALSE_ALARM
+    assert stats.binomtest(flips, told.size, responses.flip_probability(1.0)).pvalue > FALSE_ALARM
     per_bit = (told != value).sum(axis=0)
     assert stats.chisquare(per_bit).pvalue > FALSE_ALARM
 
@@ -54,7 +52,7 @@ def test_estimates_find_the_frequencies_back() -> None:
     truth, n = np.array([0.0, 0.3, 1.0]), 40_000
     bits = np.random.default_rng(3).random((n, 3)) < truth
     counts = mechanism.release(bits, SeededSource(3)).value.sum(axis=0)
-    found = estimate_frequency(
+    found = responses.estimate_frequency(
         counts, n, keep_probability=mechanism.keep_probability, noise_probability=mechanism.flip_probability
     )
     np.testing.assert_allclose(found, truth, atol=5.0 * math.sqrt(1.0 / n))  # 5 standard deviations or more
@@ -141,8 +139,10 @@ def test_bits_of_section_6() -> None:
     for length, expected in ((1682, 3364.0), (3900, 7800.0)):  # the published claim is off by the number of bits
         published = RandomisedResponse(length=length, epsilon=2.0, change="vector", calibration="as-published")
         assert epsilon_of(published.event(), 0.0) == pytest.approx(expected)
-    keep = 1.0 - flip_probability(2.0)
-    estimates = estimate_frequency(np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep)
+    keep = 1.0 - responses.flip_probability(2.0)
+    estimates = responses.estimate_frequency(
+        np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep
+    )
     np.testing.assert_allclose(estimates, [0.237393, 0.0], atol=5e-7)
     for extreme in (1e-3, 1.0, 30.0, 800.0):  # nothing overflows
         one = RandomisedResponse(length=3, epsilon=extreme, change="one bit")
@@ -162,7 +162,9 @@ def test_categories_and_labels_of_sections_1_and_3() -> None:
         assert published.delta(20.0) == pytest.approx(floor, abs=5e-7)  # whatever epsilon is
         assert isinstance(published.event(), PureEvent if negatives == items - 1 else NonPrivateEvent)
     for items, negatives, epsilon, expected in ((37, 4, 1.0, 2.197225), (20, 4, 1.0, 1.558145), (8, 3, 0.1, 0.847298)):
-        assert label_only_epsilon(epsilon, items=items, negatives=negatives) == pytest.approx(expected, abs=5e-7)
+        assert responses.label_only_epsilon(epsilon, items=items, negatives=negatives) == pytest.approx(
+            expected, abs=5e-7
+        )
     for epsilon in (3.0, 4.0):  # wherever beta > 0 both orders tell the label equally often
         weight = math.exp(LabelPermutation(items=37, negatives=4, epsilon=epsilon).beta)
         proven = LabelResponse(items=37, negatives=4, epsilon=epsilon)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,9 @@ from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, Tensor,
 from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, TreeEvent, repeated
+from veilrec.privacy.mechanisms import schedules
 from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
-from veilrec.privacy.mechanisms.schedules import (
-    AdaptiveSum,
-    PublishedAdaptiveSum,
-    ScheduledSum,
-    TreeSum,
-    first_bound,
-    only_of_round,
-    run_event,
-    taken_back,
-    without_count,
-)
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, PublishedAdaptiveSum, ScheduledSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import FastSource, KeyedSource, SeededSource, Source
 
@@ -35,16 +27,15 @@ LAYER = Schema((Tensor("layer", (4,), by_row=False),))
 EVERYBODY = Rounds(rounds=1, sampling="fixed", population=30, cohort=30)
 
 
-def adaptive(**options: Any) -> AdaptiveSum:
-    right: dict[str, Any] = {
-        "schema": with_bound(LAYER),
-        "clip_norm": 1.0,
-        "noise_multiplier": 1.0,
-        "count_standard_deviation": 1.5,
-        "taking_part": EVERYBODY,
-        "delta": 1e-3,
-    }
-    return AdaptiveSum(**right | options)
+adaptive = partial(
+    AdaptiveSum,
+    schema=with_bound(LAYER),
+    clip_norm=1.0,
+    noise_multiplier=1.0,
+    count_standard_deviation=1.5,
+    taking_part=EVERYBODY,
+    delta=1e-3,
+)
 
 
 def updates(*norms: float) -> ClientUpdates:
@@ -67,7 +58,7 @@ def test_both_releases_together_cost_what_one_would(sampling: Any, moved: float)
 def test_who_is_within_the_bound_is_decided_before_clipping() -> None:
     bounded = adaptive().bound(updates(0.0, 0.5, 1.0, 1.001, 50.0), RoundSpec(0))
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, 0.5, 0.5, -0.5, -0.5]
-    norms = upload_norms(without_count(bounded))
+    norms = upload_norms(schedules.without_count(bounded))
     assert norms == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0], rel=1e-6)
     assert (norms <= 1.0).all()
 
@@ -76,7 +67,7 @@ def test_a_round_has_its_own_bound() -> None:
     mechanism, about = adaptive(), RoundSpec(3, clip_norm=4.0)
     bounded = mechanism.bound(updates(2.0, 5.0), about)
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, -0.5]
-    assert upload_norms(without_count(bounded)) == pytest.approx([2.0, 4.0], rel=1e-6)
+    assert upload_norms(schedules.without_count(bounded)) == pytest.approx([2.0, 4.0], rel=1e-6)
     assert mechanism.sigma_in("layer", about) == 4.0 * mechanism.sigma
     assert mechanism.sigma_in(BOUND, about) == mechanism.count_standard_deviation
     mechanism.check(bounded, about)
@@ -130,24 +121,27 @@ PUBLISHED_SCHEMA = with_bound(Schema((Tensor("rows", (2, 2), by_row=True), Tenso
 PEOPLE = Rounds(rounds=1000, sampling="fixed", population=4800, cohort=30)
 
 
-def published(**options: Any) -> PublishedAdaptiveSum:
-    right: dict[str, Any] = {
-        "schema": PUBLISHED_SCHEMA,
-        "clip_norm": 2.0,
-        "noise_multiplier": 1.0,
-        "count_share": 0.7,
-        "server_rate": 1.0,
-        "taking_part": PEOPLE,
-        "delta": 1e-6,
-    }
-    return PublishedAdaptiveSum(**right | options)
+published = partial(
+    PublishedAdaptiveSum,
+    schema=PUBLISHED_SCHEMA,
+    clip_norm=2.0,
+    noise_multiplier=1.0,
+    count_share=0.7,
+    server_rate=1.0,
+    taking_part=PEOPLE,
+    delta=1e-6,
+)
 
 
 def bounded_as_published(clip_norm: float, *norms: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     vectors = np.zeros((len(norms), 7))
     vectors[:, 0] = norms
     sent = published().bound(from_vectors(vectors, PUBLISHED_SCHEMA), RoundSpec(0, clip_norm=clip_norm))
-    return to_vectors(sent, PUBLISHED_SCHEMA)[:, 0], sent.dense[BOUND].ravel(), upload_norms(without_count(sent))
+    return (
+        to_vectors(sent, PUBLISHED_SCHEMA)[:, 0],
+        sent.dense[BOUND].ravel(),
+        upload_norms(schedules.without_count(sent)),
+    )
 
 
 def test_the_count_after_clipping_is_always_one() -> None:
@@ -196,16 +190,14 @@ TWO_LAYERS = Schema((Tensor("first", (3,), by_row=False), Tensor("second", (2, 2
 CLIP_NORMS = (0.5, 1.0, 1.0, 0.25)
 
 
-def scheduled(**options: Any) -> ScheduledSum:
-    everybody = Rounds(rounds=4, sampling="poisson", population=30, cohort=30)
-    right: dict[str, Any] = {
-        "schema": TWO_LAYERS,
-        "clip_norms": CLIP_NORMS,
-        "noise_multiplier": 2.0,
-        "taking_part": everybody,
-        "delta": 1e-3,
-    }
-    return ScheduledSum(**right | options)
+scheduled = partial(
+    ScheduledSum,
+    schema=TWO_LAYERS,
+    clip_norms=CLIP_NORMS,
+    noise_multiplier=2.0,
+    taking_part=Rounds(rounds=4, sampling="poisson", population=30, cohort=30),
+    delta=1e-3,
+)
 
 
 def test_all_rounds_cost_the_root_of_the_sum_of_squares() -> None:
@@ -244,7 +236,7 @@ def test_what_the_round_is_not_about_is_left_out_and_refused() -> None:
     assert upload_norms(kept) == pytest.approx(1.0, rel=1e-5)
     with pytest.raises(BadUpdate, match="other tensors"):
         mechanism.check(huge, about)
-    assert only_of_round(kept, about) is kept
+    assert schedules.only_of_round(kept, about) is kept
     mechanism.check(kept, about)
 
 
@@ -260,7 +252,7 @@ def test_noise_is_the_same_in_every_round_and_on_every_tensor() -> None:
 @pytest.mark.parametrize("cohort", [30, 6])
 def test_noise_that_is_chosen_for_a_promise_keeps_it(cohort: int) -> None:
     people = Rounds(rounds=4, sampling="poisson", population=30, cohort=cohort)
-    noise = noise_for(lambda z: run_event(CLIP_NORMS, people, z, 7), 1.0, 1e-6, guess=5.0)
+    noise = noise_for(lambda z: schedules.run_event(CLIP_NORMS, people, z, 7), 1.0, 1e-6, guess=5.0)
     mechanism = scheduled(noise_multiplier=noise, taking_part=people)
     spent = epsilon_of(ComposedEvent(mechanism.events(4)), 1e-6)
     assert 0.99 < spent <= 1.0
@@ -270,23 +262,15 @@ def test_noise_that_is_chosen_for_a_promise_keeps_it(cohort: int) -> None:
 SECRET = bytes(range(32))
 
 
-def tree_sum(**options: Any) -> TreeSum:
-    right: dict[str, Any] = {
-        "schema": LAYER,
-        "clip_norm": 1.0,
-        "noise_multiplier": 2.0,
-        "steps": 8,
-        "turns": 1,
-        "population": 40,
-        "delta": 1e-6,
-    }
-    return TreeSum(**right | options)
+tree_sum = partial(
+    TreeSum, schema=LAYER, clip_norm=1.0, noise_multiplier=2.0, steps=8, turns=1, population=40, delta=1e-6
+)
 
 
 def test_a_round_takes_back_the_nodes_inside_the_one_that_it_ends() -> None:
-    assert [taken_back(number, 8) for number in range(8)] == [(), (0,), (), (2, 1), (), (4,), (), (6, 5, 3)]
-    assert taken_back(8, 8) == ()  # a new tree
-    assert [taken_back(number, 3) for number in range(6)] == [(), (0,), (), (), (3,), ()]
+    assert [schedules.taken_back(number, 8) for number in range(8)] == [(), (0,), (), (2, 1), (), (4,), (), (6, 5, 3)]
+    assert schedules.taken_back(8, 8) == ()  # a new tree
+    assert [schedules.taken_back(number, 3) for number in range(6)] == [(), (0,), (), (), (3,), ()]
 
 
 @pytest.mark.parametrize("steps", [1, 5, 8, 13])
@@ -294,7 +278,7 @@ def test_what_is_left_of_all_noise_are_the_nodes_of_the_binary_digits(steps: int
     left: Counter[int] = Counter()
     for number in range(steps):
         left[number] += 1
-        left.subtract(taken_back(number, steps))
+        left.subtract(schedules.taken_back(number, steps))
         nodes = [node for node, times in left.items() if times]
         assert all(left[node] == 1 for node in nodes)
         assert len(nodes) == (number + 1).bit_count()
@@ -356,7 +340,7 @@ def test_bounds_out_of_reach_or_missing_are_refused() -> None:
         with pytest.raises(BadInput, match=r"from 0.01 to 100"):
             adaptive().bound(updates(0.5), RoundSpec(0, clip_norm=clip_norm))
     with pytest.raises(BadInput, match="clip_norm"):
-        first_bound(0.0)
+        schedules.first_bound(0.0)
     with pytest.raises(BadInput, match="give one for each"):
         scheduled(clip_norms=(1.0, 1.0))
     with pytest.raises(BadInput, match="clip_norm_of_round_1"):
