@@ -1,6 +1,6 @@
 """What of a history can be worked out from the numbers of a message: gradient inversion, by method.
 
-In matrix factorisation every row that a device changes moves along its own secret vector, items that it has one way and
+In matrix factorisation every row that a client changes moves along its own secret vector, items that it has one way and
 items that it drew the other: the main direction of the message tells the two apart. In news models the gradient of a
 layer is a sum of products whose right sides are vectors of the news that were read: the closed form is their span, and
 a pursuit takes the news one by one that explain most of what is left.
@@ -61,7 +61,7 @@ class Inverted:
 
 
 def views_of(plan: Plan) -> tuple[View, ...]:
-    """Who sees something of his own: noise that devices add is in their sum already."""
+    """Who sees something of his own: noise that clients add is in their sum already."""
     return ("message", "secure sum", "released") if plan.mechanism.noise_on == "sum" else ("message", "secure sum")
 
 
@@ -201,7 +201,7 @@ def _cohort_size(place: AttackPoint) -> int:
 def _observed(
     place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets, view: View, side: int
 ) -> Iterator[Mapping[str, Doubles]]:
-    """What an adversary sees of one device after the other: its message, or the sum of a cohort that it is in."""
+    """What an adversary sees of one client after the other: its message, or the sum of a cohort that it is in."""
     if view == "message":
         yield from (seen["message"] for seen in rows.observed(place, rounds, devices, ("message",), with_reports=False))
         return
@@ -215,7 +215,7 @@ def _observed(
 def sum_with(
     place: AttackPoint, rounds: list[WitnessedRound], inside: Offsets, view: View, number: int
 ) -> Mapping[str, Doubles]:
-    """The sum of a cohort that some devices are in; the others are drawn as the plan draws them."""
+    """The sum of a cohort that some clients are in; the others are drawn as the plan draws them."""
     plan = place.plan
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     drawn = CohortSampler(plan.cohort, able, place.seed + number).draw(number)

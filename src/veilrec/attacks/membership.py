@@ -6,7 +6,7 @@ is estimated for all of them together (ridge regression), and the evidence is ad
 many coins from one training give epsilon from below (Steinke, Nasr and Jagielski 2023); trainings with new coins make
 it sharper.
 
-Made-up people who take the place of some devices: what an attacker puts in, to see whether it comes out again.
+Made-up people who take the place of some clients: what an attacker puts in, to see whether it comes out again.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def find_members(
 ) -> tuple[Membership, ...]:
     """Train with canaries, and say of each whether it was there: by everything released, and by the last model.
 
-    Where devices put noise on their messages, also by one message: whether it is the canary's, or its double's.
+    Where clients put noise on their messages, also by one message: whether it is the canary's, or its double's.
     """
     for name, value in (("trainings", effort.trainings), ("rounds", effort.rounds)):
         if value is not None and value < 1:
@@ -299,7 +299,7 @@ def _in_messages(plan: Plan, canaries: Canaries, opened: WitnessedRound, draws: 
 
 
 def _told_by_canaries(plan: Plan, others: Offsets, data: LocalData, tally: Tally, draws: int) -> Doubles:
-    """Counts of reports less what all others told; nobody knows how devices lied."""
+    """Counts of reports less what all others told; nobody knows how clients lied."""
     if plan.reports is None or plan.reports.mechanism.keep_probability < 1.0:
         return tally.counts
     mechanism = plan.reports.mechanism

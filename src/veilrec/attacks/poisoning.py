@@ -1,18 +1,18 @@
-"""What some devices that lie can do to everybody's recommendations, and what stops them.
+"""What some clients that lie can do to everybody's recommendations, and what stops them.
 
-Malicious devices take the place of a share of all devices. They promote an item that hardly anybody has (messages made
+Malicious clients take the place of a share of all clients. They promote an item that hardly anybody has (messages made
 up for that, or honest learning from a made-up history), or spoil the model (flipped labels, honest updates turned round
 and boosted). Where items have rows of their own, those who promote write the target's; where they have none (news, and
 models over public content), they learn from people who choose nothing else, and send that as long as it may be. A
 mechanism's bound is checked by the coordinator, which refuses longer messages, so that those who promote stay just
 within it; robust sums look at single messages.
 
-Devices that lie: who they are, what they make up to learn from, and what they report before the first round.
+Clients that lie: who they are, what they make up to learn from, and what they report before the first round.
 
 Robust sums, to see what they do to poisoned messages: trimmed means and medians, coordinate by coordinate.
 
 They look at messages one by one, or at the sums of groups of messages, so that they cannot be had together with secure
-aggregation of a whole cohort. They are no part of any method: dropping the largest numbers changes what one device can
+aggregation of a whole cohort. They are no part of any method: dropping the largest numbers changes what one client can
 move, and nothing is proven of that. What comes out are messages again, all alike in what they say of a row, so that
 whatever adds them up goes on as before.
 """
@@ -65,7 +65,7 @@ class MaliciousClients:
     popular: Indices  # items that everybody knows to be popular
 
     def among(self, devices: Offsets) -> Bools:
-        """Which of some devices lie."""
+        """Which of some clients lie."""
         return np.isin(devices, self.devices)
 
 
@@ -88,7 +88,7 @@ def _uses(data: LocalData, n_items: int) -> Offsets:
 def lying_data(
     data: LocalData, n_items: int, liars: MaliciousClients, generator: np.random.Generator, *, by_learning: bool = False
 ) -> LocalData:
-    """What devices learn from when some of them made up theirs; `by_learning`: those who promote do, too."""
+    """What clients learn from when some of them made up theirs; `by_learning`: those who promote do, too."""
     if liars.poison == "boost" or (liars.poison == "promote" and not by_learning):
         return data
     if isinstance(data, OwnImpressions):
@@ -253,7 +253,7 @@ class Poisoning:
 
 
 def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
-    """The mechanism with sums that take whatever comes: not even where they end is a bound on what a device adds."""
+    """The mechanism with sums that take whatever comes: not even where they end is a bound on what a client adds."""
     unchecked = copy(mechanism)
 
     def reach(tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
@@ -263,8 +263,8 @@ def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
     return unchecked
 
 
-class _LyingHand(CohortWorker):
-    """Works on pieces of a training in which some devices lie."""
+class _LyingWorker(CohortWorker):
+    """Works on pieces of a training in which some clients lie."""
 
     def __init__(self, training: PoisonedSimulation) -> None:
         super().__init__(training.plan, training.data, training.seeds)
@@ -276,7 +276,7 @@ class _LyingHand(CohortWorker):
 
 
 class PoisonedSimulation(Simulation):
-    """A training in which some devices lie and the server may look at single messages."""
+    """A training in which some clients lie and the server may look at single messages."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class PoisonedSimulation(Simulation):
 
     @property
     def _hand(self) -> CohortWorker:
-        return _LyingHand(self)
+        return _LyingWorker(self)
 
     def poisoned(
         self, bounded: ClientUpdates, devices: Offsets, model: Mapping[str, Floats], place: Indices | None

@@ -1,13 +1,13 @@
 """Which news somebody clicked, from one upload of a news model's gradient.
 
-The gradient of the table of words is zero but for the words of the news that a device has read (its rows); that of a
+The gradient of the table of words is zero but for the words of the news that a client has read (its rows); that of a
 linear layer is a sum of products whose right sides are the vectors that went in, so that its rows span the vectors of
 the clicked news (PrivateRec: the pooled history, for the layer behind the pooling). Neither cares about noise that was
 added in the forward pass. Under noise on the gradient itself, news get scores instead.
 
 Which items somebody has, from which rows of a message are there and how large they are.
 
-A device changes the rows of its own items, and of others that it drew; reports before the first round name items
+A client changes the rows of its own items, and of others that it drew; reports before the first round name items
 outright. Where the noise lies on a sum, the attacker sees the sum and knows what everybody else sent. News have no rows
 of their own: their words do, see `gradient_rows`.
 """
@@ -43,7 +43,7 @@ _ALL_THERE = "all rows of the title's words are there"
 def recover_clicks(
     plan: Plan, data: LocalData, weights: Mapping[str, Floats], *, uploads: int, rounds: int = 1, seed: int = 0
 ) -> tuple[AttackFinding, ...]:
-    """Attack so many devices; first what the method protects against, then what the server sees that it trusts."""
+    """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     for name, count in (("uploads", uploads), ("rounds", rounds)):
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
@@ -197,7 +197,7 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class AttackPoint:
-    """Where a model is attacked: so far trained, on these devices' data."""
+    """Where a model is attacked: so far trained, on these clients' data."""
 
     plan: Plan
     data: LocalData
@@ -207,7 +207,7 @@ class AttackPoint:
     seed: int
 
     def rounds(self) -> list[WitnessedRound]:
-        """One of each kind of round, as devices meet it: rounds may be about different tensors."""
+        """One of each kind of round, as clients meet it: rounds may be about different tensors."""
         witness = Witness(self.plan, self.data, self.histories, Seeds.all_from(self.seed))
         kinds: dict[tuple[str, ...] | None, WitnessedRound] = {}
         for number in range(self.plan.rounds):
@@ -222,7 +222,7 @@ class AttackPoint:
 
 
 def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ...]:
-    """Attack so many devices; first what the method protects against, then what the server sees that it trusts."""
+    """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     if uploads < 1:
         raise BadInput(f"uploads is {uploads}: give at least 1")
     if isinstance(place.data, OwnImpressions):
@@ -236,7 +236,7 @@ def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ..
 
 
 def histories_of(place: AttackPoint, count: int) -> tuple[ObservedClicks, ObservedClicks]:
-    """Devices to attack, and as many of the attacker's own, with what they have."""
+    """Clients to attack, and as many of the attacker's own, with what they have."""
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     if len(able) < 2:
         raise BadInput(f"only {len(able)} devices can learn: an attack needs 2, one of them the attacker's own")
@@ -322,7 +322,7 @@ def observed(
     *,
     with_reports: bool = True,
 ) -> Iterator[Mapping[View, Observation]]:
-    """What is seen of one device after the other, in all kinds of rounds."""
+    """What is seen of one client after the other, in all kinds of rounds."""
     plan = place.plan
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
@@ -344,7 +344,7 @@ def observed(
 
 
 def _told(place: AttackPoint, view: View, exact: Doubles, device: int, items: Indices) -> Doubles:
-    """A device's report as it is seen: the bits that it sent, the noisy counts less those of all others, or itself."""
+    """A client's report as it is seen: the bits that it sent, the noisy counts less those of all others, or itself."""
     if place.plan.reports is None:
         raise ValueError("the plan asks for no reports")
     mechanism = place.plan.reports.mechanism

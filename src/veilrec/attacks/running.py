@@ -2,7 +2,7 @@
 
 Attacks on what a training sends and releases, by method and calibration: who was in it, and what they have.
 
-Trainings in which some devices lie: what becomes of everybody's lists, by attack, share and defence.
+Trainings in which some clients lie: what becomes of everybody's lists, by attack, share and defence.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COUNTS = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, kw_only=True)
 class QueryNoise:
-    """How devices ask: the noise on their attention, and what is made of it."""
+    """How clients ask: the noise on their attention, and what is made of it."""
 
     epsilon: float = 1.0
     delta: float = 0.0
@@ -54,13 +54,13 @@ class QueryNoise:
 
     @property
     def normalisation(self) -> Normalisation:
-        """As published a device sends SoftPlus, divided by its sum; proven, whoever gets it takes the nearest point."""
+        """As published a client sends SoftPlus, divided by its sum; proven, whoever gets it takes the nearest point."""
         return "softplus" if self.calibration == "as-published" else "simplex"
 
 
 @dataclass(frozen=True)
 class QueryPoint:
-    """What is known after n queries of a device, over all devices."""
+    """What is known after n queries of a client, over all clients."""
 
     queries: int
     found: float  # share of devices whose strongest interest is the one that the attacker names
@@ -86,7 +86,7 @@ class RecoveryCurve:
 def average_queries(
     attention: Doubles, asking: QueryNoise, *, counts: Sequence[int] = COUNTS, seed: int = 0
 ) -> tuple[RecoveryCurve, ...]:
-    """Attack devices with these attention vectors [devices, B], by each mode, with fresh noise and with memoised."""
+    """Attack clients with these attention vectors [devices, B], by each mode, with fresh noise and with memoised."""
     if attention.ndim != 2 or not len(attention):
         raise BadInput(f"attention has shape {attention.shape}: give a row for every device")
     if not counts or min(counts) < 1:
@@ -109,12 +109,12 @@ def average_queries(
 
 
 def best_guess(attention: Doubles) -> float:
-    """How often somebody is right who gets no query, and names the interest that is the strongest of most devices."""
+    """How often somebody is right who gets no query, and names the interest that is the strongest of most clients."""
     return float(np.bincount(attention.argmax(axis=1)).max() / len(attention))
 
 
 def _asked(mechanism: Mechanism[Doubles, Any], attention: Doubles, count: int, *, memoised: bool, seed: int) -> Any:
-    """What the attacker gets of every device, query by query: [queries, devices, ...]."""
+    """What the attacker gets of every client, query by query: [queries, devices, ...]."""
     source = SeededSource(seed)
     drawn = np.array([mechanism.release(attention, source).value for _ in range(1 if memoised else count)])
     return np.repeat(drawn, count, axis=0) if memoised else drawn
@@ -275,7 +275,7 @@ class Result:
 
 
 def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: Sequence[Kind], seed: int = 0) -> Result:
-    """Train a subject with canaries among its devices; a run is trained again, with its own settings and data."""
+    """Train a subject with canaries among its clients; a run is trained again, with its own settings and data."""
     plan, split = subject.plan, subject.split
     found: list[Membership] = []
     with subject.named():
@@ -288,7 +288,7 @@ def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: S
 
 
 def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Result:
-    """Look for clicked news in what a subject's devices send in so many rounds each, taken together."""
+    """Look for clicked news in what a subject's clients send in so many rounds each, taken together."""
     with subject.named():
         found = recover_clicks(
             subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
@@ -297,7 +297,7 @@ def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, see
 
 
 def attack_rows(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
-    """Look for the items that a subject's devices have in the rows that they send."""
+    """Look for the items that a subject's clients have in the rows that they send."""
     return _placed("row-support", recover_rows, subject, uploads, seed)
 
 
@@ -307,7 +307,7 @@ def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> R
 
 
 def _placed(name: str, attack: Callable[..., Sequence[Any]], subject: AttackSubject, uploads: int, seed: int) -> Result:
-    """Attack a subject's devices; views that its trust model hides from everybody are left out."""
+    """Attack a subject's clients; views that its trust model hides from everybody are left out."""
     split = subject.split
     place = AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
     with subject.named():

@@ -1,10 +1,10 @@
-"""What an attack is run against: a run or a method, as a plan, devices with data, and a model.
+"""What an attack is run against: a run or a method, as a plan, clients with data, and a model.
 
 What an adversary sees of simulated devices, and what is true of them.
 
 The uploads are made as a round makes them: the plan's learner, its mechanism, its coding of numbers. Where noise lies
 on the sum of a round, the adversary knows what everybody else sent, as differential privacy has it, and so sees one
-device's bounded update with the noise of the sum.
+client's bounded update with the noise of the sum.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class AttackSubject:
 
     @property
     def reads_news(self) -> bool:
-        """Whether its devices learn from impressions."""
+        """Whether its clients learn from impressions."""
         return isinstance(self.devices, OwnImpressions)
 
     @contextmanager
@@ -219,7 +219,7 @@ _FEWEST = 2  # devices: one is attacked, one is the attacker's own
 
 @dataclass(frozen=True)
 class PublicKnowledge:
-    """The public side: what the news say, and their vectors by the model that the devices were sent."""
+    """The public side: what the news say, and their vectors by the model that the clients were sent."""
 
     titles: Offsets  # [news, words], 0 behind the last
     vectors: Mapping[str, Floats]  # [news, width] each, by what they are
@@ -235,7 +235,7 @@ class ObservedClicks:
     shown: Bools  # in an impression: whoever made the page knows that
 
     def part(self, chosen: slice) -> ObservedClicks:
-        """The part of some devices."""
+        """The part of some clients."""
         return ObservedClicks(self.devices[chosen], self.news, self.clicked[chosen], self.shown[chosen])
 
     def halves(self) -> tuple[ObservedClicks, ObservedClicks]:
@@ -280,7 +280,7 @@ def people_to_attack(data: LocalData, n_news: int, count: int, seed: int) -> tup
 
 
 def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) -> ObservedClicks:
-    """The truth about some devices; of a large catalogue, all clicked news and some others."""
+    """The truth about some clients; of a large catalogue, all clicked news and some others."""
     clicked = np.zeros((len(devices), n_news), np.bool_)
     shown = np.zeros((len(devices), n_news), np.bool_)
     for row, device in enumerate(devices):
@@ -310,7 +310,7 @@ def is_noisy(plan: Plan, view: View) -> bool:
 
 @dataclass(frozen=True)
 class Scene:
-    """Devices that learn from their data with a model, so many rounds each."""
+    """Clients that learn from their data with a model, so many rounds each."""
 
     plan: Plan
     data: LocalData
@@ -320,7 +320,7 @@ class Scene:
 
 
 def observe(scene: Scene, devices: Offsets, views: Sequence[View]) -> Iterator[Mapping[View, Observation]]:
-    """What is seen of one device after the other, the mean over its rounds; nobody else is in them."""
+    """What is seen of one client after the other, the mean over its rounds; nobody else is in them."""
     plan = scene.plan
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
@@ -351,7 +351,7 @@ def _round(
 
 
 def seen_of(plan: Plan, update: ClientUpdates, about: RoundSpec, view: View, source: FastSource) -> dict[str, Doubles]:
-    """What is seen of one device's bounded update."""
+    """What is seen of one client's bounded update."""
     schema = about.view(plan.schema)
     if view == "message":
         update = messages.rounded_update(plan.mechanism.perturb(update, about, source), schema)

@@ -1,7 +1,7 @@
-"""The shapes that everybody shares: a model's tensors, what a round is about, and the updates that answer it.
+"""The shapes that every package shares: a model's tensors, the round spec, and client updates.
 
-An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a
-real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
+`ClientUpdates` holds the updates of n clients side by side, so that a simulator can make hundreds at once; a real
+client makes one (n = 1) and sends it encoded (`wire.messages`). A model on its way to clients has the same shape.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> 
 class RoundSpec:
     """What a round is about: public, decided before it from what is released already, and sent with the model.
 
-    Entries and directions are named by a public seed, so that a device draws them itself and nobody can choose them by
+    Entries and directions are named by a public seed, so that a client draws them itself and nobody can choose them by
     looking at anybody's data.
     """
 
@@ -195,7 +195,7 @@ def place_of_sum(number: int) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of one table, for n devices: device i owns entries `offsets[i]:offsets[i + 1]`."""
+    """Some rows of one table, for n clients: client i owns entries `offsets[i]:offsets[i + 1]`."""
 
     offsets: Offsets  # [n + 1]
     index: Indices  # [entries], row of the table; distinct within a device
@@ -204,7 +204,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Factors:
-    """A table as a product, for n devices: `left * scales @ right`, of low rank r."""
+    """A table as a product, for n clients: `left * scales @ right`, of low rank r."""
 
     left: Floats  # [n, rows, r]
     scales: Floats  # [n, r]
@@ -218,7 +218,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class ClientUpdates:
-    """The messages of n devices in one round; a tensor is in at most one of the four mappings."""
+    """The messages of n clients in one round; a tensor is in at most one of the four mappings."""
 
     round_number: int
     count: int  # n
@@ -237,7 +237,7 @@ def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int
 
 
 def _whole_table(values: Floats) -> Rows:
-    """All rows of a table, for n devices: [n, rows, width]."""
+    """All rows of a table, for n clients: [n, rows, width]."""
     n, height, width = values.shape
     index = np.tile(np.arange(height, dtype=np.int32), n)
     return Rows(np.arange(n + 1, dtype=np.int64) * height, index, values.reshape(-1, width))

@@ -6,7 +6,7 @@ L2 norm theta and sent with noise. The paper takes S = theta for its sensitivity
 the set of clipped attention vectors (`sensitivity.attention_l2` and `attention_l1`). As a diameter it
 protects a whole history at once.
 
-Histories of many devices at once, as the mechanisms that read clicks take them.
+Histories of many clients at once, as the mechanisms that read clicks take them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from veilrec.privacy.samplers import Law, add_noise
 
 @dataclass(frozen=True)
 class ClickHistories:
-    """Histories packed end to end: device i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
+    """Histories packed end to end: client i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
 
     table: Doubles  # [news, d]: public
     offsets: Offsets  # [devices + 1]
@@ -49,14 +49,14 @@ class ClickHistories:
 
     @classmethod
     def of(cls, history: Doubles) -> ClickHistories:
-        """One device with these vectors."""
+        """One client with these vectors."""
         count = len(history)
         return cls(history, np.array([0, count], np.int64), np.arange(count, dtype=np.int32))
 
     def sums(self, table: Doubles) -> Doubles:
-        """Per device the sum of the rows of another table of the same news: [devices, width].
+        """Per client the sum of the rows of another table of the same news: [devices, width].
 
-        A device's clicks are added up one after another, so that who else is there changes no bit of its sum.
+        A client's clicks are added up one after another, so that who else is there changes no bit of its sum.
         """
         out = np.zeros((len(self.offsets) - 1, table.shape[1]))
         owners = np.repeat(np.arange(len(out)), np.diff(self.offsets))
@@ -291,11 +291,11 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
     noised.
 
     A history is `[slots, d]`: every click keeps its position, and an absent one is the pad, so that adding or
-    removing a click is replacing it. The mask is drawn afresh with every noise, stays on the device, and
+    removing a click is replacing it. The mask is drawn afresh with every noise, stays on the client, and
     `pad` is fixed before the data. The gain is for one click; a whole history is protected as without
     padding.
 
-    Many devices come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
+    Many clients come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
     taken. Only what is taken is padded: where places stay empty, how many are is no part of the promise.
     """
 

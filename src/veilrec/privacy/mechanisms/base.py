@@ -62,7 +62,7 @@ class Released(Generic[Output]):
 class Mechanism(ABC, Generic[Input, Output]):
     """A randomised function with a stated privacy; every field is part of the statement.
 
-    Leading dimensions of an input are devices with an event each, unless a mechanism says that it takes one person
+    Leading dimensions of an input are clients with an event each, unless a mechanism says that it takes one person
     at a time.
     """
 
@@ -92,7 +92,7 @@ class Mechanism(ABC, Generic[Input, Output]):
         """Check the input before anything is drawn, then perturb it."""
 
     def _perturb_many(self, value: Any, count: int, source: Source) -> Output:
-        """Perturb one input many times: as many devices with that input, where a mechanism takes several."""
+        """Perturb one input many times: as many clients with that input, where a mechanism takes several."""
         one = np.asarray(value)
         same: Any = np.broadcast_to(one, (count, *one.shape))
         return self._perturb(same, source)
@@ -193,7 +193,7 @@ def lattice_event(sensitivity: float, dimension: int, sigma: float) -> GaussianE
 
 
 class Gaussian(Mechanism[Doubles, Doubles]):
-    """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
+    """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n clients.
 
     Nothing is assumed of where the vectors lie, so cutting them to the lattice may part two of them by a
     further sqrt(dimension) steps; the noise pays for it.
@@ -273,7 +273,7 @@ def laplace_scale(epsilon: float, sensitivity: float, dimension: int, *, roundin
 
 
 class Laplace(Mechanism[Doubles, Doubles]):
-    """Any vector of which only the L1 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
+    """Any vector of which only the L1 sensitivity is known; `[n, dimension]` holds the vectors of n clients.
 
     Over all pairs at this L1 distance, one coordinate that carries all of it is the worst, at every epsilon:
     a test on two coordinates with shifts a and b is no better than one on a single coordinate with shift a +

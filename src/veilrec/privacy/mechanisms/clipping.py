@@ -1,12 +1,12 @@
-"""Bounding what one device contributes: over flat updates, over packed rows, and with a bound that adapts.
+"""Bounding what one client contributes: over flat updates, over packed rows, and with a bound that adapts.
 
-A cohort's updates come flat, `[n, d]`, or packed: device i owns the entries `offsets[i]:offsets[i + 1]` of
-`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device
+A cohort's updates come flat, `[n, d]`, or packed: client i owns the entries `offsets[i]:offsets[i + 1]` of
+`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a client
 together.
 
-What a round takes of the updates of a cohort: only what it is about, and no device's longer than a bound.
+What a round takes of the updates of a cohort: only what it is about, and no client's longer than a bound.
 
-Nothing here is random, and everything is done to each device by itself, over a leading cohort dimension.
+Nothing here is random, and everything is done to each client by itself, over a leading cohort dimension.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Packed = tuple[Offsets, Floats]  # (offsets [n + 1], values [entries, width])
 
 
 def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
-    """L2 norm of each device's whole update, over all its packed rows and dense parts."""
+    """L2 norm of each client's whole update, over all its packed rows and dense parts."""
     counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
     if len(counts) != 1:
         raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
@@ -61,7 +61,7 @@ def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
 
 
 def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
-    """Clip each device's whole update in place; returns the norms before."""
+    """Clip each client's whole update in place; returns the norms before."""
     positive(clip_norm=clip_norm)
     norms = device_norms(tables, dense)
     factors = clip_factors(norms, clip_norm)
@@ -160,13 +160,13 @@ class OutsideRound(BadUpdate):
 
 
 def upload_norms(uploads: ClientUpdates) -> Doubles:
-    """L2 norm of all that each device sends."""
+    """L2 norm of all that each client sends."""
     products = [factors.product() for factors in uploads.factors.values()]
     return device_norms(_packed(uploads), [*uploads.dense.values(), *products])
 
 
 def scale_devices(uploads: ClientUpdates, factors: Doubles) -> None:
-    """Multiply all that device i sends, but for products, with `factors[i]`, in place."""
+    """Multiply all that client i sends, but for products, with `factors[i]`, in place."""
     _scale(_packed(uploads), list(uploads.dense.values()), factors)
 
 
@@ -175,7 +175,7 @@ def _packed(uploads: ClientUpdates) -> list[Packed]:
 
 
 def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
-    """Copies in which all that a device sends has at most this L2 norm."""
+    """Copies in which all that a client sends has at most this L2 norm."""
     kept = copied(uploads)
     if kept.factors:
         return _clip_with_factors(kept, clip_norm * BELOW_PROJECTED)

@@ -3,7 +3,7 @@
 Cutting what is noisy already costs nothing. The largest entries of a raw update tell where it is large, whatever noise
 they get: no epsilon is finite. What is proven instead is part of the round spec (`veilrec.core.schema.RoundSpec`).
 
-The entries of largest size of every device's update: exact, in a few passes, the same for any number of threads.
+The entries of largest size of every client's update: exact, in a few passes, the same for any number of threads.
 
 The bits of a float without its sign, read as a whole number, are in the order of its size; so the smallest size that
 is kept is found digit by digit from counts. Of entries of that very size the first ones are kept.
@@ -57,7 +57,7 @@ def largest_of_dense(values: Floats, count: int) -> Rows:
 
 
 def largest_of_rows(rows: Rows, count: int) -> Rows:
-    """The entries of largest size of each device's rows, by their places in the flattened table; all where there
+    """The entries of largest size of each client's rows, by their places in the flattened table; all where there
     are fewer."""
     lengths = np.diff(rows.offsets)
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths * rows.values.shape[1], count))])

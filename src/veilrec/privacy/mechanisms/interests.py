@@ -1,4 +1,4 @@
-"""What a device may say of a user's interests instead of a noisy attention vector."""
+"""What a client may say of a user's interests instead of a noisy attention vector."""
 
 from __future__ import annotations
 

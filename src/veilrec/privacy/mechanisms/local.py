@@ -1,4 +1,4 @@
-"""Noise on every message, added on the device: it trusts nobody, and costs accuracy accordingly."""
+"""Noise on every message, added on the client: it trusts nobody, and costs accuracy accordingly."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoisyMessage(UpdateMechanism):
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """The sum of the noise of all devices."""
+        """The sum of the noise of all clients."""
         return noise_of_sum(view, weights, generator, law=self.law, scale=self.scale)
 
 

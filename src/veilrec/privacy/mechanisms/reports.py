@@ -1,13 +1,13 @@
-"""Reports on which items a device has: one bit per item, and at most some items of each device in a noisy histogram.
+"""Reports on which items a client has: one bit per item, and at most some items of each client in a noisy histogram.
 
 DP-SUB (Priv-FedMF-Sub, Algorithm 1) asks for randomised bits, which trust nobody and cover a click. A histogram trusts
 the server with the bits, covers a user, and needs 300 times less noise.
 
-Updates that a device makes of nothing but what it has already told under local noise.
+Updates that a client makes of nothing but what it has already told under local noise.
 
 Votes: everybody's items, so that nobody's count for more than one vote; what is popular, before the first round.
 
-A device tells its items as bits, and the trusted server adds 1 / sqrt(n) for each of its n items. All votes of one
+A client tells its items as bits, and the trusted server adds 1 / sqrt(n) for each of its n items. All votes of one
 person then have L2 norm 1 at most, and move the sums by 1 when the person is added or removed. Nobody's votes are
 negative, so that two people's are at an angle of 90 degrees at most: replacing one moves the sums by sqrt(2).
 
@@ -47,7 +47,7 @@ SourceOf = Callable[[int], Source]  # the source of a device's own randomness, b
 
 
 class ItemReports(Mechanism[Bools, Bools]):
-    """How devices tell which items they have: what one sends, and what is done to the counts."""
+    """How clients tell which items they have: what one sends, and what is done to the counts."""
 
     length: int  # items
     keep_probability: float  # that a bit was told as it is
@@ -61,14 +61,14 @@ class ItemReports(Mechanism[Bools, Bools]):
 
     @abstractmethod
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """What leaves a device, and what it costs."""
+        """What leaves a client, and what it costs."""
 
     @abstractmethod
     def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
-        """How many simulated devices report each item; a device's report depends on (seed, period) alone."""
+        """How many simulated clients report each item; a client's report depends on (seed, period) alone."""
 
     def check(self, told: Bools) -> None:
-        """Refuse a report that no device within its bounds can have sent."""
+        """Refuse a report that no client within its bounds can have sent."""
 
     def weigh(self, told: Bools) -> Offsets:
         """What a report adds to the counts, in steps: one for every item that it names."""
@@ -79,7 +79,7 @@ class ItemReports(Mechanism[Bools, Bools]):
         return counts.astype(np.float64)
 
     def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
-        """Counts from reports that every device makes for itself."""
+        """Counts from reports that every client makes for itself."""
         counts = np.zeros(self.length, np.int64)
         for row, device in enumerate(devices.tolist()):
             own = np.zeros(self.length, np.bool_)
@@ -89,7 +89,7 @@ class ItemReports(Mechanism[Bools, Bools]):
 
 
 class RandomisedReports(ItemReports):
-    """Randomised bits (eq. 7): noise on the device."""
+    """Randomised bits (eq. 7): noise on the client."""
 
     name = "randomised-reports"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
@@ -165,7 +165,7 @@ class _NoisyCounts(ItemReports):
 
 
 class ItemHistogram(_NoisyCounts):
-    """One histogram over everybody: at most `most_items` of each device, Gaussian noise on the counts.
+    """One histogram over everybody: at most `most_items` of each client, Gaussian noise on the counts.
 
     A user moves the counts by sqrt(most_items) when added or removed, by sqrt(2 most_items) when replaced.
     """
@@ -178,7 +178,7 @@ class ItemHistogram(_NoisyCounts):
         self._calibrate(most_items, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """At most so many of a device's items, at random."""
+        """At most so many of a client's items, at random."""
         base.require_complete(self)
         items = np.flatnonzero(bits(self.length, own=own))
         told = np.zeros(self.length, np.bool_)
@@ -300,7 +300,7 @@ class VoteReports(_NoisyCounts):
         self._calibrate(1, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """A device's items, all of them."""
+        """A client's items, all of them."""
         base.require_complete(self)
         return Released(bits(self.length, own=own), self.event())
 

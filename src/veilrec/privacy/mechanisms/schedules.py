@@ -6,7 +6,7 @@ sums. A round may be about some tensors only; of the others nothing is sent, add
 
 A round whose noise is a step of a binary tree (DP-FTRL, Kairouz et al. 2021): nobody has to be drawn by chance.
 
-Devices take turns in a public order, once in every `steps` rounds, and every `steps` rounds a new tree begins. Round t
+Clients take turns in a public order, once in every `steps` rounds, and every `steps` rounds a new tree begins. Round t
 of a tree (from 1) ends one node of it: the rounds (t - 2^v, t], where 2^v is the largest power of two that divides t.
 The node has noise of its own, n_t, which every sum of the rounds up to some t then needs for the nodes of t's binary
 digits only: N(t) = n_t + N(t - 2^v). What is added to round t is N(t) - N(t - 1) = n_t - n_(t-1) - n_(t-2) - n_(t-4)
@@ -169,9 +169,9 @@ def taken_back(number: int, steps: int) -> tuple[int, ...]:
 
 
 class TreeSum(CohortSum):
-    """Sums of devices that take turns, with the noise of a tree over `steps` rounds.
+    """Sums of clients that take turns, with the noise of a tree over `steps` rounds.
 
-    A device takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
+    A client takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
     floor(log2(steps)) + 1 nodes, each with noise of its own, and moves each of them by its clip norm: a person whose
     data is missing gives an update of nothing, in the same place of the same order (add-remove).
     `noise_multiplier` is that of one node.
@@ -381,7 +381,7 @@ class AdaptiveSum(_WithCount):
         return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse updates that are longer than the bound of this round, and counts that no device sends."""
+        """Refuse updates that are longer than the bound of this round, and counts that no client sends."""
         super().check(without_count(uploads), about)
         self.check_counts(uploads)
 
@@ -446,7 +446,7 @@ class PublishedAdaptiveSum(_WithCount):
 
     @property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
-        """Epsilon of one round as the paper counts: a release for every device of it."""
+        """Epsilon of one round as the paper counts: a release for every client of it."""
         people = self.taking_part
         return paper_convention(
             people.population,
@@ -479,7 +479,7 @@ class PublishedAdaptiveSum(_WithCount):
         return total if sigma == 0.0 else super()._noisy(total, sigma, source)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse updates that are longer than the bound, and counts that no device sends."""
+        """Refuse updates that are longer than the bound, and counts that no client sends."""
         clipping.refuse_longer(
             clipping.upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6
         )

@@ -1,7 +1,7 @@
 """What happens to the updates of a cohort on their way into a sum.
 
-One object bounds every device's update, puts noise on its message or on the sum of the round, says what that costs, and
-names the pair of inputs that shows it best. Simulation, device, coordinator, ledger and audit all call this object.
+One object bounds every client's update, puts noise on its message or on the sum of the round, says what that costs, and
+names the pair of inputs that shows it best. Simulation, client, coordinator, ledger and audit all call this object.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _UNBOUNDED, _UNBOUNDED_WEIGHED = 2.0**14, 2.0**22
 
 
 class UpdateMechanism(Mechanism[Doubles, Doubles]):
-    """Bounds and noise of one method, over a leading cohort dimension: a real device is a cohort of one.
+    """Bounds and noise of one method, over a leading cohort dimension: a real client is a cohort of one.
 
-    `bound` is not linear and always runs per device. Noise is linear: a real device adds its own with `perturb`; a
+    `bound` is not linear and always runs per client. Noise is linear: a real client adds its own with `perturb`; a
     simulation may draw the noise of all messages at once (`noise_of_messages`), which has the same distribution.
     """
 
@@ -62,10 +62,10 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
 
     @abstractmethod
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Clip, select or compress each device's update."""
+        """Clip, select or compress each client's update."""
 
     def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
-        """All that a device does to its bounded update before it leaves."""
+        """All that a client does to its bounded update before it leaves."""
         return self.perturb_each(bounded, about, source)
 
     def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
@@ -75,14 +75,14 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """The rest of `perturb`, for all devices at once: the sum of their noise, each counted `weights` times."""
+        """The rest of `perturb`, for all clients at once: the sum of their noise, each counted `weights` times."""
         return {}
 
     def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
         """Put the noise of a round on its sums, in place, on everything that the round is about."""
 
     def message(self, uploads: ClientUpdates, about: RoundSpec, source: Source) -> Released[ClientUpdates]:
-        """What leaves a device, and what the round costs it."""
+        """What leaves a client, and what the round costs it."""
         base.require_complete(self)
         return Released(self.perturb(self.bound(uploads, about), about, source), self.event_in(about))
 
@@ -95,7 +95,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         return ((self.event(), rounds),)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse messages that no device within its bounds can have sent."""
+        """Refuse messages that no client within its bounds can have sent."""
 
     def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
         """The largest number of a tensor, so many times, that a message adds to a sum."""
@@ -131,7 +131,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         return table.size
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The messages of devices with these updates `[n, numbers of the model]`, or of one."""
+        """The messages of clients with these updates `[n, numbers of the model]`, or of one."""
         checked = vectors(self.dimension, update=value)
         uploads = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
         sent = self.perturb(self.bound(uploads, _FIRST), _FIRST, source)
@@ -389,7 +389,7 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
 def noise_of_sum(
     schema: Schema, weights: Doubles | Offsets, generator: np.random.Generator, *, law: Law, scale: float
 ) -> dict[str, Floats]:
-    """The noise of messages that fill the schema, added up; the message of device u counts `weights[u]` times.
+    """The noise of messages that fill the schema, added up; the message of client u counts `weights[u]` times.
 
     A sum of n Laplace draws is a difference of two Gamma(n) draws; one of Gaussian draws is a Gaussian draw.
     """
