@@ -124,11 +124,11 @@ def adapt() -> Results:
 def protect() -> Results:
     """Clipping and noise on the lattice; seeded, so that it can be compared."""
     from veilrec.privacy import samplers
-    from veilrec.privacy.mechanisms.clipping import clip_packed
+    from veilrec.privacy.mechanisms.clipping import clip_devices
     from veilrec.privacy.randomness import SeededSource
 
     values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
-    norms = clip_packed(np.array([0, 5, 5, 12]), values, 2.0)
+    norms = clip_devices([(np.array([0, 5, 5, 12]), values)], (), 2.0)
     return {
         "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
         "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),
@@ -203,7 +203,10 @@ def charge() -> Results:
     with tempfile.TemporaryDirectory() as folder:
         budget = Budget(unit=mechanism.unit, adjacency=mechanism.adjacency, epsilon=2.5, delta=1e-6)
         ledger = Ledger.create(Path(folder) / "ledger", [budget], minimum_period_seconds=60.0)
-        answers = [ledger.release(mechanism, bits, SecureSource(), otherwise=None) for _ in range(3)]
+        options: dict[str, Any] = {"encode": lambda told: told.tobytes(), "otherwise": b""}
+        answers = [
+            ledger.message(mechanism, bits, SecureSource(), model_version=version, **options) for version in "abc"
+        ]
         spent = ledger.report()[0].spent.epsilon
         ledger.close()
     return {"personal": np.array([answer.personal for answer in answers]), "spent": np.array(spent)}

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.attacks.subjects import attackable
 from veilrec.attacks.recovery import AttackFinding
-from veilrec.attacks.rows import explains, recover_clicks, row_lengths, share_in_rows, shortest_row, titles_in
-from veilrec.audit.method import small_problem
+from veilrec.attacks.rows import explains, recover_clicks, share_in_rows, titles_in
 from veilrec.client.local_training import LocalData
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
-from veilrec.methods.base import configure
-from veilrec.methods.registry import get
 
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "cohort.size=0")
 
 
-@cache
 def subject(method: str, *settings: str) -> tuple[Plan, LocalData]:
-    found: Any = get(method)
-    config, rounds = configure(found, preset="tuned", dataset="", settings=[*SMALL, *settings])
-    problem = small_problem(found, 200, rounds)
-    return found.plan(config, problem), found.devices(config, problem)
+    made = attackable(method, *SMALL, *settings, users=200)
+    return made.plan, made.data
 
 
 def attack(method: str, *settings: str, uploads: int = 60, rounds: int = 1) -> tuple[AttackFinding, ...]:
@@ -86,29 +80,13 @@ def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
     assert flags.recovery.recall <= flags.recovery.false_positive_rate + 0.05
 
 
-def test_the_same_seed_finds_the_same() -> None:
-    plan, data = subject("fednewsrec", "calibration=proven")
-    one, again = (recover_clicks(plan, data, plan.start, uploads=10, seed=3) for _ in range(2))
-    assert one == again
-
-
-@pytest.mark.parametrize(("uploads", "rounds"), [(0, 1), (-1, 1), (1, 0)])
-def test_counts_below_one_are_refused(uploads: int, rounds: int) -> None:
-    with pytest.raises(BadInput, match="at least 1"):
-        attack("fednewsrec", "calibration=none", uploads=uploads, rounds=rounds)
-
-
-def test_a_method_without_titles_is_refused() -> None:
-    plan, data = subject_of_ratings()
+def test_counts_below_one_and_methods_without_titles_are_refused() -> None:
+    for uploads, rounds in ((0, 1), (-1, 1), (1, 0)):
+        with pytest.raises(BadInput, match="at least 1"):
+            attack("fednewsrec", "calibration=none", uploads=uploads, rounds=rounds)
+    ratings = attackable("dp-fedmf", "cohort.size=0", users=40)
     with pytest.raises(BadInput, match="reads no titles"):
-        recover_clicks(plan, data, plan.start, uploads=5)
-
-
-def subject_of_ratings() -> tuple[Plan, LocalData]:
-    found: Any = get("dp-fedmf")
-    config, rounds = configure(found, preset="tuned", dataset="", settings=["cohort.size=0"])
-    problem = small_problem(found, 40, rounds)
-    return found.plan(config, problem), found.devices(config, problem)
+        recover_clicks(ratings.plan, ratings.data, ratings.plan.start, uploads=5)
 
 
 def test_titles_whose_words_are_all_there() -> None:
@@ -125,13 +103,6 @@ def test_a_word_that_one_title_alone_brings_counts_fully() -> None:
     assert scores[:2].tolist() == [2.0, 1.0]  # word 1 alone, words 2 and 3 shared
     assert np.isneginf(scores[2:]).all()
     assert np.isneginf(explains(np.zeros(4, np.bool_), shown, titles)).all()
-
-
-def test_lengths_of_rows() -> None:
-    table = np.array([[9.0, 9.0], [1.0, 0.0], [0.0, 3.0]])
-    titles = np.array([[1, 2], [2, 0], [0, 0]])
-    assert row_lengths(table, titles).tolist() == [5.0, 9.0, 0.0]
-    assert shortest_row(table, titles).tolist() == pytest.approx([0.0, np.log(9.0), np.log(1e-30)], rel=1e-6)
 
 
 def test_vectors_that_went_into_a_layer_lie_in_the_rows_of_its_gradient() -> None:

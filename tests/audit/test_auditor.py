@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.audit.auditor import ALPHA, all_cases, audit, case_of, gradient_case, judge, select
+from veilrec.audit.auditor import ALPHA, ToyTraining, all_cases, audit, case_of, judge, select
 from veilrec.audit.claims import ClaimCase, OutcomeTable, Scores, SupportEvent, attacks_on, draws_of, k_ary_response
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import instances
 from veilrec.privacy.mechanisms.base import Gaussian
 from veilrec.privacy.mechanisms.responses import KaryResponse
-from veilrec.privacy.randomness import uniforms
+from veilrec.privacy.randomness import SeededSource, uniforms
 
 CASES = {case.key: case for case in all_cases()}
 
@@ -43,15 +43,10 @@ def test_every_case_comes_out_as_expected(case: ClaimCase) -> None:
         assert verdict.lower_bound > verdict.claimed_epsilon
 
 
-def test_keys_are_unique() -> None:
-    assert len(CASES) == len(all_cases())
-
-
-def test_every_mechanism_is_covered() -> None:
+def test_all_mechanisms_the_nine_of_section_10_and_the_planted_bugs_are_there() -> None:
+    assert len(CASES) == len(all_cases())  # no key stands for two
     assert {mechanism.name for mechanism in instances()} <= {case.name for case in CASES.values()}
-
-
-def test_the_nine_of_section_10_and_the_planted_bugs_are_there() -> None:
+    assert {case.calibration for case in select("attention")} == {"proven", "as-published"}
     bad = {(case.name, case.claimed_epsilon, case.delta) for case in CASES.values() if case.kind == "known-bad"}
     assert {
         ("attention", 1.0, 0.0),
@@ -100,11 +95,6 @@ def test_too_few_draws_for_a_large_claim_are_not_rot() -> None:
     assert 0.5 * verdict.reach < verdict.lower_bound < 20.0
 
 
-def test_more_effort_proves_more() -> None:
-    quick, full = (audit([toy(1.0, response_scores(1.0, 2000))], quick=quick).verdicts[0] for quick in (True, False))
-    assert quick.lower_bound < full.lower_bound <= 1.0
-
-
 def test_the_same_seed_gives_the_same_verdict_and_another_one_another() -> None:
     first, again, other = (judge(toy(1.0, response_scores(1.0)), effort=1, seed=seed) for seed in (0, 0, 1))
     assert first.lower_bound == again.lower_bound != other.lower_bound
@@ -123,10 +113,6 @@ def test_unknown_names_and_mechanisms() -> None:
         attacks_on(object())  # type: ignore[arg-type]
 
 
-def test_selection_by_name_takes_both_calibrations() -> None:
-    assert {case.calibration for case in select("attention")} == {"proven", "as-published"}
-
-
 def test_a_sound_published_claim_is_expected_to_hold() -> None:
     honest = Gaussian(
         dimension=2,
@@ -141,8 +127,28 @@ def test_a_sound_published_claim_is_expected_to_hold() -> None:
     assert case_of(honest).expected == "holds"
 
 
-def test_json_names_unit_adjacency_and_scope() -> None:
-    report = judge(gradient_case(), effort=1, seed=0).to_json()
-    assert report["unit"] == "click"
-    assert report["adjacency"] == "replace-one"
-    assert report["scope"] == "per message"
+@pytest.mark.parametrize(("epsilon", "padding", "rate"), [(0.01, 0.0, 0.81), (0.01, 0.5, 0.41), (10.0, 0.5, 0.48)])
+def test_gradient_row_of_section_2(epsilon: float, padding: float, rate: float) -> None:
+    # Roughly (1 - p) P[at least two active coordinates]; section 2 measured .85, .44 and .51 on a toy of its own.
+    sigma = {0.01: 50.0, 10.0: 0.2}[epsilon]
+    training = ToyTraining(clip_norm=0.4, sigma=sigma, padding=padding)
+    moved = training.word_row_moves(0, 20_000, SeededSource(1))
+    assert moved.mean() == pytest.approx(rate, abs=0.06)
+    assert not training.word_row_moves(1, 20_000, SeededSource(2)).any()
+
+
+def test_gradient_of_the_toy_is_the_derivative_of_its_loss() -> None:
+    training = ToyTraining(clip_norm=0.4, sigma=1e-9, padding=0.0)
+    user = training.embedding[training.history].mean(axis=(0, 1))
+
+    def loss(at: np.ndarray) -> float:
+        logits = training.basis @ at
+        attention = np.exp(logits - logits.max())
+        attention /= attention.sum()
+        clipped = attention * min(1.0, training.clip_norm / np.linalg.norm(attention))
+        scores = clipped / clipped.sum() @ training.basis @ training.embedding[training.candidates].mean(axis=1).T
+        return float(np.log(np.exp(scores).sum()) - scores[0])
+
+    numeric = np.array([(loss(user + step) - loss(user - step)) / 2e-5 for step in 1e-5 * np.eye(len(user))])
+    exact = training._gradient_on_user(user[np.newaxis], SeededSource(0))[0]
+    assert exact == pytest.approx(numeric, rel=1e-4, abs=1e-7)

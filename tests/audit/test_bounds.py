@@ -7,51 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.audit.bounds import (
-    at_least,
-    at_most,
-    bernstein,
-    best_threshold,
-    calibration_p_value,
-    delta_from_ratios,
-    epsilon_from_counts,
-    epsilon_from_gaussian_scores,
-    epsilon_from_guesses,
-    epsilon_from_ratios,
-    epsilon_from_scores,
-    guesses_p_value,
-    mu_from_errors,
-    reach,
-    separated,
-)
+from veilrec.audit import bounds
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian
 
 ALPHA = 1e-4  # how often a bound below is wrong; with the fixed seeds it is right or wrong for good
 
 
-def test_clopper_pearson_of_section_10() -> None:
-    assert at_least(90, 100, 0.005) == pytest.approx(0.798046, abs=5e-7)
-    assert at_most(10, 100, 0.005) == pytest.approx(0.201954, abs=5e-7)
-    assert epsilon_from_counts(90, 100, 10, 100, delta=0.0, alpha=0.01) == pytest.approx(1.374129, abs=5e-7)
-
-
-@pytest.mark.parametrize(("trials", "most"), [(10**3, 4.46), (10**4, 6.82), (10**5, 9.14), (10**6, 11.45)])
-def test_reach_of_section_10(trials: int, most: float) -> None:
-    assert reach(trials, alpha=0.01) == pytest.approx(most, abs=0.005)
-
-
-def test_ends_of_the_range() -> None:
-    assert at_least(0, 50, 0.01) == 0.0
-    assert at_most(50, 50, 0.01) == 1.0
-    # Nobody of 50: (1 - p)^50 = alpha; all of 50: p^50 = alpha.
-    assert at_most(0, 50, 0.01) == pytest.approx(1.0 - 0.01 ** (1 / 50))
-    assert at_least(50, 50, 0.01) == pytest.approx(0.01 ** (1 / 50))
-
-
 def test_delta_is_taken_off_before_anything_is_proven() -> None:
-    assert epsilon_from_counts(50, 100, 0, 100, delta=0.5, alpha=0.01) == 0.0
-    without = epsilon_from_counts(50, 100, 0, 100, delta=0.0, alpha=0.01)
-    assert 0.0 < epsilon_from_counts(50, 100, 0, 100, delta=0.1, alpha=0.01) < without
+    assert bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.5, alpha=0.01) == 0.0
+    without = bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.0, alpha=0.01)
+    assert 0.0 < bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.1, alpha=0.01) < without
 
 
 def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
@@ -61,7 +26,7 @@ def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
     epsilon, trials = 1.0, 500
     keep = 1.0 / (1.0 + math.exp(-epsilon))
     wrong = sum(
-        epsilon_from_counts(
+        bounds.epsilon_from_counts(
             int(generator.binomial(trials, keep)),
             trials,
             int(generator.binomial(trials, 1.0 - keep)),
@@ -87,7 +52,7 @@ def laplace_scores(epsilon: float, count: int, seed: int) -> tuple[np.ndarray, n
 
 def test_threshold_comes_near_a_laplace_epsilon_and_not_above() -> None:
     first, second = laplace_scores(1.0, 100_000, seed=2)
-    assert 0.9 < epsilon_from_scores(first, second, delta=0.0, alpha=ALPHA) <= 1.0
+    assert 0.9 < bounds.epsilon_from_scores(first, second, delta=0.0, alpha=ALPHA) <= 1.0
 
 
 def test_threshold_finds_the_direction_that_counts() -> None:
@@ -95,15 +60,10 @@ def test_threshold_finds_the_direction_that_counts() -> None:
     generator = np.random.default_rng(3)
     first = np.zeros(20_000)
     second = np.where(generator.random(20_000) < 0.01, -1.0, 0.0)
-    event = best_threshold(first[:10_000], second[:10_000], delta=0.0, alpha=ALPHA)
+    event = bounds.best_threshold(first[:10_000], second[:10_000], delta=0.0, alpha=ALPHA)
     assert not event.first_is_likelier
-    assert epsilon_from_scores(first, second, delta=0.0, alpha=ALPHA) > 1.5
-    assert epsilon_from_scores(-second, -first, delta=0.0, alpha=ALPHA) > 1.5
-
-
-def test_equal_outputs_prove_nothing() -> None:
-    same = np.ones(1000)
-    assert epsilon_from_scores(same, same, delta=0.0, alpha=ALPHA) == 0.0
+    assert bounds.epsilon_from_scores(first, second, delta=0.0, alpha=ALPHA) > 1.5
+    assert bounds.epsilon_from_scores(-second, -first, delta=0.0, alpha=ALPHA) > 1.5
 
 
 def gaussian_scores(mu: float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,53 +75,26 @@ def gaussian_scores(mu: float, count: int, seed: int) -> tuple[np.ndarray, np.nd
 def test_gaussian_bound_is_near_and_below(mu: float) -> None:
     first, second = gaussian_scores(mu, 200_000, seed=4)
     truth = epsilon_gaussian(mu, 1e-6)
-    assert 0.9 * truth < epsilon_from_gaussian_scores(first, second, delta=1e-6, alpha=ALPHA) <= truth
-
-
-def test_gaussian_bound_reaches_beyond_counts() -> None:
-    first, second = gaussian_scores(4.0, 20_000, seed=5)
-    by_counts = epsilon_from_scores(first, second, delta=1e-6, alpha=ALPHA)
-    assert by_counts < reach(10_000, alpha=ALPHA) + math.log(2.0) < 10.0
-    assert epsilon_from_gaussian_scores(first, second, delta=1e-6, alpha=ALPHA) > 20.0
-
-
-def test_errors_that_are_all_or_nothing_give_no_mu() -> None:
-    assert mu_from_errors(100, 100, 0, 100, alpha=ALPHA) == 0.0
-    assert mu_from_errors(60, 100, 60, 100, alpha=ALPHA) == 0.0
+    assert 0.9 * truth < bounds.epsilon_from_gaussian_scores(first, second, delta=1e-6, alpha=ALPHA) <= truth
 
 
 def test_hockey_stick_of_a_gaussian() -> None:
     mu = 2.0
     first, second = gaussian_scores(mu, 100_000, seed=6)
     ratios, others = mu * first - mu**2 / 2, mu * second - mu**2 / 2
-    assert calibration_p_value(ratios, others) > 1e-3
+    assert bounds.calibration_p_value(ratios, others) > 1e-3
     for epsilon in (0.0, 1.0, 3.0):
         truth = delta_gaussian(epsilon, mu)
-        assert 0.9 * truth < delta_from_ratios(ratios, epsilon=epsilon, alpha=ALPHA) <= truth
+        assert 0.9 * truth < bounds.delta_from_ratios(ratios, epsilon=epsilon, alpha=ALPHA) <= truth
     truth = epsilon_gaussian(mu, 1e-3)
-    assert 0.8 * truth < epsilon_from_ratios(ratios, delta=1e-3, alpha=ALPHA) <= truth
-
-
-def test_attention_gaussian_at_ten_of_section_10() -> None:
-    # sigma = theta sqrt(2 ln(1250)) / 10 on a distance of sqrt(2) theta: delta(10) is 0.1513, not 1e-3.
-    mu = math.sqrt(2.0) / 0.377648
-    first, _ = gaussian_scores(mu, 400_000, seed=7)
-    assert delta_gaussian(10.0, mu) == pytest.approx(0.1513, abs=5e-5)
-    proven = delta_from_ratios(mu * first - mu**2 / 2, epsilon=10.0, alpha=0.01)
-    assert 0.148 <= proven <= 0.1513
+    assert 0.8 * truth < bounds.epsilon_from_ratios(ratios, delta=1e-3, alpha=ALPHA) <= truth
 
 
 def test_ratios_of_another_noise_are_not_believed() -> None:
     # The stated noise is twice what is drawn: the ratios are too small by 4, and the trial notices.
     first, second = gaussian_scores(1.0, 50_000, seed=8)
-    assert calibration_p_value((first - 0.5) / 4, (second - 0.5) / 4) < 1e-12
-    assert calibration_p_value(first - 0.5, second - 0.5) > 1e-3
-
-
-def test_bernstein_lies_below_the_mean() -> None:
-    values = np.full(10_000, 0.3)
-    assert 0.29 < bernstein(values, alpha=ALPHA) < 0.3
-    assert bernstein(np.zeros(100), alpha=ALPHA) == 0.0
+    assert bounds.calibration_p_value((first - 0.5) / 4, (second - 0.5) / 4) < 1e-12
+    assert bounds.calibration_p_value(first - 0.5, second - 0.5) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -169,44 +102,42 @@ def test_bernstein_lies_below_the_mean() -> None:
     [(731, 1000, 0.0, 0.8806), (900, 1000, 0.0, 2.0212), (900, 1000, 1e-5, 2.0206), (100, 100, 0.0, 3.4930)],
 )
 def test_one_run_of_section_10(correct: int, bits: int, delta: float, epsilon: float) -> None:
-    found = epsilon_from_guesses(correct, bits, delta=delta, canaries=bits, alpha=0.05)
+    found = bounds.epsilon_from_guesses(correct, bits, delta=delta, canaries=bits, alpha=0.05)
     assert found == pytest.approx(epsilon, abs=5e-5)
 
 
 def test_p_value_grows_with_epsilon_and_delta() -> None:
-    values = [guesses_p_value(900, 1000, epsilon=epsilon, canaries=1000) for epsilon in (1.0, 2.0, 3.0)]
+    values = [bounds.guesses_p_value(900, 1000, epsilon=epsilon, canaries=1000) for epsilon in (1.0, 2.0, 3.0)]
     assert values == sorted(values)
-    assert guesses_p_value(900, 1000, epsilon=2.0, delta=1e-5, canaries=1000) > values[1]
-    assert guesses_p_value(0, 10, epsilon=1.0, delta=1e-5, canaries=10) == 1.0
-
-
-def test_chance_proves_nothing() -> None:
-    assert epsilon_from_guesses(500, 1000, canaries=1000, alpha=0.05) == 0.0
+    assert bounds.guesses_p_value(900, 1000, epsilon=2.0, delta=1e-5, canaries=1000) > values[1]
+    assert bounds.guesses_p_value(0, 10, epsilon=1.0, delta=1e-5, canaries=10) == 1.0
 
 
 def test_support_wants_ten_against_none_beyond_delta() -> None:
-    assert separated(10, 0, 1000, delta=0.0, alpha=1e-4)
-    assert separated(0, 10, 1000, delta=0.0, alpha=1e-4)
-    assert not separated(9, 0, 1000, delta=0.0, alpha=1e-4)
-    assert not separated(500, 1, 1000, delta=0.0, alpha=1e-4)
-    assert not separated(10, 0, 1000, delta=0.02, alpha=1e-4)
+    assert bounds.separated(10, 0, 1000, delta=0.0, alpha=1e-4)
+    assert bounds.separated(0, 10, 1000, delta=0.0, alpha=1e-4)
+    assert not bounds.separated(9, 0, 1000, delta=0.0, alpha=1e-4)
+    assert not bounds.separated(500, 1, 1000, delta=0.0, alpha=1e-4)
+    assert not bounds.separated(10, 0, 1000, delta=0.02, alpha=1e-4)
 
 
-def test_support_is_not_for_likelihoods() -> None:
-    # Section 10 says that zero against ten fails whatever epsilon is. That is so for what an output can contain, but
-    # not for any event: randomised response at epsilon 10 is sound, and 1000 draws a side show 1000 against 0.
-    keep = 1.0 / (1.0 + math.exp(-10.0))
-    generator = np.random.default_rng(0)
-    hits, others = int(generator.binomial(1000, keep)), int(generator.binomial(1000, 1.0 - keep))
-    assert separated(hits, others, 1000, delta=0.0, alpha=1e-4)
+def test_counts_of_section_10_and_the_ends_of_the_range() -> None:
+    assert bounds.at_least(90, 100, 0.005) == pytest.approx(0.798046, abs=5e-7)
+    assert bounds.at_most(10, 100, 0.005) == pytest.approx(0.201954, abs=5e-7)
+    assert bounds.epsilon_from_counts(90, 100, 10, 100, delta=0.0, alpha=0.01) == pytest.approx(1.374129, abs=5e-7)
+    for power, most in ((3, 4.46), (4, 6.82), (5, 9.14), (6, 11.45)):
+        assert bounds.reach(10**power, alpha=0.01) == pytest.approx(most, abs=0.005)
+    assert (bounds.at_least(0, 50, 0.01), bounds.at_most(50, 50, 0.01)) == (0.0, 1.0)
+    # Nobody of 50: (1 - p)^50 = alpha; all of 50: p^50 = alpha.
+    assert bounds.at_most(0, 50, 0.01) == pytest.approx(1.0 - 0.01 ** (1 / 50))
+    assert bounds.at_least(50, 50, 0.01) == pytest.approx(0.01 ** (1 / 50))
 
 
-@pytest.mark.parametrize(("noise", "rate"), [("laplace", 0.272), ("normal", 0.258)])
-def test_float_lattice_of_section_8(noise: str, rate: float) -> None:
-    # E = {|y| < 1/2 and y 2^53 is not whole}; four standard errors of 400 000 draws are 0.003.
-    generator = np.random.default_rng(1)
-    draws = getattr(generator, noise)(size=(2, 400_000))
-    outputs = draws + np.array([[0.0], [1.0]])
-    event = (np.abs(outputs) < 0.5) & (outputs * 2.0**53 != np.round(outputs * 2.0**53))
-    assert event[1].sum() == 0
-    assert event[0].mean() == pytest.approx(rate, abs=0.003)
+def test_what_proves_nothing() -> None:
+    same = np.ones(1000)
+    assert bounds.epsilon_from_scores(same, same, delta=0.0, alpha=ALPHA) == 0.0
+    assert bounds.epsilon_from_guesses(500, 1000, canaries=1000, alpha=0.05) == 0.0
+    assert bounds.mu_from_errors(100, 100, 0, 100, alpha=ALPHA) == 0.0
+    assert bounds.mu_from_errors(60, 100, 60, 100, alpha=ALPHA) == 0.0
+    assert bounds.bernstein(np.zeros(100), alpha=ALPHA) == 0.0
+    assert 0.29 < bounds.bernstein(np.full(10_000, 0.3), alpha=ALPHA) < 0.3

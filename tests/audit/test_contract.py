@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.contract import CONTRACT, ContractCheck, cases, check_method, try_check
-from veilrec.audit.contract_subject import TASTES, ContractSubject, features, people
-from veilrec.audit.method import small_problem, tiny_plan
+from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.arrays import Floats
 from veilrec.data.population import ItemTable
 from veilrec.methods.plugins import write_template
@@ -169,22 +168,3 @@ def test_what_a_method_raises_is_a_finding(changed: Change) -> None:
     found = {outcome.check.name: outcome for outcome in check_method(file, ["seed", "parts"])}
     assert found["seed"].found == "RuntimeError: no luck"
     assert found["parts"].verdict == "holds"
-
-
-def test_the_made_up_people_and_their_items_are_described() -> None:
-    population, known = people(), features()
-    log = population.interactions
-    assert (len(known.users), len(known.items)) == (population.n_users, population.n_items)
-    hints = np.repeat(known.users.codes[:, 0], np.diff(log.offsets))
-    agree = (known.items.codes[log.items, 0] == hints).mean()
-    assert agree > 3 / TASTES  # chance is 1 of 15; a hint is right for 7 of 10, who have 2 other tastes
-    few = ContractSubject("fedmf").problem(users=7)
-    assert few.features is not None
-    assert np.array_equal(few.features.users.codes, known.users.codes[:7])
-
-
-def test_small_problems_of_audits_have_features_of_everybody() -> None:
-    method = get("dp-fedmf")
-    for problem in (small_problem(method, 30, 2), tiny_plan(method)[1]):
-        assert problem.features is not None
-        assert (len(problem.features.users), len(problem.features.items)) == (len(problem.train), problem.n_items)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.core.errors import BadInput, VeilrecError, bad_line, known_name, unknown_name, written_name
+from veilrec.core.errors import BadInput, VeilrecError, bad_line, counted, known_name, times, unknown_name, written_name
 
 
 def test_an_unknown_name_comes_with_the_nearest_ones_first() -> None:
@@ -41,3 +41,9 @@ def test_of_a_list_that_a_command_prints_only_a_few_are_named():
     assert message.count("name-") == 10
     assert str(unknown_name("thing", "qqqq", names)).count("name-") == 40
     assert "did you mean name-33" in str(unknown_name("thing", "name33", names, all_by="veilrec things"))
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(n, "user") for n in (0, 1, 2, 12_000)] == ["0 users", "1 user", "2 users", "12,000 users"]
+    assert [counted(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
+    assert [times(n) for n in (1, 2, 1500)] == ["once", "2 times", "1,500 times"]

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from veilrec.core.errors import BadInput
-from veilrec.core.files import new_folder, replacing, sha256, write_bytes, write_json, write_text
-from veilrec.core.resources import cache_folder
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import Seal, WrongSeal, key_in, new_folder, replacing, sha256, transaction
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -19,13 +18,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_an_error_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "new") as part:
-        part.write_text("half")
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_new_content_appears_only_at_the_end(tmp_path: Path) -> None:
@@ -71,19 +63,6 @@ def test_a_new_folder_takes_the_place_of_an_empty_one_alone(tmp_path: Path) -> N
     assert (tmp_path / "empty" / "one").exists()
 
 
-def test_missing_folders_are_made(tmp_path: Path) -> None:
-    write_bytes(tmp_path / "a" / "b" / "c", b"1")
-    assert (tmp_path / "a" / "b" / "c").read_bytes() == b"1"
-
-
-def test_text_and_json_are_utf8_and_readable(tmp_path: Path) -> None:
-    write_text(tmp_path / "t", "Zürich")
-    assert (tmp_path / "t").read_bytes() == "Zürich".encode()
-    write_json(tmp_path / "j", {"city": "Zürich", "n": [1, 2]})
-    assert "Zürich" in (tmp_path / "j").read_text(encoding="utf-8")
-    assert json.loads((tmp_path / "j").read_text(encoding="utf-8")) == {"city": "Zürich", "n": [1, 2]}
-
-
 def test_sha256_is_the_digest_of_digests(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_bytes(b"abc")
@@ -97,8 +76,77 @@ def test_sha256_is_the_digest_of_digests(tmp_path: Path) -> None:
     assert sha256([first, second]) != hashlib.sha256(inner).hexdigest()
 
 
-def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.delenv("VEILREC_CACHE")
-    assert cache_folder() == Path.home() / ".cache" / "veilrec"
+@pytest.fixture
+def database() -> sqlite3.Connection:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    made.execute("PRAGMA foreign_keys = ON")
+    made.execute("CREATE TABLE parent (n INTEGER PRIMARY KEY)")
+    made.execute("CREATE TABLE child (n INTEGER REFERENCES parent (n) DEFERRABLE INITIALLY DEFERRED)")
+    return made
+
+
+def rows(database: sqlite3.Connection) -> tuple[list[int], list[int]]:
+    parents, children = (database.execute(q).fetchall() for q in ("SELECT n FROM parent", "SELECT n FROM child"))
+    return [n for (n,) in parents], [n for (n,) in children]
+
+
+def test_all_of_it_or_nothing(database: sqlite3.Connection) -> None:
+    with transaction(database):
+        database.execute("INSERT INTO parent VALUES (1)")
+    with pytest.raises(KeyError), transaction(database):
+        database.execute("INSERT INTO parent VALUES (2)")
+        raise KeyError
+    assert rows(database) == ([1], [])
+
+
+def test_an_end_that_is_refused_leaves_nothing_open(database: sqlite3.Connection) -> None:
+    with pytest.raises(sqlite3.IntegrityError), transaction(database):  # the constraint is looked at by COMMIT
+        database.execute("INSERT INTO child VALUES (7)")
+    assert not database.in_transaction
+    with transaction(database):
+        database.execute("INSERT INTO parent VALUES (7)")
+    assert rows(database) == ([7], [])
+
+
+KEY = bytes(range(32))
+
+
+def test_what_is_sealed_opens_as_what_it_is_and_as_nothing_else() -> None:
+    seal = Seal(KEY)
+    sealed = seal.close(b"content", "outbox")
+    assert seal.open(sealed, "outbox") == b"content"
+    assert b"content" not in sealed
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for key, content, what in ((KEY, sealed, "private"), (bytes(32), sealed, "outbox"), (KEY, changed, "outbox")):
+        with pytest.raises(WrongSeal, match="does not open with this key"):
+            Seal(key).open(content, what)
+    for short in (b"", sealed[:11], sealed[:20]):
+        with pytest.raises(WrongSeal):
+            seal.open(short, "outbox")
+
+
+def test_nothing_is_sealed_twice_in_the_same_way() -> None:
+    seal = Seal(KEY)
+    assert len({seal.close(b"content", "outbox") for _ in range(100)}) == 100
+
+
+def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    key = key_in(path)
+    assert key_in(path) == key
+    assert len(key) == 32
+    assert key != key_in(tmp_path / "other")
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["key", "other"]
+
+
+def test_a_key_file_that_is_no_key_or_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    key_in(path)
+    path.chmod(0o644)
+    with pytest.raises(VeilrecError, match="others can read this key"):
+        key_in(path)
+    path.chmod(0o600)
+    path.write_bytes(b"x")
+    with pytest.raises(VeilrecError, match="it has 1 bytes, a key has 32"):
+        key_in(path)

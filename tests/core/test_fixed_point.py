@@ -66,7 +66,10 @@ def test_no_sum_overflows_however_large_its_numbers(ring: Ring, devices: int) ->
     assert max(map(abs, exact)) == devices * max(lattice.most, MOST_EXAMPLES) <= 2 ** (ring - 2)
 
 
-def test_more_devices_than_a_sum_is_made_for_are_refused() -> None:
+def test_more_devices_than_a_sum_or_a_ring_is_made_for_are_refused() -> None:
+    for devices, options in ((2**23, {}), (2**11, {"weighs_examples": True})):
+        with pytest.raises(BadInput, match="does not fit into 32 bits"):
+            FixedPoint.fitting(SCHEMA, {"items": 1.0, "layer": 1.0}, devices=devices, ring=32, **options)
     aggregator = Aggregator(FixedPoint.fitting(SCHEMA, {"items": 1.0, "layer": 1.0}, devices=3), "sum")
     aggregator.add(some([[0.0] * 6] * 2))
     with pytest.raises(BadInput, match="made for 3 at most"):
@@ -74,13 +77,6 @@ def test_more_devices_than_a_sum_is_made_for_are_refused() -> None:
     with pytest.raises(BadInput, match="made for 3 at most"):
         aggregator.add_integers(np.zeros(8, np.int64), devices=2)
     assert aggregator.devices == 2
-
-
-def test_too_many_devices_for_a_ring_are_refused() -> None:
-    with pytest.raises(BadInput, match="does not fit into 32 bits"):
-        FixedPoint.fitting(SCHEMA, {"items": 1.0, "layer": 1.0}, devices=2**23, ring=32)
-    with pytest.raises(BadInput, match="does not fit into 32 bits"):
-        FixedPoint.fitting(SCHEMA, {"items": 1.0, "layer": 1.0}, devices=2**11, ring=32, weighs_examples=True)
 
 
 def test_what_lies_beyond_the_reach_is_refused_or_cut_off() -> None:

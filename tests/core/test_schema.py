@@ -8,15 +8,6 @@ from veilrec.core.schema import MOST_TENSORS, Schema, Tensor, whole_model
 SCHEMA = Schema((Tensor("items", (5, 2), True), Tensor("bias", (3,), False), Tensor("scale", (), False)))
 
 
-def test_a_schema_knows_its_tables_and_its_dense_tensors() -> None:
-    assert [tensor.name for tensor in SCHEMA.tables] == ["items"]
-    assert [tensor.name for tensor in SCHEMA.dense] == ["bias", "scale"]
-    assert [tensor.size for tensor in SCHEMA.tensors] == [10, 3, 1]
-    assert SCHEMA["bias"].shape == (3,)
-    with pytest.raises(KeyError):
-        SCHEMA["users"]
-
-
 @pytest.mark.parametrize("shape", [(5,), (5, 2, 2), (0, 2), (5, 0), ()])
 def test_a_table_has_rows_and_columns(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="shape"):

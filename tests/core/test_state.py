@@ -88,15 +88,6 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
         assert np.array_equal(stored[name], array)
 
 
-def test_several_files_are_one_state_with_the_first_ones_metadata(tmp_path: Path) -> None:
-    for number, name in enumerate(("wide", "one")):
-        save_file({name: STATE[name]}, tmp_path / name, metadata={"file": str(number)})
-    stored = StoredState(tmp_path / "wide", tmp_path / "one")
-    assert stored.metadata == {"file": "0"}
-    assert set(stored) == {"wide", "one"}
-    assert all(np.array_equal(stored[name], STATE[name]) for name in stored)
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_place_is_filled_whatever_its_layout(tmp_path: Path, order: str) -> None:
     save_file(STATE, tmp_path / "state")

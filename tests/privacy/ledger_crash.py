@@ -21,31 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from tests.killing import dying_at, forked, lines_of, log_line
-from tests.privacy.ledger_helpers import Noisy
+from tests.privacy.ledger_helpers import ask, spend
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy import ledger_store
 from veilrec.privacy.events import GaussianEvent
 from veilrec.privacy.ledger import Budget, BudgetExhausted, Ledger
-from veilrec.privacy.randomness import SecureSource
 
 MESSAGES = 3
 WATCHED = {ledger_module.__file__, ledger_store.__file__, __file__}
 
 
 def send(folder: Path, name: str, messages: int) -> None:
-    """Every second message is one that is memoised."""
     with Ledger.open(folder / "ledger") as ledger:
         for number in range(messages):
             version = f"{name}-{number}"
-            drawn = ask(ledger, version) if number % 2 else ledger.release(Noisy(), 0.0, SecureSource()).value.hex()
-            log_line(folder / "sent", f"{version} {drawn}")
+            log_line(folder / "sent", f"{version} {drawn(ledger, version)}")
 
 
-def ask(ledger: Ledger, version: str) -> str:
-    answer = ledger.message(
-        Noisy(), 0.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode()
-    )
-    return answer.value.decode()
+def drawn(ledger: Ledger, version: str) -> str:
+    return ask(ledger, version, GaussianEvent(2.0**-10)).value.decode()
 
 
 def charged(folder: Path) -> int:
@@ -84,8 +78,7 @@ def outcome(folder: Path, before: int) -> dict[str, Any]:
     sent = [line.split() for line in (folder / "sent").read_text().splitlines()]
     after = charged(folder)
     with Ledger.open(folder / "ledger") as ledger:
-        memoised = [(version, drawn) for version, drawn in sent if int(version.split("-")[1]) % 2]
-        repeated = all(ask(ledger, version) == drawn for version, drawn in memoised)
+        repeated = all(drawn(ledger, version) == message for version, message in sent)
     return {"sent": len(sent), "charged": after - before, "repeated": repeated and charged(folder) == after}
 
 
@@ -101,7 +94,7 @@ def empty(folder: Path, number: int) -> None:
     with Ledger.open(folder / "ledger") as ledger:
         while True:
             try:
-                ledger.release(Noisy(GaussianEvent(0.05)), 0.0, SecureSource())
+                spend(ledger, GaussianEvent(0.05))
             except BudgetExhausted:
                 return
             log_line(folder / f"sent-{number}", "message")

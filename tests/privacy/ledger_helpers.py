@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -50,11 +51,12 @@ class Noisy(Mechanism[float, float]):
         return (cls(),)
 
 
-def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> PermittedAnswer[Any]:
-    return ledger.release(Noisy(event), 5.0, SecureSource(), **how)
+def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> PermittedAnswer:
+    """A message of its own, which no other repeats."""
+    return ask(ledger, uuid4().hex, event, **how)
 
 
-def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> PermittedAnswer[bytes]:
+def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> PermittedAnswer:
     return ledger.message(
         Noisy(event), 5.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode(), **how
     )

@@ -58,7 +58,8 @@ class UseAndAbuse(RuleBasedStateMachine):
     )
     def send(self, event: Event, unit: Unit, adjacency: Adjacency) -> None:
         try:
-            self.ledger.reserve(event, unit=unit, adjacency=adjacency)
+            with self.ledger.transaction() as kept:
+                kept.charge(event, unit=unit, adjacency=adjacency)
         except BudgetExhausted:
             return
         for number, budget in enumerate(BUDGETS):

@@ -16,12 +16,7 @@ from tests.privacy.ledger_helpers import CLICK, ask, charged, spend
 from veilrec.core.errors import BadInput
 from veilrec.privacy import ledger_store
 from veilrec.privacy.events import PureEvent
-from veilrec.privacy.ledger import Budget, Ledger, LedgerError
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
+from veilrec.privacy.ledger import Ledger, LedgerError
 
 
 @pytest.fixture
@@ -30,14 +25,6 @@ def ledger(path: Path) -> Ledger:
 
 
 # A ledger that cannot be trusted releases nothing
-
-
-def test_budgets_and_spending_survive_a_restart(ledger: Ledger, path: Path) -> None:
-    spend(ledger)
-    before = ledger.report()
-    ledger.close()
-    with Ledger.open(path) as again:
-        assert again.report() == before
 
 
 def test_files_are_private(ledger: Ledger, path: Path) -> None:
@@ -58,17 +45,6 @@ def copies(path: Path, *names: str) -> Callable[[], None]:
     return restore
 
 
-def test_an_older_database_changes_nothing(ledger: Ledger, path: Path) -> None:
-    ledger.close()
-    restore = copies(path, "ledger")
-    with Ledger.open(path) as first:
-        spend(first), spend(first)
-    restore()
-    with Ledger.open(path) as second:
-        assert charged(second) == 2
-        assert not spend(second, otherwise=None).personal
-
-
 def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Path) -> None:
     ledger.close()
     ledger = Ledger.open(path)
@@ -78,7 +54,7 @@ def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Pa
     for name in ("ledger", "ledger.seq"):  # but not ledger-wal, where both charges are
         shutil.copy(path.with_name(name), copied)
     with Ledger.open(copied / "ledger") as copy:
-        assert not spend(copy, otherwise=None).personal
+        assert not spend(copy, otherwise=b"").personal
 
 
 def overwrite(path: Path, start: int, content: bytes) -> None:
@@ -87,21 +63,9 @@ def overwrite(path: Path, start: int, content: bytes) -> None:
         file.write(content)
 
 
-def damage_record(path: Path) -> None:
+def change(path: Path, statement: str) -> None:
     with sqlite3.connect(path) as database:
-        database.execute("""UPDATE ledger SET record = replace(record, '"messages":1', '"messages":0')""")
-    database.close()
-
-
-def newer_format(path: Path) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute("PRAGMA user_version=2")
-    database.close()
-
-
-def other_application(path: Path) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute("PRAGMA application_id=5")
+        database.execute(statement)
     database.close()
 
 
@@ -113,9 +77,12 @@ def other_application(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "not a ledger"),
         (lambda path: overwrite(path, 4096, bytes(4096)), "ledger"),
         (lambda path: path.write_bytes(path.read_bytes()[:6000]), "ledger"),
-        (newer_format, "format 2 is not the 1 that this veilrec knows: update it"),
-        (other_application, "this is not a ledger"),
-        (damage_record, "do not belong together"),
+        (lambda path: change(path, "PRAGMA user_version=2"), "format 2 is not the 1 that this veilrec knows"),
+        (lambda path: change(path, "PRAGMA application_id=5"), "this is not a ledger"),
+        (
+            lambda path: change(path, """UPDATE ledger SET record = replace(record, '"messages":1', '"messages":0')"""),
+            "do not belong together",
+        ),
         (lambda path: path.with_name("ledger.seq").unlink(), "cannot be used"),
         (lambda path: path.with_name("ledger.seq").write_bytes(b"x" * 16384), "mirror is damaged"),
         (lambda path: path.with_name("ledger.seq").write_bytes(b""), "mirror is damaged"),
@@ -130,18 +97,12 @@ def test_harm_is_noticed(ledger: Ledger, path: Path, harm: Callable[[Path], obje
     assert "\n" not in str(caught.value)
 
 
-def test_harm_is_noticed_while_the_ledger_is_open(ledger: Ledger, path: Path) -> None:
-    path.with_name("ledger.seq").unlink()
-    with pytest.raises(LedgerError):
-        spend(ledger, otherwise=None)
-
-
 def test_an_older_mirror_is_refused(ledger: Ledger, path: Path) -> None:
     restore = copies(path, "ledger.seq")
     spend(ledger), spend(ledger)
     restore()
     with pytest.raises(LedgerError, match="do not belong together"):
-        spend(ledger, otherwise=None)
+        spend(ledger, otherwise=b"")
 
 
 def test_a_mirror_that_is_one_change_behind_hides_nothing_of_what_was_spent(ledger: Ledger, path: Path) -> None:
@@ -153,7 +114,7 @@ def test_a_mirror_that_is_one_change_behind_hides_nothing_of_what_was_spent(ledg
     older = copies(path, "ledger")
     with Ledger.open(path) as again:
         assert charged(again) == 2
-        assert not spend(again, otherwise=None).personal
+        assert not spend(again, otherwise=b"").personal
     older()
     with Ledger.open(path) as again:  # it is up to date, and notices an older database again
         assert charged(again) == 2
@@ -211,7 +172,7 @@ def test_a_locked_ledger_releases_nothing(ledger: Ledger, path: Path) -> None:
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="locked"):
-        spend(impatient, otherwise=None)
+        spend(impatient, otherwise=b"")
     holder.close()
     assert spend(impatient).personal
 
@@ -227,18 +188,11 @@ def test_creating_is_not_resetting(ledger: Ledger, path: Path) -> None:
     with pytest.raises(LedgerError, match="there is a ledger already"):
         Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
     ledger.close()
-    path.unlink()
-    with pytest.raises(LedgerError, match="is gone, but what it spent stays spent"):
-        Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+    for lose in (lambda: path.write_bytes(b""), path.unlink):
+        lose()
+        with pytest.raises(LedgerError, match="is gone, but what it spent stays spent"):
+            Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
     assert not path.exists()
-
-
-def test_creating_over_an_emptied_ledger_is_refused(ledger: Ledger, path: Path) -> None:
-    spend(ledger)
-    ledger.close()
-    path.write_bytes(b"")
-    with pytest.raises(LedgerError, match="is gone, but what it spent stays spent"):
-        Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
 
 
 def test_creating_goes_on_where_a_crash_cut_it_off(path: Path) -> None:
@@ -247,17 +201,15 @@ def test_creating_goes_on_where_a_crash_cut_it_off(path: Path) -> None:
     assert spend(Ledger.create(path, [CLICK], minimum_period_seconds=1.0)).personal
 
 
-@pytest.mark.parametrize(
-    ("budgets", "seconds", "message"),
-    [([], 1.0, "give at least one"), ([CLICK, CLICK], 1.0, "one per unit"), ([CLICK], 0.0, "minimum_period_seconds")],
-)
-def test_bad_ledgers(path: Path, budgets: list[Budget], seconds: float, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        Ledger.create(path, budgets, minimum_period_seconds=seconds)
+def test_bad_ledgers(path: Path) -> None:
+    for budgets, seconds, message in (
+        ([], 1.0, "give at least one"),
+        ([CLICK, CLICK], 1.0, "one per unit"),
+        ([CLICK], 0.0, "minimum_period_seconds"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            Ledger.create(path, budgets, minimum_period_seconds=seconds)
     assert list(path.parent.iterdir()) == []
-
-
-def test_a_folder_that_does_not_exist(path: Path) -> None:
     with pytest.raises(LedgerError, match="No such file"):
         Ledger.create(path / "ledger", [CLICK], minimum_period_seconds=1.0)
 
@@ -277,7 +229,7 @@ def test_threads_share_a_budget(path: Path) -> None:
     sent: list[bool] = []
 
     def use() -> None:
-        sent.extend(spend(ledger, PureEvent(0.25), otherwise=None).personal for _ in range(4))
+        sent.extend(spend(ledger, PureEvent(0.25), otherwise=b"").personal for _ in range(4))
 
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:

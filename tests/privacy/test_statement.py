@@ -8,11 +8,9 @@ import math
 import re
 from typing import Any, get_args
 
-import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.accounting.accountant import detection_by
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
@@ -28,32 +26,6 @@ PROVEN: dict[str, Any] = {
     "trust": "server",
 }
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
-
-
-@pytest.mark.parametrize(
-    ("unit", "adjacency", "scope", "trust"),
-    list(itertools.product(*(get_args(kind) for kind in (Unit, Adjacency, Scope, Trust)))),
-)
-def test_every_combination_has_all_its_sections(unit: str, adjacency: str, scope: str, trust: str) -> None:
-    terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
-    statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
-    parts = statement.to_json()
-    for name in (
-        "summary",
-        "protected",
-        "hidden",
-        "per",
-        "against",
-        "meaning",
-        "assumptions",
-        "not_protected",
-        "caveats",
-    ):
-        assert parts[name], name
-    text = " ".join(statement.text().split())
-    for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
-        assert words in text
-    assert json.loads(json.dumps(parts)) == parts
 
 
 def test_an_epsilon_never_stands_without_its_terms() -> None:
@@ -77,13 +49,6 @@ def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
     assert "The wrong norm." in text
     assert "weak promise" in text  # the meaning is that of the honest value
     assert "honestly (6172, 0)" in statement.guarantee.line()
-
-
-def test_a_claim_of_which_nothing_holds() -> None:
-    statement = Statement(Guarantee(**PUBLISHED))
-    assert "No finite epsilon is known to hold" in statement.text()
-    assert statement.guarantee.line().endswith("as published; that does not hold")
-    assert statement.to_json()["meaning"] == []
 
 
 def test_nothing_is_promised_and_it_says_so() -> None:
@@ -128,18 +93,6 @@ def test_whoever_sees_the_devices_of_a_round_is_not_said_to_be_uncertain_who_too
     assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
 
 
-def test_a_simulated_run_protects_nobody() -> None:
-    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
-    assert "protects nobody" not in Statement(Guarantee(**PROVEN)).text()
-
-
-def test_plain_words_are_right_at_epsilon_log_3() -> None:
-    odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
-    assert "factor of 3 at most" in odds
-    assert "75 % sure" in odds
-    assert "can find 3 % " in detected
-
-
 def test_delta_in_plain_words() -> None:
     chance, odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 1e-6})))
     assert "at most 3 times what it would be if it were otherwise, plus 1 in 1,000,000" in chance
@@ -162,23 +115,6 @@ def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon: float, delta:
     assert passes(epsilon + math.log(2.0)) <= 2.0 * delta
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
-def test_no_test_of_a_gaussian_release_finds_more_than_said(epsilon: float) -> None:
-    from scipy.special import ndtr, ndtri
-
-    mu = mu_for(epsilon, 1e-5)
-    for false_alarms in (0.001, 0.01, 0.1, 0.5):
-        power = float(ndtr(ndtri(false_alarms) + mu))  # the best test of all: the likelihood ratio
-        assert power <= detection_by(epsilon, 1e-5, false_alarms=false_alarms).found + 1e-12
-
-
-def test_randomised_response_attains_it() -> None:
-    keep = math.exp(1.3) / (1.0 + math.exp(1.3))
-    assert detection_by(1.3, 0.0, false_alarms=1.0 - keep).found == pytest.approx(keep)
-    shares = [detection_by(5000.0, 0.0, false_alarms=float(share)).found for share in np.linspace(0.01, 0.99, 5)]
-    assert shares == [1.0] * 5
-
-
 def test_guarantees_are_read_back_as_written() -> None:
     for guarantee in (
         Guarantee(**PROVEN, caveats=("a", "b")),
@@ -187,25 +123,6 @@ def test_guarantees_are_read_back_as_written() -> None:
         Guarantee(**PROVEN, event=repeated(GaussianEvent(0.3), 4)),
     ):
         assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
-
-
-@pytest.mark.parametrize("fields", [{}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}])
-def test_what_is_no_guarantee_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="not a privacy guarantee"):
-        Guarantee.from_json(fields)
-
-
-@pytest.mark.parametrize(
-    "extra", [{"honest_epsilon": 1.0}, {"honest_delta": 0.1}, {"honest_epsilon": math.inf, "honest_delta": 0.0}]
-)
-def test_half_an_honest_value_is_refused(extra: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="honest|finite"):
-        Guarantee(**PUBLISHED, **extra)
-
-
-def test_an_honest_value_belongs_to_a_published_claim() -> None:
-    with pytest.raises(ValueError, match="as published"):
-        Guarantee(**PROVEN, honest_epsilon=1.0, honest_delta=0.0)
 
 
 def test_the_event_says_how_many_a_test_finds() -> None:
@@ -233,14 +150,6 @@ def test_the_event_is_that_of_what_holds() -> None:
         Guarantee("none", event=PureEvent(1.0))
 
 
-def test_a_statement_gives_the_numbers_by_themselves() -> None:
-    parts = Statement(Guarantee(**PROVEN, event=GaussianEvent(0.2367))).to_json()
-    assert parts["detected_at_1_percent_false_alarms"] == pytest.approx(0.0184, abs=1e-4)
-    assert parts["best_guess"] == pytest.approx(0.5471, abs=1e-4)
-    nothing = Statement(no_guarantee()).to_json()
-    assert nothing["best_guess"] is nothing["detected_at_1_percent_false_alarms"] is None
-
-
 def test_the_headline_says_how_often_a_guess_is_right() -> None:
     known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
     plain = Statement(known).plain()
@@ -264,22 +173,62 @@ def test_a_statement_of_one_message_or_run_says_so() -> None:
         assert "this run and the earlier run first" in both[part]
 
 
-def test_what_is_not_so_is_marked() -> None:
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
-    assert "NOT SO" not in Statement(Guarantee(**PROVEN)).text()
-
-
-@pytest.mark.parametrize(("delta", "warned"), [(1e-6, False), (1e-3, False), (0.01, True), (0.5, True)])
-def test_a_large_delta_promises_little(delta: float, warned: bool) -> None:
-    words = " ".join(meaning(Guarantee(**(PROVEN | {"delta": delta}))))
-    assert ("promises little" in words) == warned
-    assert ("hardly ever more" in words) == (not warned)
-    assert "1 in 1 " not in words
-
-
 def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> None:
     seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
     why = "whoever knows the seed can draw the noise again"
     assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
     assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
     assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
+
+
+def test_every_combination_has_all_its_sections() -> None:
+    for unit, adjacency, scope, trust in itertools.product(*map(get_args, (Unit, Adjacency, Scope, Trust))):
+        terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
+        statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
+        parts = statement.to_json()
+        for name in ("summary", "protected", "hidden", "per", "against", "meaning", "assumptions", "caveats"):
+            assert parts[name], name
+        text = " ".join(statement.text().split())
+        for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
+            assert words in text
+        assert json.loads(json.dumps(parts)) == parts
+
+
+def test_what_is_simulated_seeded_or_claimed_in_vain_says_so() -> None:
+    plain = Statement(Guarantee(**PROVEN))
+    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
+    assert "protects nobody" not in plain.text()
+    assert "NOT SO" not in plain.text()
+    claimed = Statement(Guarantee(**PUBLISHED))
+    assert "No finite epsilon is known to hold" in claimed.text()
+    assert claimed.guarantee.line().endswith("as published; that does not hold")
+    assert claimed.to_json()["meaning"] == []
+
+
+def test_numbers_and_words_of_epsilon_and_delta() -> None:
+    odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
+    assert "factor of 3 at most" in odds
+    assert "75 % sure" in odds
+    assert "can find 3 % " in detected
+    parts = Statement(Guarantee(**PROVEN, event=GaussianEvent(0.2367))).to_json()
+    assert parts["detected_at_1_percent_false_alarms"] == pytest.approx(0.0184, abs=1e-4)
+    assert parts["best_guess"] == pytest.approx(0.5471, abs=1e-4)
+    assert Statement(no_guarantee()).to_json()["best_guess"] is None
+    for delta, warned in ((1e-6, False), (1e-3, False), (0.01, True), (0.5, True)):
+        words = " ".join(meaning(Guarantee(**(PROVEN | {"delta": delta}))))
+        assert ("promises little" in words) == warned
+        assert ("hardly ever more" in words) == (not warned)
+        assert "1 in 1 " not in words
+
+
+def test_what_is_no_guarantee_is_refused() -> None:
+    for fields in ({}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}):
+        with pytest.raises(BadInput, match="not a privacy guarantee"):
+            Guarantee.from_json(fields)
+    infinite = {"honest_epsilon": math.inf, "honest_delta": 0.0}
+    for extra in ({"honest_epsilon": 1.0}, {"honest_delta": 0.1}, infinite):
+        with pytest.raises(ValueError, match="honest|finite"):
+            Guarantee(**PUBLISHED, **extra)
+    with pytest.raises(ValueError, match="as published"):
+        Guarantee(**PROVEN, honest_epsilon=1.0, honest_delta=0.0)

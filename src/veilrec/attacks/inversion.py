@@ -1,6 +1,6 @@
 """What of a history can be worked out from the numbers of a message: gradient inversion, by method.
 
-In matrix factorisation every row that a device changes moves along its own secret vector, items that it has one way and
+In matrix factorisation every row that a client changes moves along its own secret vector, items that it has one way and
 items that it drew the other: the main direction of the message tells the two apart. In news models the gradient of a
 layer is a sum of products whose right sides are vectors of the news that were read: the closed form is their span, and
 a pursuit takes the news one by one that explain most of what is left.
@@ -17,20 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from veilrec.attacks import rows
 from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score, WitnessedRound, sums_of
-from veilrec.attacks.rows import (
-    AttackPoint,
-    Lengths,
-    RoundItems,
-    dense_scores,
-    histories_of,
-    item_tensors,
-    named,
-    observed,
-    row_lengths,
-    shortest_row,
-    unit_vectors,
-)
+from veilrec.attacks.rows import AttackPoint, Lengths, RoundItems
 from veilrec.attacks.subjects import Observation, ObservedClicks, PublicKnowledge, people_to_attack, public_news
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
@@ -38,6 +27,7 @@ from veilrec.core.arrays import Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
+from veilrec.kernels.title_encoder import WORDS
 from veilrec.privacy.randomness import FastSource
 from veilrec.server.round_specs import CohortSampler
 
@@ -50,7 +40,6 @@ SEEN: dict[View, str] = {
 _COHORTS = 6  # that are looked at, on either side
 _STEPS = 40  # of a pursuit
 _DIRECTIONS = 64  # of a layer's gradient that a pursuit looks at
-_WORDS = "words.weight"
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ class Inverted:
 
 
 def views_of(plan: Plan) -> tuple[View, ...]:
-    """Who sees something of his own: noise that devices add is in their sum already."""
+    """Who sees something of his own: noise that clients add is in their sum already."""
     return ("message", "secure sum", "released") if plan.mechanism.noise_on == "sum" else ("message", "secure sum")
 
 
@@ -82,7 +71,7 @@ def invert(place: AttackPoint, *, uploads: int) -> tuple[Inverted, ...]:
         raise BadInput(f"uploads is {uploads}: give at least 1")
     known = public_news(place.plan, place.weights) if isinstance(place.data, OwnImpressions) else None
     if known is None:
-        targets, own = histories_of(place, uploads)
+        targets, own = rows.histories_of(place, uploads)
     else:
         targets, own = people_to_attack(place.data, len(known.titles), uploads, place.seed)
     rounds = place.rounds()
@@ -109,8 +98,8 @@ def _scores(
     if known is not None:
         return _scores_of_news(place.plan.schema, rounds, own, known)
     for opened in rounds:
-        for tensor in item_tensors(opened, place.n_items):
-            items = RoundItems(named(opened, tensor.name), opened, place.n_items)
+        for tensor in rows.item_tensors(opened, place.n_items):
+            items = RoundItems(rows.named(opened, tensor.name), opened, place.n_items)
             scores[f"main direction of {items.key}, the side of the few"] = Direction(items, "few")
             scores[f"main direction of {items.key}, the side of the longest"] = Direction(items, "long")
             scores[f"length of the rows of {items.key}"] = Lengths(items)
@@ -123,21 +112,16 @@ def _scores_of_news(
     scores: dict[str, Score] = {}
     titles = known.titles[own.news]
     for opened in rounds:
-
-        def here(score: Score, opened: WitnessedRound = opened) -> Score:
-            return _OfRound(score, opened)
-
         told = {tensor.name for tensor in opened.view.tensors}
-        of_layers = dense_scores(Schema(tuple(t for t in schema.tensors if t.name in told)), known, own)
-        scores |= {how: here(score) for how, score in of_layers.items()}
+        of_layers = rows.dense_scores(Schema(tuple(t for t in schema.tensors if t.name in told)), known, own)
+        scores |= {how: _OfRound(score, opened) for how, score in of_layers.items()}
         for tensor in opened.view.dense:
             for what, vectors in known.vectors.items():
                 if len(tensor.shape) == 2 and tensor.shape[0] > 1 and tensor.shape[1] == vectors.shape[1]:
-                    pursuit = Pursuit(tensor.name, unit_vectors(vectors[own.news]))
-                    scores[f"pursuit of {what} in {tensor.name}"] = here(pursuit)
-        if _WORDS in told:
-            scores["length of the rows of the title's words"] = here(lambda seen: row_lengths(seen[_WORDS], titles))
-            scores["shortest row of the title's words"] = here(lambda seen: shortest_row(seen[_WORDS], titles))
+                    pursuit = Pursuit(tensor.name, rows.unit_vectors(vectors[own.news]))
+                    scores[f"pursuit of {what} in {tensor.name}"] = _OfRound(pursuit, opened)
+        if WORDS in told:
+            scores |= {how: _OfRound(score, opened) for how, score in rows.word_scores(titles).items()}
     return scores
 
 
@@ -149,7 +133,7 @@ class _OfRound:
     opened: WitnessedRound
 
     def __call__(self, seen: Observation) -> Floats:
-        return self.score({t.name: seen[named(self.opened, t.name)] for t in self.opened.view.tensors})
+        return self.score({t.name: seen[rows.named(self.opened, t.name)] for t in self.opened.view.tensors})
 
 
 Side = Literal["few", "long"]
@@ -217,9 +201,9 @@ def _cohort_size(place: AttackPoint) -> int:
 def _observed(
     place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets, view: View, side: int
 ) -> Iterator[Mapping[str, Doubles]]:
-    """What an adversary sees of one device after the other: its message, or the sum of a cohort that it is in."""
+    """What an adversary sees of one client after the other: its message, or the sum of a cohort that it is in."""
     if view == "message":
-        yield from (seen["message"] for seen in observed(place, rounds, devices, ("message",), with_reports=False))
+        yield from (seen["message"] for seen in rows.observed(place, rounds, devices, ("message",), with_reports=False))
         return
     parts = [part for part in np.array_split(devices, min(_COHORTS, len(devices))) if len(part)]
     for number, part in enumerate(parts):
@@ -231,7 +215,7 @@ def _observed(
 def sum_with(
     place: AttackPoint, rounds: list[WitnessedRound], inside: Offsets, view: View, number: int
 ) -> Mapping[str, Doubles]:
-    """The sum of a cohort that some devices are in; the others are drawn as the plan draws them."""
+    """The sum of a cohort that some clients are in; the others are drawn as the plan draws them."""
     plan = place.plan
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     drawn = CohortSampler(plan.cohort, able, place.seed + number).draw(number)
@@ -247,5 +231,5 @@ def sum_with(
             noise = plan.mechanism.noise_of_messages(opened.view, np.ones(len(cohort)), source.generator())
             for name, values in noise.items():
                 parts[name] += values
-        seen |= {named(opened, name): values for name, values in parts.items()}
+        seen |= {rows.named(opened, name): values for name, values in parts.items()}
     return seen

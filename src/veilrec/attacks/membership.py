@@ -6,7 +6,7 @@ is estimated for all of them together (ridge regression), and the evidence is ad
 many coins from one training give epsilon from below (Steinke, Nasr and Jagielski 2023); trainings with new coins make
 it sharper.
 
-Made-up people who take the place of some devices: what an attacker puts in, to see whether it comes out again.
+Made-up people who take the place of some clients: what an attacker puts in, to see whether it comes out again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,14 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from veilrec.attacks.recovery import (
-    Witness,
-    WitnessedRound,
-    products,
-    proportion_interval,
-    reported,
-    sums_of,
-    updates_of,
-    watched,
-)
+from veilrec.attacks import recovery
+from veilrec.attacks.recovery import Witness, WitnessedRound
 from veilrec.audit.bounds import epsilon_from_guesses
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import HEAD, OwnImpressions
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
-from veilrec.core.csr import Csr, offsets_of
+from veilrec.core.csr import Csr, packed
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import to_vectors
@@ -96,10 +88,8 @@ def plant(
 
 
 def _stacked(first: Csr, second: Csr) -> Csr:
-    return Csr(
-        np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]),
-        np.concatenate([first.items, second.items]),
-    )
+    offsets = np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]])
+    return Csr(offsets, np.concatenate([first.items, second.items]))
 
 
 def with_rows(data: LocalData, slots: Offsets, rows: Csr) -> LocalData:
@@ -128,11 +118,6 @@ def _rows(data: LocalData, n_items: int, slots: Offsets, generator: np.random.Ge
     lengths = data.rows.lengths()
     sizes = generator.choice(lengths[lengths > 0], len(slots))
     return packed([generator.permutation(n_items)[: min(int(size), n_items - 1)] for size in sizes])
-
-
-def packed(rows: list[Any]) -> Csr:
-    """Rows end to end, each in its order."""
-    return Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
 
 
 def _rare_readers(data: OwnImpressions, n_news: int, count: int, generator: np.random.Generator) -> Csr:
@@ -244,7 +229,7 @@ def find_members(
 ) -> tuple[Membership, ...]:
     """Train with canaries, and say of each whether it was there: by everything released, and by the last model.
 
-    Where devices put noise on their messages, also by one message: whether it is the canary's, or its double's.
+    Where clients put noise on their messages, also by one message: whether it is the canary's, or its double's.
     """
     for name, value in (("trainings", effort.trainings), ("rounds", effort.rounds)):
         if value is not None and value < 1:
@@ -257,7 +242,7 @@ def find_members(
         planted, canaries = plant(data, n_items, effort.canaries, generator, kind=kind, doubles=doubles)
         removed = np.zeros(0, np.int64) if doubles else canaries.slots[~canaries.inside]
         seeds = Seeds(seed + run, seed + 1_000 + run, seed + 2_000 + run)
-        witness = watched(plan, planted, histories, seeds, removed)
+        witness = recovery.watched(plan, planted, histories, seeds, removed)
         for view, found in _scores(plan, canaries, witness, seeds.draws, effort.rounds).items():
             scores.setdefault(view, []).append(found)
         truth.append(canaries.inside)
@@ -279,9 +264,11 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
         opened = release.opened
         seen = release.seen
         if rate == 1.0 and plan.mechanism.noise_on == "sum":  # everybody is in every round: what others send is known
-            sent = sums_of(plan, others, witness.data, opened, draws, release.kept)
+            sent = recovery.sums_of(plan, others, witness.data, opened, draws, release.kept)
             seen = seen - np.concatenate([total.ravel() for total in sent.values()])
-        every += _in_sum(plan, canaries, opened, seen, draws, rate)
+        updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
+        found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, rate)
+        every += found.evidence(rate, either=canaries.has_doubles)
         if opened.tally is not None and (first is None or fresh):
             told = _told_by_canaries(plan, others, witness.data, opened.tally, draws)
             every += _in_tally(plan, canaries, told, draws, opened.about.number if fresh else 0)
@@ -299,7 +286,7 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
 
 def _in_messages(plan: Plan, canaries: Canaries, opened: WitnessedRound, draws: int) -> Doubles:
     """Whether a message of the first round is more like what the canary sends, or its double."""
-    both = updates_of(plan, canaries.devices, canaries.data, opened, draws)
+    both = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
     n, about = len(canaries), opened.about
     scores = np.zeros(n)
     for place in range(n):
@@ -311,15 +298,8 @@ def _in_messages(plan: Plan, canaries: Canaries, opened: WitnessedRound, draws: 
     return scores
 
 
-def _in_sum(plan: Plan, canaries: Canaries, opened: WitnessedRound, seen: Doubles, draws: int, rate: float) -> Doubles:
-    """The evidence of one round's sum for every canary."""
-    updates = updates_of(plan, canaries.devices, canaries.data, opened, draws)
-    found = _Estimate.of(*products(updates, opened.view, seen), canaries, seen, rate)
-    return found.evidence(rate, either=canaries.has_doubles)
-
-
 def _told_by_canaries(plan: Plan, others: Offsets, data: LocalData, tally: Tally, draws: int) -> Doubles:
-    """Counts of reports less what all others told; nobody knows how devices lied."""
+    """Counts of reports less what all others told; nobody knows how clients lied."""
     if plan.reports is None or plan.reports.mechanism.keep_probability < 1.0:
         return tally.counts
     mechanism = plan.reports.mechanism
@@ -328,7 +308,7 @@ def _told_by_canaries(plan: Plan, others: Offsets, data: LocalData, tally: Tally
 
 
 def _in_tally(plan: Plan, canaries: Canaries, seen: Doubles, draws: int, period: int) -> Doubles:
-    told = reported(plan, canaries.devices, canaries.data, draws, period)
+    told = recovery.reported(plan, canaries.devices, canaries.data, draws, period)
     found = _Estimate.of(told @ told.T, told @ seen, canaries, seen, 1.0)
     return found.evidence(1.0, either=canaries.has_doubles)
 
@@ -349,8 +329,8 @@ def _in_model(
             moved = witness.server.weights[tensor.name].astype(np.float64) - plan.start[tensor.name]
             changes.append((moved[rows] if tensor.by_row and rows is not None else moved).ravel())
         seen = np.concatenate(changes)
-        updates = updates_of(plan, canaries.devices, canaries.data, opened, draws)
-        found = _Estimate.of(*products(updates, opened.view, seen), canaries, seen, 1.0)
+        updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
+        found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, 1.0)
         total += found.share / max(float(np.std(found.share)), 1e-300)
     if plan.from_reports is not None and rounds[0].tally is not None:  # they are in the model
         told = _told_by_canaries(plan, others, witness.data, rounds[0].tally, draws)
@@ -424,7 +404,7 @@ def auc_interval(area: float, inside: Bools) -> tuple[float, float]:
     n, m = int(inside.sum()), int((~inside).sum())
     if area in (0.0, 1.0):
         few = float(min(n, m))
-        return proportion_interval(area * few, few)
+        return recovery.proportion_interval(area * few, few)
     one, other = area / (2.0 - area), 2.0 * area**2 / (1.0 + area)
     variance = area * (1.0 - area) + (n - 1) * (one - area**2) + (m - 1) * (other - area**2)
     reach = float(ndtri(0.5 + 0.5 * CONFIDENCE)) * math.sqrt(max(variance, 0.0) / (n * m))
@@ -436,7 +416,7 @@ def true_positives(members: Doubles, others: Doubles) -> tuple[float, float, flo
     allowed = int(FALSE_ALARMS * len(others))
     threshold = np.sort(others)[len(others) - 1 - allowed]
     hits = int((members > threshold).sum())
-    return hits / len(members), *proportion_interval(float(hits), float(len(members)))
+    return hits / len(members), *recovery.proportion_interval(float(hits), float(len(members)))
 
 
 def _from_guesses(scores: Doubles, inside: Bools, share: float, delta: float) -> float:

@@ -1,18 +1,18 @@
-"""What some devices that lie can do to everybody's recommendations, and what stops them.
+"""What some clients that lie can do to everybody's recommendations, and what stops them.
 
-Malicious devices take the place of a share of all devices. They promote an item that hardly anybody has (messages made
+Malicious clients take the place of a share of all clients. They promote an item that hardly anybody has (messages made
 up for that, or honest learning from a made-up history), or spoil the model (flipped labels, honest updates turned round
 and boosted). Where items have rows of their own, those who promote write the target's; where they have none (news, and
 models over public content), they learn from people who choose nothing else, and send that as long as it may be. A
 mechanism's bound is checked by the coordinator, which refuses longer messages, so that those who promote stay just
 within it; robust sums look at single messages.
 
-Devices that lie: who they are, what they make up to learn from, and what they report before the first round.
+Clients that lie: who they are, what they make up to learn from, and what they report before the first round.
 
 Robust sums, to see what they do to poisoned messages: trimmed means and medians, coordinate by coordinate.
 
 They look at messages one by one, or at the sums of groups of messages, so that they cannot be had together with secure
-aggregation of a whole cohort. They are no part of any method: dropping the largest numbers changes what one device can
+aggregation of a whole cohort. They are no part of any method: dropping the largest numbers changes what one client can
 move, and nothing is proven of that. What comes out are messages again, all alike in what they say of a row, so that
 whatever adds them up goes on as before.
 """
@@ -26,13 +26,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from veilrec.attacks.membership import impression, in_logs, packed, with_rows
+from veilrec.attacks.membership import impression, in_logs, with_rows
 from veilrec.audit.observe import norms_of
 from veilrec.client.local_training import LocalData, LocalResults
 from veilrec.client.news_data import HEAD, OwnImpressions
 from veilrec.client.veil import FEWEST_BEFORE
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec.core.csr import Csr
+from veilrec.core.csr import Csr, packed
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Tensor, copied
@@ -65,7 +65,7 @@ class MaliciousClients:
     popular: Indices  # items that everybody knows to be popular
 
     def among(self, devices: Offsets) -> Bools:
-        """Which of some devices lie."""
+        """Which of some clients lie."""
         return np.isin(devices, self.devices)
 
 
@@ -88,7 +88,7 @@ def _uses(data: LocalData, n_items: int) -> Offsets:
 def lying_data(
     data: LocalData, n_items: int, liars: MaliciousClients, generator: np.random.Generator, *, by_learning: bool = False
 ) -> LocalData:
-    """What devices learn from when some of them made up theirs; `by_learning`: those who promote do, too."""
+    """What clients learn from when some of them made up theirs; `by_learning`: those who promote do, too."""
     if liars.poison == "boost" or (liars.poison == "promote" and not by_learning):
         return data
     if isinstance(data, OwnImpressions):
@@ -253,7 +253,7 @@ class Poisoning:
 
 
 def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
-    """The mechanism with sums that take whatever comes: not even where they end is a bound on what a device adds."""
+    """The mechanism with sums that take whatever comes: not even where they end is a bound on what a client adds."""
     unchecked = copy(mechanism)
 
     def reach(tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
@@ -263,8 +263,8 @@ def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
     return unchecked
 
 
-class _LyingHand(CohortWorker):
-    """Works on pieces of a training in which some devices lie."""
+class _LyingWorker(CohortWorker):
+    """Works on pieces of a training in which some clients lie."""
 
     def __init__(self, training: PoisonedSimulation) -> None:
         super().__init__(training.plan, training.data, training.seeds)
@@ -276,7 +276,7 @@ class _LyingHand(CohortWorker):
 
 
 class PoisonedSimulation(Simulation):
-    """A training in which some devices lie and the server may look at single messages."""
+    """A training in which some clients lie and the server may look at single messages."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class PoisonedSimulation(Simulation):
 
     @property
     def _hand(self) -> CohortWorker:
-        return _LyingHand(self)
+        return _LyingWorker(self)
 
     def poisoned(
         self, bounded: ClientUpdates, devices: Offsets, model: Mapping[str, Floats], place: Indices | None
@@ -321,6 +321,12 @@ class PoisonedSimulation(Simulation):
         if self.defence in _ROBUST:
             bounded = _ROBUST[self.defence].messages(bounded, self._generator)
         return bounded
+
+    @property
+    def _lying(self) -> MaliciousClients:
+        if self.liars is None:
+            raise ValueError("nobody lies")
+        return self.liars
 
     def _limit(self, honest: ClientUpdates) -> float:
         """The norm beyond which a message is refused."""
@@ -340,9 +346,7 @@ class PoisonedSimulation(Simulation):
         honest: Doubles,
     ) -> ClientUpdates:
         """What liars send: those who boost, however long it is; those who promote, just what is not refused."""
-        if self.liars is None:
-            raise ValueError("nobody lies")
-        if self.liars.poison == "boost":
+        if self._lying.poison == "boost":
             return _scaled(false, -_BOOST)
         if learns_promotion(self.plan, self.data):
             lie = self._taught(false)
@@ -358,11 +362,11 @@ class PoisonedSimulation(Simulation):
 
         Where every item has numbers of its own, only those of the target.
         """
-        target, dense = self.liars.target if self.liars is not None else 0, {}
+        dense = {}
         for name, values in false.dense.items():
             agreed = np.broadcast_to(values.mean(axis=0, keepdims=True), values.shape).copy()
             if name in self._of_items:
-                agreed[:, np.arange(values.shape[1]) != target] = 0.0
+                agreed[:, np.arange(values.shape[1]) != self._lying.target] = 0.0
             dense[name] = agreed
         return replace(false, dense=dense)
 
@@ -376,29 +380,21 @@ class PoisonedSimulation(Simulation):
 
     def _loud(self, honest: Doubles) -> float:
         """How long messages are that together weigh as much as those of all others."""
-        if not len(honest):
-            return 0.0
-        return float(_LOUD * np.median(honest) * self.sampler.size / max(1.0, self._together))
+        return float(_LOUD * np.median(honest) * self.sampler.size / max(1.0, self._together)) if len(honest) else 0.0
 
     def _promotion(self, false: ClientUpdates, model: Mapping[str, Floats], place: Indices | None) -> ClientUpdates:
         """The target's row of every table of items, moved to beyond where popular items are."""
-        target = self.liars.target if self.liars is not None else 0
-        row = target if place is None else int(place[target])
+        row = self._lying.target if place is None else int(place[self._lying.target])
         n, tables = false.count, {}
         for tensor in self.server.view.tables if row >= 0 else ():
-            wanted = _beyond(model[tensor.name], self._popular(place), row)
+            popular = self._lying.popular if place is None else place[self._lying.popular]  # by their rows in the round
+            wanted = _beyond(model[tensor.name], np.asarray(popular[popular >= 0], np.int32), row)
             if not isinstance(self.plan.server, Replacing):
                 wanted = wanted - model[tensor.name][row]
             values = np.tile(self._undo * wanted, (n, 1)).astype(np.float32)
             tables[tensor.name] = Rows(np.arange(n + 1), np.full(n, row, np.int32), values)
         dense = {name: np.zeros_like(values) for name, values in false.dense.items()}
         return replace(false, tables=tables, dense=dense, entries={}, factors={})
-
-    def _popular(self, place: Indices | None) -> Indices:
-        """Popular items, by their rows in the round: which these are everybody knows."""
-        popular = self.liars.popular if self.liars is not None else np.zeros(0, np.int32)
-        rows = popular if place is None else place[popular]
-        return np.asarray(rows[rows >= 0], np.int32)
 
     @property
     def _undo(self) -> float:
@@ -457,9 +453,10 @@ def joined(first: ClientUpdates, second: ClientUpdates) -> ClientUpdates:
         both = {}
         for name in dict.fromkeys((*one, *other)):
             width = (one.get(name) or other[name]).values.shape[1]
+            nothing = np.zeros(0, np.int32), np.zeros((0, width), np.float32)
             a, b = (
-                packed.get(name) or _no_rows(uploads.count, width)
-                for packed, uploads in ((one, first), (other, second))
+                rows.get(name) or Rows(np.zeros(uploads.count + 1, np.int64), *nothing)
+                for rows, uploads in ((one, first), (other, second))
             )
             both[name] = Rows(
                 np.concatenate([a.offsets, a.offsets[-1] + b.offsets[1:]]),
@@ -479,10 +476,6 @@ def joined(first: ClientUpdates, second: ClientUpdates) -> ClientUpdates:
         dense={name: np.concatenate([values, second.dense[name]]) for name, values in first.dense.items()},
         examples=examples,
     )
-
-
-def _no_rows(count: int, width: int) -> Rows:
-    return Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros((0, width), np.float32))
 
 
 def exposure_of(model: Model, histories: Csr, honest: Offsets, target: int) -> float:

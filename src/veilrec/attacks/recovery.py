@@ -1,6 +1,6 @@
 """How much of what it looked for an attack has found, and what would be found by chance.
 
-Attackers that practise on devices of their own, settle on the way that finds most, and read those of others.
+Attackers that practise on clients of their own, settle on the way that finds most, and read those of others.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
-from scipy.special import betaincinv
 
 from veilrec.attacks.subjects import SEEN, Observation, ObservedClicks, View
+from veilrec.audit.bounds import at_least, at_most
 from veilrec.audit.observe import simulate
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, places
@@ -112,7 +112,7 @@ class Witness(Simulation):
 
 
 def watched(plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, removed: Offsets) -> Witness:
-    """A training without the data of some devices: they still count, and are not there."""
+    """A training without the data of some clients: they still count, and are not there."""
     return simulate(plan, data, histories, seeds, removed=removed, kind=Witness)
 
 
@@ -124,7 +124,7 @@ def updates_of(
     draws: int,
     kept: Mapping[str, Floats] | None = None,
 ) -> ClientUpdates:
-    """The bounded updates that these devices would send in a round: their first one, or with what they kept."""
+    """The bounded updates that these clients would send in a round: their first one, or with what they kept."""
     about = opened.about
     if about.rows is not None:
         data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
@@ -142,7 +142,7 @@ def sums_of(
     draws: int,
     kept: Mapping[str, Floats] | None = None,
 ) -> dict[str, Doubles]:
-    """What all these devices together sent in a round, by tensor: in their first one, or with what they kept."""
+    """What all these clients together sent in a round, by tensor: in their first one, or with what they kept."""
     sums = {tensor.name: np.zeros(tensor.shape) for tensor in opened.view.tensors}
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
@@ -202,7 +202,7 @@ def _whole(uploads: ClientUpdates, name: str) -> Floats | None:
 
 
 def reported(plan: Plan, devices: Offsets, data: LocalData, draws: int, period: int) -> Doubles:
-    """What each device adds to the counts of reports, [devices, items]; of lies that it draws nobody knows."""
+    """What each client adds to the counts of reports, [devices, items]; of lies that it draws nobody knows."""
     if plan.reports is None:
         raise ValueError("the plan asks for no reports")
     mechanism, rows = plan.reports.mechanism, data.rows
@@ -277,14 +277,12 @@ def _interval(found: Offsets, clicks: Offsets) -> tuple[float, float]:
 def proportion_interval(hits: float, trials: float) -> tuple[float, float]:
     """Clopper-Pearson."""
     alpha = (1.0 - CONFIDENCE) / 2
-    low = float(betaincinv(hits, trials - hits + 1.0, alpha)) if hits > 0.0 else 0.0
-    high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - alpha)) if hits < trials else 1.0
-    return low, high
+    return at_least(hits, trials, alpha), at_most(hits, trials, alpha)
 
 
 @dataclass(frozen=True)
 class Usual:
-    """What the score of every news is when nobody has clicked it, from uploads of the attacker's own devices.
+    """What the score of every news is when nobody has clicked it, from uploads of the attacker's own clients.
 
     Popular news, long titles and common words score high for everybody; measured against what is usual for a news, a
     score says something of one user, and an attack that learns nothing finds what chance finds.
@@ -295,7 +293,7 @@ class Usual:
 
     @classmethod
     def of(cls, scores: Floats | Doubles, clicked: Bools) -> Usual:
-        """From scores [uploads, news] of devices whose clicks the attacker knows."""
+        """From scores [uploads, news] of clients whose clicks the attacker knows."""
         others = ~clicked
         count = np.maximum(others.sum(axis=0), 1)
         mean = np.where(others, scores, 0.0).sum(axis=0, dtype=np.float64) / count
@@ -338,14 +336,14 @@ class TrainedAttack(ABC):
     view: View
 
     def practise(self, seen: Observation) -> None:  # noqa: B027
-        """Take in what is seen of one of the attacker's own devices."""
+        """Take in what is seen of one of the attacker's own clients."""
 
     def settle(self) -> None:  # noqa: B027
         """Decide how to read, from what was practised."""
 
     @abstractmethod
     def read(self, seen: Observation) -> None:
-        """Take in what is seen of a device that is attacked."""
+        """Take in what is seen of a client that is attacked."""
 
     @abstractmethod
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
@@ -355,7 +353,7 @@ class TrainedAttack(ABC):
 def found_by(
     readers: Sequence[TrainedAttack], own: Iterable[_Seen], attacked: Iterable[_Seen], targets: ObservedClicks
 ) -> tuple[AttackFinding, ...]:
-    """What readers find in what is seen of those attacked, each in its view, after practising on the own devices."""
+    """What readers find in what is seen of those attacked, each in its view, after practising on the own clients."""
     for seen in own:
         for reader in readers:
             reader.practise(seen[reader.view])
@@ -368,7 +366,7 @@ def found_by(
 
 
 class BestScore(TrainedAttack):
-    """The one of several scores that finds most on the attacker's own devices."""
+    """The one of several scores that finds most on the attacker's own clients."""
 
     def __init__(self, view: View, by: By, own: ObservedClicks, scores: Mapping[str, Score]) -> None:
         self.view, self._by, self._own, self._scores = view, by, own, scores
@@ -376,7 +374,7 @@ class BestScore(TrainedAttack):
         self._read: list[Floats] = []
 
     def practise(self, seen: Observation) -> None:
-        """Take in what is seen of one of the attacker's own devices."""
+        """Take in what is seen of one of the attacker's own clients."""
         self._practised.append([score(seen) for score in self._scores.values()])
 
     def settle(self) -> None:
@@ -391,7 +389,7 @@ class BestScore(TrainedAttack):
         self._practised.clear()
 
     def read(self, seen: Observation) -> None:
-        """Take in what is seen of a device that is attacked."""
+        """Take in what is seen of a client that is attacked."""
         self._read.append(self._score(seen))
 
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
@@ -402,7 +400,7 @@ class BestScore(TrainedAttack):
 
 
 class LikeOwn(TrainedAttack):
-    """Where no layer meets news vectors: a news scores by how like the upload is to those of own devices with it."""
+    """Where no layer meets news vectors: a news scores by how like the upload is to those of own clients with it."""
 
     def __init__(self, view: View, by: By, own: ObservedClicks) -> None:
         self.view, self._by, self._own = view, by, own
@@ -410,11 +408,11 @@ class LikeOwn(TrainedAttack):
         self._read: list[Doubles] = []
 
     def practise(self, seen: Observation) -> None:
-        """Take in what is seen of one of the attacker's own devices."""
+        """Take in what is seen of one of the attacker's own clients."""
         self._practised.append(_flat(seen))
 
     def read(self, seen: Observation) -> None:
-        """Take in what is seen of a device that is attacked."""
+        """Take in what is seen of a client that is attacked."""
         self._read.append(_flat(seen))
 
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:

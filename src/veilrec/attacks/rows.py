@@ -1,13 +1,13 @@
 """Which news somebody clicked, from one upload of a news model's gradient.
 
-The gradient of the table of words is zero but for the words of the news that a device has read (its rows); that of a
+The gradient of the table of words is zero but for the words of the news that a client has read (its rows); that of a
 linear layer is a sum of products whose right sides are the vectors that went in, so that its rows span the vectors of
 the clicked news (PrivateRec: the pooled history, for the layer behind the pooling). Neither cares about noise that was
 added in the forward pass. Under noise on the gradient itself, news get scores instead.
 
 Which items somebody has, from which rows of a message are there and how large they are.
 
-A device changes the rows of its own items, and of others that it drew; reports before the first round name items
+A client changes the rows of its own items, and of others that it drew; reports before the first round name items
 outright. Where the noise lies on a sum, the attacker sees the sum and knows what everybody else sent. News have no rows
 of their own: their words do, see `gradient_rows`.
 """
@@ -19,33 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.attacks.recovery import (
-    AttackFinding,
-    BestScore,
-    LikeOwn,
-    Score,
-    TrainedAttack,
-    Witness,
-    WitnessedRound,
-    found_by,
-    of_flags,
-    of_scores,
-    reported,
-    updates_of,
-)
-from veilrec.attacks.subjects import (
-    Observation,
-    ObservedClicks,
-    PublicKnowledge,
-    Scene,
-    View,
-    is_noisy,
-    observe,
-    people_to_attack,
-    public_news,
-    seen_of,
-    views_of,
-)
+from veilrec.attacks import recovery, subjects
+from veilrec.attacks.recovery import AttackFinding, BestScore, LikeOwn, Score, TrainedAttack, Witness, WitnessedRound
+from veilrec.attacks.subjects import Observation, ObservedClicks, PublicKnowledge, Scene, View
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
@@ -67,35 +43,42 @@ _ALL_THERE = "all rows of the title's words are there"
 def recover_clicks(
     plan: Plan, data: LocalData, weights: Mapping[str, Floats], *, uploads: int, rounds: int = 1, seed: int = 0
 ) -> tuple[AttackFinding, ...]:
-    """Attack so many devices; first what the method protects against, then what the server sees that it trusts."""
+    """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     for name, count in (("uploads", uploads), ("rounds", rounds)):
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
-    known = public_news(plan, weights)
-    targets, own = people_to_attack(data, len(known.titles), uploads, seed)
+    known = subjects.public_news(plan, weights)
+    targets, own = subjects.people_to_attack(data, len(known.titles), uploads, seed)
     scene = Scene(plan, data, weights, rounds, seed)
-    readers = [reader for view in views_of(plan) for reader in _readers(plan, known, own, view)]
+    readers = [reader for view in subjects.views_of(plan) for reader in _readers(plan, known, own, view)]
     views = tuple(dict.fromkeys(reader.view for reader in readers))
-    return found_by(readers, observe(scene, own.devices, views), observe(scene, targets.devices, views), targets)
+    return recovery.found_by(
+        readers, subjects.observe(scene, own.devices, views), subjects.observe(scene, targets.devices, views), targets
+    )
 
 
 def _readers(plan: Plan, known: PublicKnowledge, own: ObservedClicks, view: View) -> list[TrainedAttack]:
     """The attacks on one view: by the rows of words, where messages have them, and by what is sent whole."""
     titles = known.titles[own.news]
-    words: dict[str, Score] = {}
-    if any(tensor.name == WORDS for tensor in plan.schema.tables):
-        words["length of the rows of the title's words"] = lambda seen: row_lengths(seen[WORDS], titles)
-        words["shortest row of the title's words"] = lambda seen: shortest_row(seen[WORDS], titles)
+    words = word_scores(titles) if any(tensor.name == WORDS for tensor in plan.schema.tables) else {}
     dense = dense_scores(plan.schema, known, own)
     if view == "sum" and (words or dense):
         return [BestScore(view, "sum", own, {**words, **dense})]
     readers: list[TrainedAttack] = []
     if words:
-        noisy = is_noisy(plan, view)
+        noisy = subjects.is_noisy(plan, view)
         readers.append(BestScore(view, "word-rows", own, words) if noisy else _WordRows(view, titles))
     if dense:
         readers.append(BestScore(view, "dense", own, dense))
     return readers or [LikeOwn(view, "sum" if view == "sum" else "dense", own)]
+
+
+def word_scores(titles: Offsets) -> dict[str, Score]:
+    """Score news by the rows of their titles' words."""
+    return {
+        "length of the rows of the title's words": lambda seen: row_lengths(seen[WORDS], titles),
+        "shortest row of the title's words": lambda seen: shortest_row(seen[WORDS], titles),
+    }
 
 
 def dense_scores(schema: Schema, known: PublicKnowledge, own: ObservedClicks) -> dict[str, Score]:
@@ -135,8 +118,8 @@ class _WordRows(TrainedAttack):
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
         flagged = titles_in(np.array(self._rows), self._titles)
         explained = np.array([explains(*pair, self._titles) for pair in zip(flagged, targets.shown, strict=True)])
-        flags = of_flags(flagged, targets.clicked, targets.shown)
-        ranked = of_scores(explained, targets.clicked, targets.shown)
+        flags = recovery.of_flags(flagged, targets.clicked, targets.shown)
+        ranked = recovery.of_scores(explained, targets.clicked, targets.shown)
         first = f"{_ALL_THERE}, those first that no other title explains"
         return (
             AttackFinding(self.view, "word-rows", _ALL_THERE, len(flagged), flags),
@@ -214,7 +197,7 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class AttackPoint:
-    """Where a model is attacked: so far trained, on these devices' data."""
+    """Where a model is attacked: so far trained, on these clients' data."""
 
     plan: Plan
     data: LocalData
@@ -224,7 +207,7 @@ class AttackPoint:
     seed: int
 
     def rounds(self) -> list[WitnessedRound]:
-        """One of each kind of round, as devices meet it: rounds may be about different tensors."""
+        """One of each kind of round, as clients meet it: rounds may be about different tensors."""
         witness = Witness(self.plan, self.data, self.histories, Seeds.all_from(self.seed))
         kinds: dict[tuple[str, ...] | None, WitnessedRound] = {}
         for number in range(self.plan.rounds):
@@ -239,21 +222,21 @@ class AttackPoint:
 
 
 def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ...]:
-    """Attack so many devices; first what the method protects against, then what the server sees that it trusts."""
+    """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     if uploads < 1:
         raise BadInput(f"uploads is {uploads}: give at least 1")
     if isinstance(place.data, OwnImpressions):
         return recover_clicks(place.plan, place.data, place.weights, uploads=uploads, seed=place.seed)
     rounds = place.rounds()
     targets, own = histories_of(place, uploads)
-    views = views_of(place.plan)
+    views = subjects.views_of(place.plan)
     readers = [reader for view in views for reader in _row_support_readers(place, rounds, own, view)]
     seen_own, seen = (observed(place, rounds, people.devices, views) for people in (own, targets))
-    return found_by(readers, seen_own, seen, targets)
+    return recovery.found_by(readers, seen_own, seen, targets)
 
 
 def histories_of(place: AttackPoint, count: int) -> tuple[ObservedClicks, ObservedClicks]:
-    """Devices to attack, and as many of the attacker's own, with what they have."""
+    """Clients to attack, and as many of the attacker's own, with what they have."""
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     if len(able) < 2:
         raise BadInput(f"only {len(able)} devices can learn: an attack needs 2, one of them the attacker's own")
@@ -339,20 +322,20 @@ def observed(
     *,
     with_reports: bool = True,
 ) -> Iterator[Mapping[View, Observation]]:
-    """What is seen of one device after the other, in all kinds of rounds."""
+    """What is seen of one client after the other, in all kinds of rounds."""
     plan = place.plan
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
         data = place.data.take(some)
-        bounded = [(opened, updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
-        told = None if plan.reports is None or not with_reports else reported(plan, some, data, place.seed, 0)
+        bounded = [(opened, recovery.updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
+        told = None if plan.reports is None or not with_reports else recovery.reported(plan, some, data, place.seed, 0)
         for row, device in enumerate(some):
             seen: dict[View, dict[str, Doubles]] = {view: {} for view in views}
             for opened, updates in bounded:
                 number = opened.about.number
                 for view in views:
                     source = FastSource(place.seed, rng.NOISE, number, int(device), one_generator=True)
-                    parts = seen_of(plan, one_of(updates, row), opened.about, view, source)
+                    parts = subjects.seen_of(plan, one_of(updates, row), opened.about, view, source)
                     seen[view] |= {named(opened, name): values for name, values in parts.items()}
             if told is not None:
                 for view in views:
@@ -361,7 +344,7 @@ def observed(
 
 
 def _told(place: AttackPoint, view: View, exact: Doubles, device: int, items: Indices) -> Doubles:
-    """A device's report as it is seen: the bits that it sent, the noisy counts less those of all others, or itself."""
+    """A client's report as it is seen: the bits that it sent, the noisy counts less those of all others, or itself."""
     if place.plan.reports is None:
         raise ValueError("the plan asks for no reports")
     mechanism = place.plan.reports.mechanism

@@ -2,33 +2,23 @@
 
 Attacks on what a training sends and releases, by method and calibration: who was in it, and what they have.
 
-Trainings in which some devices lie: what becomes of everybody's lists, by attack, share and defence.
+Trainings in which some clients lie: what becomes of everybody's lists, by attack, share and defence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from veilrec.attacks.inversion import Inverted, invert
+from veilrec.attacks import poisoning
+from veilrec.attacks.inversion import invert
 from veilrec.attacks.membership import Kind, Membership, MembershipEffort, ceiling_of, find_members
-from veilrec.attacks.poisoning import (
-    Defence,
-    MaliciousClients,
-    Poison,
-    PoisonedSimulation,
-    Poisoning,
-    choose_target,
-    exposure_of,
-    learns_promotion,
-    lying_data,
-    popular_items,
-)
-from veilrec.attacks.recovery import AttackFinding, proportion_interval
+from veilrec.attacks.poisoning import Defence, MaliciousClients, Poison, PoisonedSimulation, Poisoning
+from veilrec.attacks.recovery import proportion_interval
 from veilrec.attacks.rows import AttackPoint, recover_clicks, recover_rows
 from veilrec.attacks.subjects import AttackSubject, Populations
 from veilrec.core import rng
@@ -54,7 +44,7 @@ COUNTS = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True, kw_only=True)
 class QueryNoise:
-    """How devices ask: the noise on their attention, and what is made of it."""
+    """How clients ask: the noise on their attention, and what is made of it."""
 
     epsilon: float = 1.0
     delta: float = 0.0
@@ -64,13 +54,13 @@ class QueryNoise:
 
     @property
     def normalisation(self) -> Normalisation:
-        """As published a device sends SoftPlus, divided by its sum; proven, whoever gets it takes the nearest point."""
+        """As published a client sends SoftPlus, divided by its sum; proven, whoever gets it takes the nearest point."""
         return "softplus" if self.calibration == "as-published" else "simplex"
 
 
 @dataclass(frozen=True)
 class QueryPoint:
-    """What is known after n queries of a device, over all devices."""
+    """What is known after n queries of a client, over all clients."""
 
     queries: int
     found: float  # share of devices whose strongest interest is the one that the attacker names
@@ -96,7 +86,7 @@ class RecoveryCurve:
 def average_queries(
     attention: Doubles, asking: QueryNoise, *, counts: Sequence[int] = COUNTS, seed: int = 0
 ) -> tuple[RecoveryCurve, ...]:
-    """Attack devices with these attention vectors [devices, B], by each mode, with fresh noise and with memoised."""
+    """Attack clients with these attention vectors [devices, B], by each mode, with fresh noise and with memoised."""
     if attention.ndim != 2 or not len(attention):
         raise BadInput(f"attention has shape {attention.shape}: give a row for every device")
     if not counts or min(counts) < 1:
@@ -104,35 +94,27 @@ def average_queries(
     counts = sorted(set(counts))
     basis = attention.shape[1]
     curves = []
-    noisy: Mechanism[Doubles, Any] = PrivateAttention(
-        basis=basis,
-        clip_norm=asking.clip_norm,
-        epsilon=asking.epsilon,
-        delta=asking.delta,
-        noise=asking.noise,
-        calibration=asking.calibration,
-    )
-    kary = InterestResponse(basis=basis, epsilon=asking.epsilon) if asking.calibration == "proven" else None
-    for mode, mechanism in (("attention", noisy), ("interest", kary)):
-        if mechanism is None:
-            continue
+    modes: dict[Mode, Mechanism[Doubles, Any]] = {"attention": PrivateAttention(basis=basis, **vars(asking))}
+    if asking.calibration == "proven":
+        modes["interest"] = InterestResponse(basis=basis, epsilon=asking.epsilon)
+    for mode, mechanism in modes.items():
         for memoised in (False, True):
             answers = _asked(mechanism, attention, counts[-1], memoised=memoised, seed=seed)
             guesses = _of_attention(answers, asking) if mode == "attention" else _of_answers(answers, basis)
             points = tuple(
                 _point(n, guesses(n), attention, mechanism, memoised=memoised, delta=asking.delta) for n in counts
             )
-            curves.append(RecoveryCurve(mode, memoised, _claim(mechanism), points))  # type: ignore[arg-type]
+            curves.append(RecoveryCurve(mode, memoised, _claim(mechanism), points))
     return tuple(curves)
 
 
 def best_guess(attention: Doubles) -> float:
-    """How often somebody is right who gets no query, and names the interest that is the strongest of most devices."""
+    """How often somebody is right who gets no query, and names the interest that is the strongest of most clients."""
     return float(np.bincount(attention.argmax(axis=1)).max() / len(attention))
 
 
 def _asked(mechanism: Mechanism[Doubles, Any], attention: Doubles, count: int, *, memoised: bool, seed: int) -> Any:
-    """What the attacker gets of every device, query by query: [queries, devices, ...]."""
+    """What the attacker gets of every client, query by query: [queries, devices, ...]."""
     source = SeededSource(seed)
     drawn = np.array([mechanism.release(attention, source).value for _ in range(1 if memoised else count)])
     return np.repeat(drawn, count, axis=0) if memoised else drawn
@@ -293,7 +275,7 @@ class Result:
 
 
 def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: Sequence[Kind], seed: int = 0) -> Result:
-    """Train a subject with canaries among its devices; a run is trained again, with its own settings and data."""
+    """Train a subject with canaries among its clients; a run is trained again, with its own settings and data."""
     plan, split = subject.plan, subject.split
     found: list[Membership] = []
     with subject.named():
@@ -306,7 +288,7 @@ def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: S
 
 
 def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Result:
-    """Look for clicked news in what a subject's devices send in so many rounds each, taken together."""
+    """Look for clicked news in what a subject's clients send in so many rounds each, taken together."""
     with subject.named():
         found = recover_clicks(
             subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
@@ -314,32 +296,25 @@ def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, see
     return Result("gradient-rows", subject, found, {"padding": subject.padding, "rounds": rounds})
 
 
-def place_of(subject: AttackSubject, seed: int) -> AttackPoint:
-    """Where a subject's devices are attacked."""
-    split = subject.split
-    return AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
-
-
 def attack_rows(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
-    """Look for the items that a subject's devices have in the rows that they send."""
-    with subject.named():
-        found = recover_rows(place_of(subject, seed), uploads=uploads)
-    return Result("row-support", subject, _seen_by_somebody(subject, found))
+    """Look for the items that a subject's clients have in the rows that they send."""
+    return _placed("row-support", recover_rows, subject, uploads, seed)
 
 
 def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
     """Work out histories from the numbers of messages, of their sums, and of what is released."""
+    return _placed("inversion", invert, subject, uploads, seed)
+
+
+def _placed(name: str, attack: Callable[..., Sequence[Any]], subject: AttackSubject, uploads: int, seed: int) -> Result:
+    """Attack a subject's clients; views that its trust model hides from everybody are left out."""
+    split = subject.split
+    place = AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
     with subject.named():
-        found = invert(place_of(subject, seed), uploads=uploads)
-    return Result("inversion", subject, _seen_by_somebody(subject, found))
-
-
-def _seen_by_somebody(
-    subject: AttackSubject, found: Sequence[AttackFinding] | Sequence[Inverted]
-) -> Sequence[AttackFinding | Inverted]:
-    """Where messages are masked, nobody sees one by itself; where devices add the noise, nobody sees a sum without."""
+        found = attack(place, uploads=uploads)
+    # Where messages are masked, nobody sees one by itself; where clients add the noise, nobody sees a sum without.
     hidden = _HIDDEN.get(subject.claimed.trust, ())
-    return [one for one in found if one.view not in hidden]
+    return Result(name, subject, [one for one in found if one.view not in hidden])
 
 
 SHARES = (0.001, 0.01, 0.05)
@@ -376,12 +351,12 @@ def _one(
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     count = max(1, round(share * len(able))) if poison is not None else 0
     lying = np.sort(generator.permutation(able)[:count])
-    target = choose_target(data, split.n_items)
+    target = poisoning.choose_target(data, split.n_items)
     told, liars = data, None
     if poison is not None:
-        liars = MaliciousClients(lying, poison, target, popular_items(data, split.n_items, target))
-        by_learning = learns_promotion(plan, data)
-        told = lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
+        liars = MaliciousClients(lying, poison, target, poisoning.popular_items(data, split.n_items, target))
+        by_learning = poisoning.learns_promotion(plan, data)
+        told = poisoning.lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
     training = PoisonedSimulation(plan, told, split.train, Seeds.all_from(seed), liars, defence)
     for number in range(min(rounds or plan.rounds, plan.rounds)):
         training.step(number)
@@ -391,7 +366,7 @@ def _one(
         judged = judge(split.test, split.train, model)
         quality = float(np.mean(judged.values[metric][~np.isin(judged.users, lying)]))
         honest = generator.permutation(np.setdiff1d(able, lying))
-        exposure = exposure_of(model, split.train, honest, target)
+        exposure = poisoning.exposure_of(model, split.train, honest, target)
     except Diverged:  # the attack has won: nothing can be ranked any more
         quality, exposure = worst, 1.0
     return Poisoning(poison, defence, share, count, training.refused, exposure, quality, metric)

@@ -1,18 +1,18 @@
-"""What an attack is run against: a run or a method, as a plan, devices with data, and a model.
+"""What an attack is run against: a run or a method, as a plan, clients with data, and a model.
 
 What an adversary sees of simulated devices, and what is true of them.
 
 The uploads are made as a round makes them: the plan's learner, its mechanism, its coding of numbers. Where noise lies
 on the sum of a round, the adversary knows what everybody else sent, as differential privacy has it, and so sees one
-device's bounded update with the noise of the sum.
+client's bounded update with the noise of the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,6 @@ from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.core.schema import ClientUpdates, RoundSpec, filled, to_vectors
 from veilrec.data.datasets import full_spec, load
-from veilrec.data.population import Population
 from veilrec.evaluation.protocols import default_protocol, make_split
 from veilrec.evaluation.split import Split
 from veilrec.methods.base import Method, Problem, configure, promised, ready
@@ -71,7 +70,7 @@ class AttackSubject:
 
     @property
     def reads_news(self) -> bool:
-        """Whether its devices learn from impressions."""
+        """Whether its clients learn from impressions."""
         return isinstance(self.devices, OwnImpressions)
 
     @contextmanager
@@ -87,13 +86,7 @@ class Populations:
     """Data sets, each read once."""
 
     def __init__(self) -> None:
-        self._read: dict[str, Population] = {}
-
-    def load(self, spec: str) -> Population:
-        """The data set of this name."""
-        if spec not in self._read:
-            self._read[spec] = load(spec)
-        return self._read[spec]
+        self.load = cache(load)
 
 
 def subjects_of(
@@ -151,9 +144,7 @@ def subject_of_method(
     population = populations.load(data)
     split = make_split(population, default_protocol(population), seed=seed)
     problem = problem_of(population, split, seed, rounds)
-    plan, devices = _plan_of(method, config, problem, needs_titles=needs_titles)
-    claimed = promised(method, config, problem)
-    return _subject(method, config, data, "before the first round", claimed, plan, devices, plan.start, split)
+    return _subject(method, config, problem, split, data=data, needs_titles=needs_titles)
 
 
 def subject_of_run(folder: Path, populations: Populations, *, needs_titles: bool = False) -> AttackSubject:
@@ -171,12 +162,12 @@ def subject_of_run(folder: Path, populations: Populations, *, needs_titles: bool
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
     problem = problem_of(population, split, trained.seed, rounds)
-    plan, devices = _plan_of(method, config, problem, needs_titles=needs_titles)
-    weights = model.parts.weights
-    if {name: values.shape for name, values in weights.items()} != {t.name: t.shape for t in plan.schema.tensors}:
+    subject = _subject(method, config, problem, split, data=trained.data, needs_titles=needs_titles)
+    weights, place = model.parts.weights, f"{folder} after {rounds} rounds"
+    shapes = {tensor.name: tensor.shape for tensor in subject.plan.schema.tensors}
+    if {name: values.shape for name, values in weights.items()} != shapes:
         raise BadInput(f"{folder} has another model than {method.name} has today: train again")
-    place = f"{folder} after {rounds} rounds"
-    return _subject(method, config, trained.data, place, model.guarantee, plan, devices, weights, split)
+    return replace(subject, trained=place, claimed=model.guarantee, weights=dict(weights))
 
 
 def _sending(method: Method[Any]) -> Method[Any]:
@@ -188,7 +179,10 @@ def _sending(method: Method[Any]) -> Method[Any]:
     return method
 
 
-def _plan_of(method: Method[Any], config: Any, problem: Problem, *, needs_titles: bool) -> tuple[Plan, LocalData]:
+def _subject(
+    method: Method[Any], config: Any, problem: Problem, split: Split, *, data: str, needs_titles: bool
+) -> AttackSubject:
+    """Build the subject of a method before its first round."""
     if method.plan is None:
         raise ValueError(f"{method.name} has no plan")
     if problem.news is None and needs_titles:
@@ -196,25 +190,19 @@ def _plan_of(method: Method[Any], config: Any, problem: Problem, *, needs_titles
             f"{method.name}: this data has no titles or train impressions, and the attack looks for clicked news:"
             " give --data synthetic-news or mind:FOLDER, and a method that reads titles, such as fednewsrec"
         )
-    return method.plan(config, problem), method.devices(config, problem)
-
-
-def _subject(
-    method: Method[Any],
-    config: Any,
-    data: str,
-    trained: str,
-    claimed: Guarantee,
-    plan: Plan,
-    devices: LocalData,
-    weights: Mapping[str, Floats],
-    split: Split,
-) -> AttackSubject:
-    values = config.model_dump()
+    plan, values = method.plan(config, problem), config.model_dump()
     everything = {**values, **(values.get("privacy") or {})}
-    padding = next((float(everything[name]) for name in _PADDING if name in everything), None)
     return AttackSubject(
-        method.name, values.get("calibration"), data, trained, claimed, padding, plan, devices, dict(weights), split
+        method=method.name,
+        calibration=values.get("calibration"),
+        data=data,
+        trained="before the first round",
+        claimed=promised(method, config, problem),
+        padding=next((float(everything[name]) for name in _PADDING if name in everything), None),
+        plan=plan,
+        devices=method.devices(config, problem),
+        weights=dict(plan.start),
+        split=split,
     )
 
 
@@ -231,7 +219,7 @@ _FEWEST = 2  # devices: one is attacked, one is the attacker's own
 
 @dataclass(frozen=True)
 class PublicKnowledge:
-    """The public side: what the news say, and their vectors by the model that the devices were sent."""
+    """The public side: what the news say, and their vectors by the model that the clients were sent."""
 
     titles: Offsets  # [news, words], 0 behind the last
     vectors: Mapping[str, Floats]  # [news, width] each, by what they are
@@ -247,7 +235,7 @@ class ObservedClicks:
     shown: Bools  # in an impression: whoever made the page knows that
 
     def part(self, chosen: slice) -> ObservedClicks:
-        """The part of some devices."""
+        """The part of some clients."""
         return ObservedClicks(self.devices[chosen], self.news, self.clicked[chosen], self.shown[chosen])
 
     def halves(self) -> tuple[ObservedClicks, ObservedClicks]:
@@ -292,7 +280,7 @@ def people_to_attack(data: LocalData, n_news: int, count: int, seed: int) -> tup
 
 
 def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) -> ObservedClicks:
-    """The truth about some devices; of a large catalogue, all clicked news and some others."""
+    """The truth about some clients; of a large catalogue, all clicked news and some others."""
     clicked = np.zeros((len(devices), n_news), np.bool_)
     shown = np.zeros((len(devices), n_news), np.bool_)
     for row, device in enumerate(devices):
@@ -322,7 +310,7 @@ def is_noisy(plan: Plan, view: View) -> bool:
 
 @dataclass(frozen=True)
 class Scene:
-    """Devices that learn from their data with a model, so many rounds each."""
+    """Clients that learn from their data with a model, so many rounds each."""
 
     plan: Plan
     data: LocalData
@@ -332,7 +320,7 @@ class Scene:
 
 
 def observe(scene: Scene, devices: Offsets, views: Sequence[View]) -> Iterator[Mapping[View, Observation]]:
-    """What is seen of one device after the other, the mean over its rounds; nobody else is in them."""
+    """What is seen of one client after the other, the mean over its rounds; nobody else is in them."""
     plan = scene.plan
     for begin in range(0, len(devices), plan.devices_at_once):
         some = devices[begin : begin + plan.devices_at_once]
@@ -363,7 +351,7 @@ def _round(
 
 
 def seen_of(plan: Plan, update: ClientUpdates, about: RoundSpec, view: View, source: FastSource) -> dict[str, Doubles]:
-    """What is seen of one device's bounded update."""
+    """What is seen of one client's bounded update."""
     schema = about.view(plan.schema)
     if view == "message":
         update = messages.rounded_update(plan.mechanism.perturb(update, about, source), schema)

@@ -19,26 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit.claims import (
-    MANY,
-    SOME,
-    Attack,
-    AttackEffort,
-    ClaimCase,
-    Evidence,
-    Method,
-    Outcome,
-    Scores,
-    SupportEvent,
-    attacks_on,
-    draws_of,
-    scored,
-)
+from veilrec.audit import claims
+from veilrec.audit.claims import Attack, AttackEffort, ClaimCase, Evidence, Method, Outcome, Scores, SupportEvent
 from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
 from veilrec.core.arrays import Bools, Doubles
 from veilrec.core.errors import known_name
 from veilrec.core.schema import ClientUpdates, RoundSpec
-from veilrec.privacy.accounting.gaussian import sigma_for
+from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import attention_l2
 from veilrec.privacy.mechanisms import instances
 from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Gaussian, Laplace, Mechanism, require_complete
@@ -56,7 +43,7 @@ def gradient_case() -> ClaimCase:
 
     The noise here is what (0.01, 1e-6) really needs, and still the gradient tells the click.
     """
-    training = ToyTraining(clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)))
+    training = ToyTraining(clip_norm=_CLIP_NORM, sigma=attention_l2(_CLIP_NORM) / mu_for(_EPSILON, _DELTA))
     return ClaimCase(
         name="private-gradient",
         kind="known-bad",
@@ -202,15 +189,17 @@ def planted_cases() -> tuple[ClaimCase, ...]:
     reused = ReusedNoise(dimension=2, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
     wrong = WrongNorm(dimension=16, sensitivity=4.0, epsilon=1.0, unit="user", adjacency="replace-one")
     floats = FloatNoise(dimension=1, sensitivity=1.0, epsilon=1.0, unit="user", adjacency="replace-one")
-    difference = scored(draws_of(reused), lambda outputs: np.round(outputs[:, 0] - outputs[:, 1], 9))
+    difference = claims.scored(claims.draws_of(reused), lambda outputs: np.round(outputs[:, 0] - outputs[:, 1], 9))
     return (
         _planted(half, None, "half the noise that the proof needs"),
         _planted(no_clip, None, "the update is not clipped"),
-        _planted(reused, (Scores(difference, SOME),), "two messages carry the same noise, and their difference none"),
+        _planted(
+            reused, (Scores(difference, claims.SOME),), "two messages carry the same noise, and their difference none"
+        ),
         _planted(wrong, None, "Laplace noise scaled to an L2 sensitivity"),
         _planted(
             floats,
-            (SupportEvent(scored(draws_of(floats), has_digits_that_one_never_has), MANY),),
+            (SupportEvent(claims.scored(claims.draws_of(floats), has_digits_that_one_never_has), claims.MANY),),
             "continuous noise in floating point: the last digits tell the value",
         ),
     )
@@ -330,7 +319,7 @@ def case_of(mechanism: Mechanism[Any, Any], attacks: tuple[Attack, ...] | None =
         trust=mechanism.trust,
         claimed_epsilon=mechanism.claimed_epsilon,
         delta=mechanism.claimed_delta,
-        attacks=attacks_on(mechanism) if attacks is None else attacks,
+        attacks=claims.attacks_on(mechanism) if attacks is None else attacks,
         size=_size(mechanism),
         why=PUBLISHED_FLAWS[mechanism.name] if bad else "",
     )
@@ -351,6 +340,7 @@ def select(name: str) -> tuple[ClaimCase, ...]:
 PREFIX = "serving-"
 ALL = "serving"  # all of them together
 _FAR = 20.0 * np.eye(5)  # scores 400 / sqrt(5) apart
+# What is attacked: every mode with every noise, at an epsilon that attacks can reach, proven and as published.
 AUDITED = (
     Serving(mode="attention", epsilon=5.0, delta=1e-6),
     Serving(mode="attention", epsilon=1.0),
@@ -367,7 +357,6 @@ AUDITED = (
     Serving(mode="attention", epsilon=1.0, padding=0.5, calibration="as-published"),
     Serving(mode="vector", epsilon=1.0, calibration="as-published"),
 )
-"""What is attacked: every mode with every noise, at an epsilon that attacks can reach, proven and as published."""
 
 
 def _first(clicks: Doubles, taken: Bools) -> Doubles:

@@ -38,12 +38,12 @@ _BINS = 20
 # Counts of one event (Clopper-Pearson), and how much they can prove at most.
 
 
-def at_least(hits: int, trials: int, alpha: float) -> float:
+def at_least(hits: float, trials: float, alpha: float) -> float:
     """Lower Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits, trials - hits + 1, alpha)) if hits > 0 else 0.0
 
 
-def at_most(hits: int, trials: int, alpha: float) -> float:
+def at_most(hits: float, trials: float, alpha: float) -> float:
     """Upper Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits + 1, trials - hits, 1.0 - alpha)) if hits < trials else 1.0
 
@@ -137,8 +137,7 @@ def _counts_below(values: Doubles, scores: Doubles) -> Offsets:
 
 def epsilon_from_coordinates(first: Doubles, second: Doubles, *, alpha: float) -> float:
     """Pure epsilon from below: k ln(p / q), from a score for each of k coordinates of every draw, `[n, k]`."""
-    of_one = epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
-    return int(first.shape[1]) * of_one
+    return int(first.shape[1]) * epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
 
 
 def independence_p_value(scores: Doubles) -> float:

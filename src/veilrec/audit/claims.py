@@ -17,20 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
-from veilrec.audit.bounds import (
-    calibration_p_value,
-    epsilon_exact,
-    epsilon_from_coordinates,
-    epsilon_from_counts,
-    epsilon_from_gaussian_scores,
-    epsilon_from_guesses,
-    epsilon_from_ratios,
-    epsilon_from_sampled_scores,
-    epsilon_from_scores,
-    independence_p_value,
-    reach,
-    separated,
-)
+from veilrec.audit import bounds
+from veilrec.audit.bounds import reach
 from veilrec.core.arrays import Bools, Doubles, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec, from_vectors, to_vectors
@@ -44,22 +32,14 @@ from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
 from veilrec.privacy.mechanisms.local import NoisyMessage
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
-from veilrec.privacy.mechanisms.responses import (
-    KaryResponse,
-    Labelled,
-    LabelPermutation,
-    LabelResponse,
-    RandomisedResponse,
-)
+from veilrec.privacy.mechanisms.responses import KaryResponse, LabelPermutation, LabelResponse, RandomisedResponse
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import SeededSource, Source, uniforms
 
 T = TypeVar("T", bound=np.generic)
-Side: TypeAlias = Literal[0, 1]
-"""Which input of the pair."""
-Draw: TypeAlias = Callable[[Side, int, Source], Any]
-"""Draws so many outputs under one input."""
+Side: TypeAlias = Literal[0, 1]  # which input of the pair
+Draw: TypeAlias = Callable[[Side, int, Source], Any]  # draws so many outputs under one input
 Kind = Literal["proven", "known-bad", "planted"]
 Outcome = Literal["holds", "refuted"]
 Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run", "coordinates"]
@@ -119,16 +99,16 @@ class Scores(Attack):
         if self.law == "gaussian":
             return Evidence(self._gaussian(first, second, delta, allowance.alpha), "Gaussian", math.inf)
         if self.law == "ratio":
-            believed = calibration_p_value(first, second) > allowance.alpha
-            bound = epsilon_from_ratios(first, delta=delta, alpha=allowance.alpha) if believed else 0.0
+            believed = bounds.calibration_p_value(first, second) > allowance.alpha
+            bound = bounds.epsilon_from_ratios(first, delta=delta, alpha=allowance.alpha) if believed else 0.0
             return Evidence(bound, "hockey stick", math.inf, broken=not believed)
-        bound = epsilon_from_scores(first, second, delta=delta, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_scores(first, second, delta=delta, alpha=allowance.alpha)
         return Evidence(bound, "counts", reach(count // 2, alpha=allowance.alpha, delta=delta))
 
     def _gaussian(self, first: Doubles, second: Doubles, delta: float, alpha: float) -> float:
         if self.sampled is None:
-            return epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
-        return epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
+            return bounds.epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
+        return bounds.epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
 
 
 @dataclass(frozen=True)
@@ -145,9 +125,9 @@ class Coordinates(Attack):
         count = self.draws * allowance.effort
         first, second = _both_sides(self.draw, count, name, allowance)
         most = first.shape[1] * reach(first.size // 2, alpha=allowance.alpha)
-        if min(independence_p_value(scores) for scores in (first, second)) <= allowance.alpha / 2:
+        if min(bounds.independence_p_value(scores) for scores in (first, second)) <= allowance.alpha / 2:
             return Evidence(0.0, "coordinates", most, broken=True)
-        return Evidence(epsilon_from_coordinates(first, second, alpha=allowance.alpha), "coordinates", most)
+        return Evidence(bounds.epsilon_from_coordinates(first, second, alpha=allowance.alpha), "coordinates", most)
 
 
 @dataclass(frozen=True)
@@ -166,12 +146,12 @@ class SupportEvent(Attack):
             first, second = second, first
         hits, others = int(first[half:].sum()), int(second[half:].sum())
         trials = count - half
-        bound = epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=allowance.alpha)
         return Evidence(
             bound,
             "support",
             reach(trials, alpha=allowance.alpha, delta=delta),
-            no_epsilon=separated(hits, others, trials, delta=delta, alpha=allowance.alpha),
+            no_epsilon=bounds.separated(hits, others, trials, delta=delta, alpha=allowance.alpha),
         )
 
 
@@ -191,7 +171,7 @@ class OutcomeTable(Attack):
         fits = (fit_p_value(*pair) for pair in zip(drawn, (self.first, self.second), strict=True))
         if min(fits) <= allowance.alpha / 2:
             return Evidence(0.0, "enumeration", math.inf, broken=True)
-        exact = epsilon_exact(self.first, self.second, delta=delta)
+        exact = bounds.epsilon_exact(self.first, self.second, delta=delta)
         # Exact but for rounding: 1e-9 is not a refutation.
         return Evidence(exact * (1.0 - 1e-9), "enumeration", math.inf, no_epsilon=exact == math.inf)
 
@@ -207,8 +187,8 @@ class Guesses(Attack):
         """Guess every bit."""
         bits = self.bits * allowance.effort
         right = self.correct(bits, allowance.source(name, 0))
-        bound = epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
-        most = epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        bound = bounds.epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        most = bounds.epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
         return Evidence(bound, "one run", most)
 
 
@@ -279,8 +259,7 @@ _WIDE = 7  # from so many moving coordinates on, the largest loss of Laplace noi
 
 Outputs = NDArray[Any]
 Score = Callable[[Outputs], Doubles]
-Strategy = Callable[[Any], tuple[Attack, ...]]
-"""The attacks that a mechanism of one kind has to withstand."""
+Strategy = Callable[[Any], tuple[Attack, ...]]  # the attacks that a mechanism of one kind has to withstand
 
 
 def draws_of(mechanism: Mechanism[Any, Any]) -> Draw:
@@ -343,10 +322,9 @@ def padded_ratio(
     return score
 
 
-def bit_ratio(first: Bools, second: Bools, *, one_if_one: float, one_if_zero: float) -> Score:
-    """ln of the ratio of probabilities over independent bits, given P[1 | 1] and P[1 | 0]."""
-    under_first = np.where(first, one_if_one, one_if_zero)
-    under_second = np.where(second, one_if_one, one_if_zero)
+def bit_ratio(first: Bools, second: Bools, *, keep: float) -> Score:
+    """ln of the ratio of probabilities over independent bits, each told truthfully with probability `keep`."""
+    under_first, under_second = (np.where(bits, keep, 1.0 - keep) for bits in (first, second))
     if_one = np.log(under_first / under_second)
     if_zero = np.log((1.0 - under_first) / (1.0 - under_second))
     return lambda outputs: np.round(outputs @ if_one + ~outputs @ if_zero, 9)
@@ -371,11 +349,6 @@ def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float
     if np.count_nonzero(first != second) < _WIDE:
         return (Scores(scored(draw, whole), draws),)
     return Scores(scored(draw, whole), draws // 4), Coordinates(scored(draw, ratios), draws)
-
-
-def number_of_bits(outputs: Bools) -> Offsets:
-    """Each row of bits as a number, the first bit counting most: the order of `bit_response`."""
-    return np.asarray(outputs @ (1 << np.arange(outputs.shape[-1])[::-1]), np.int64)
 
 
 def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
@@ -419,10 +392,6 @@ def _additive(centre: Callable[[Any, Any], Doubles] = lambda _, value: value) ->
     return attacks
 
 
-def _clipped_attention(mechanism: PrivateAttention, attention: Doubles) -> Doubles:
-    return clip_flat(attention, mechanism.noise.clip_norm)
-
-
 def _counts(mechanism: ItemHistogram | VoteReports, people: Bools) -> Doubles:
     return np.asarray(mechanism.weigh(people).sum(axis=0) * mechanism.step)
 
@@ -461,10 +430,7 @@ def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
 
 
 def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[Attack, ...]:
-    def sends_the_first(updates: Doubles) -> Any:
-        return updates[:, 0] != 0.0
-
-    return (SupportEvent(scored(draws_of(mechanism), sends_the_first), SOME),)
+    return (SupportEvent(scored(draws_of(mechanism), lambda updates: updates[:, 0] != 0.0), SOME),)
 
 
 def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
@@ -479,13 +445,13 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
 
 def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
-    keep = mechanism.keep_probability
-    score = bit_ratio(first, second, one_if_one=keep, one_if_zero=1.0 - keep)
+    score = bit_ratio(first, second, keep=mechanism.keep_probability)
     attacks: list[Attack] = [Scores(scored(draws_of(mechanism), score), MANY // 4)]
     if mechanism.changed <= 4:
         moving = first != second
         one, other = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
-        draw = scored(draws_of(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
+        powers = 1 << np.arange(mechanism.changed)[::-1]  # the first bit counts most, as in `bit_response`
+        draw = scored(draws_of(mechanism), lambda outputs: outputs[:, moving] @ powers)
         attacks.append(OutcomeTable(one, other, draw, SOME))
     if mechanism.changed == 1:
         attacks.append(Guesses(_guessed_bits(mechanism), MANY))
@@ -516,14 +482,9 @@ def _first_or_second(told: Offsets) -> Doubles:
 
 def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
     draw = draws_of(mechanism)
-
-    def rules_out_the_second(told: Labelled) -> Any:
-        return ~(told.candidates == 1).any(axis=-1)
-
-    return (
-        Scores(scored(draw, lambda told: _first_or_second(told.label)), MANY),
-        SupportEvent(scored(draw, rules_out_the_second), MANY // 4),
-    )
+    without_the_second = scored(draw, lambda told: ~(told.candidates == 1).any(axis=-1))
+    label = scored(draw, lambda told: _first_or_second(told.label))
+    return Scores(label, MANY), SupportEvent(without_the_second, MANY // 4)
 
 
 def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
@@ -562,7 +523,7 @@ _STRATEGIES: dict[type, Strategy] = {
     ItemHistogram: _additive(_counts),
     VoteReports: _additive(_counts),
     GainSum: _additive(lambda _, gains: np.atleast_1d(gains.sum())),
-    PrivateAttention: _additive(_clipped_attention),
+    PrivateAttention: _additive(lambda mechanism, attention: clip_flat(attention, mechanism.noise.clip_norm)),
     PooledInterest: _additive(lambda mechanism, history: mechanism.pooled(history)),
     RandomisedResponse: _randomised_response,
     KaryResponse: _k_ary,

@@ -24,7 +24,6 @@ from veilrec.audit.contract_subject import (
     DoesNotApply,
     copied,
     distance,
-    histories_of,
     measured,
     same,
     subjects,
@@ -33,6 +32,7 @@ from veilrec.audit.contract_subject import (
 from veilrec.audit.method import audit_method
 from veilrec.client.federated import weights_of
 from veilrec.client.local_training import Cohort, OwnItems, SumLocalTrainer, places
+from veilrec.core.csr import packed
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.resources import MissingPart
@@ -186,7 +186,7 @@ def new_users(subject: ContractSubject) -> None:
     trainer = subject.build()
     trainer.step(0)
     before = copied(trainer.state())
-    folded = trainer.model().fold_in(histories_of([[], [5], [1, 2, 3]])).score_all(np.arange(3))
+    folded = trainer.model().fold_in(packed([[], [5], [1, 2, 3]])).score_all(np.arange(3))
     need(folded.shape == (3, subject.problem().n_items), f"fold_in gives scores of shape {folded.shape}")
     need(bool(np.isfinite(folded).all()), "a new user gets scores that are no numbers")
     need(same(trainer.state(), before), "taking in new users changes the model")
@@ -197,8 +197,8 @@ def without_data(subject: ContractSubject) -> None:
     trainer = subject.build()
     trainer.step(0)
     own, n_items = trainer.parts(), subject.problem().n_items
-    history = [5, 1, 9]
-    wanted = trainer.model().fold_in(histories_of([history])).score_all(np.zeros(1, np.int64))[0]
+    history = packed([[5, 1, 9]])
+    wanted = trainer.model().fold_in(history).score_all(np.zeros(1, np.int64))[0]
     with tempfile.TemporaryDirectory() as folder:
         save_model(
             Path(folder),
@@ -219,7 +219,7 @@ def without_data(subject: ContractSubject) -> None:
                 f"its saved model cannot be opened ({told}): name its ranker in Method.rankers"
             ) from None
         need(type(opened.parts.ranker) is type(own.ranker), f"another ranker has the kind {own.ranker.kind!r}")
-        again = opened.for_anybody.fold_in(histories_of([history])).score_all(np.zeros(1, np.int64))[0]
+        again = opened.for_anybody.fold_in(history).score_all(np.zeros(1, np.int64))[0]
     need(np.allclose(again, wanted, rtol=1e-5, atol=1e-6), "the saved model scores otherwise than the trained one")
 
 
@@ -248,12 +248,9 @@ def cohort(subject: ContractSubject) -> None:
         reports = [replace(run.step(number), loss=None, shares=None) for run in (whole, alone)]
         need(reports[0] == reports[1], f"round {number} sends {reports[0]} as a cohort and {reports[1]} one by one")
     apart = distance(alone.state(), whole.state())
-    if subject.reads_news or subject.exemption("cohort") is not None:  # networks, which multiply larger matrices
-        need(apart <= ROUNDING, f"the models or what devices keep differ by {apart:.2g} of their size")
-    else:
-        need(
-            same(alone.state(), whole.state()), f"the models or what devices keep differ, by {apart:.2g} of their size"
-        )
+    networks = subject.reads_news or subject.exemption("cohort") is not None  # which multiply larger matrices
+    alike = apart <= ROUNDING if networks else same(alone.state(), whole.state())
+    need(alike, f"the models or what devices keep differ by {apart:.2g} of their size")
 
 
 def shortcut(subject: ContractSubject) -> None:
@@ -330,7 +327,7 @@ def outside_part(subject: ContractSubject) -> None:
     sim.server.open_round(about)
     private = {key: values[[0]] for key, values in sim.private.items()}
     before = copied(private)
-    alone = OwnItems(histories_of([[0]])).inside(places(part, n_items))
+    alone = OwnItems(packed([[0]])).inside(places(part, n_items))
     devices = Cohort(np.array([0]), alone, private, SEED)
     learned = sim.plan.learner.learn(devices, weights_of(sim.server.broadcast(), sim.server.view), about)
     bounded = sim.plan.mechanism.bound(learned.uploads, about)
@@ -355,11 +352,8 @@ def _arrays(value: Any, seen: set[int]) -> Iterator[NDArray[Any]]:
     seen.add(id(value))
     if isinstance(value, np.ndarray):
         yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _arrays(inner, seen)
-    elif isinstance(value, list | tuple):
-        for inner in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _arrays(inner, seen)
     elif hasattr(value, "__dict__"):
         yield from _arrays(vars(value), seen)
@@ -433,23 +427,21 @@ def sums(subject: ContractSubject) -> None:
     """Client updates in another order, in shards, and as masked integers add up to the same bits."""
     sim = subject.simulation(secret=SECRET)
     server: Any = sim.server
-    taken: list[tuple[FixedPoint, ClientUpdates]] = []
-    abouts: list[RoundSpec] = []
+    taken: list[tuple[FixedPoint, RoundSpec, ClientUpdates]] = []
     add = server.add
 
     def noting(uploads: ClientUpdates) -> None:
-        taken.append((server.lattice, uploads))
-        abouts.append(server.about)
+        taken.append((server.lattice, server.about, uploads))
         add(uploads)
 
     server.add = noting
     sim.step(0)
-    alone = [one_of(uploads, place) for _, uploads in taken for place in range(uploads.count)]
+    alone = [one_of(uploads, place) for *_, uploads in taken for place in range(uploads.count)]
     need(len(alone) > _SHARDS, f"{len(alone)} messages are too few to be in another order")
-    lattice, rule = taken[0][0], sim.plan.aggregation
-    need(lattice == sim.plan.lattice(abouts[0]), "a device would add integers of another lattice")
+    (lattice, about, _), rule = taken[0], sim.plan.aggregation
+    need(lattice == sim.plan.lattice(about), "a device would add integers of another lattice")
     whole, shuffled, shards = (Aggregator(lattice, rule) for _ in range(3))
-    for _, uploads in taken:
+    for *_, uploads in taken:
         whole.add(uploads)
     order = np.random.default_rng(SEED).permutation(len(alone))
     for place in order:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from veilrec.audit.method import small_problem as audited_problem
 from veilrec.audit.method import synthetic_for
 from veilrec.client.local_training import SumLocalTrainer
 from veilrec.core.arrays import Offsets
-from veilrec.core.csr import Csr
+from veilrec.core.csr import packed
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.data.population import Interactions, Population, Strings
 from veilrec.evaluation.evaluator import evaluate
@@ -31,16 +31,11 @@ SECRET = bytes(range(32))
 _NEWS_USERS, _NEWS_COHORT = 80, 20
 # A model that is small, and a server that makes no more of a rounding than it is; what a method lacks is left out.
 _SMALL_NEWS = (
-    f"cohort.size={_NEWS_COHORT}",
-    "batch=64",
-    "size.word_dim=8",
-    "size.heads=2",
-    "size.head_dim=4",
-    "size.attention=4",
-    "size.category_dim=4",
-    "server.optimiser=sgd",
-)
+    f"cohort.size={_NEWS_COHORT} batch=64 size.word_dim=8 size.heads=2 size.head_dim=4 size.attention=4"
+    " size.category_dim=4 server.optimiser=sgd"
+).split()
 State = Mapping[str, NDArray[Any]]
+histories_of = packed  # of new users, given as item numbers
 
 
 class ContractBroken(Exception):
@@ -69,11 +64,6 @@ class ContractSubject:
     def reads_news(self) -> bool:
         """Whether it learns from titles and impressions."""
         return synthetic_for(self.method, self.data) == "synthetic-news"
-
-    @property
-    def federated(self) -> bool:
-        """Whether it is trained on clients."""
-        return self.method.plan is not None
 
     def exemption(self, check: str) -> Exemption | None:
         """The exemption that the method declares for a check, if any."""
@@ -115,7 +105,7 @@ class ContractSubject:
 
     def on_devices(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Simulation:
         """Build the simulation of a federated method; raise `DoesNotApply` for others."""
-        if not self.federated:
+        if self.method.plan is None:
             raise DoesNotApply("it has everybody's data in one place and sends no messages")
         made = self.build(problem, *settings, secret=secret)
         if not isinstance(made, Simulation):
@@ -162,8 +152,8 @@ def people() -> Population:
         liked = np.isin(taste_of, tastes[-1])
         chances = popularity * np.where(liked, 9.0 / (popularity @ liked), 1.0 / popularity.sum())
         rows.append(generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum()))
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    interactions = Interactions(offsets, np.concatenate(rows).astype(np.int32))
+    used = packed(rows)
+    interactions = Interactions(used.offsets, used.items)
     users, items = (Strings.of(f"{kind}{n}" for n in range(count)) for kind, count in (("u", USERS), ("i", ITEMS)))
     return Population("tastes", users, items, interactions, features=_described(np.array(tastes), taste_of))
 
@@ -184,9 +174,7 @@ def _described(tastes: Offsets, taste_of: Offsets) -> Features:
 
 def features(users: Offsets | None = None) -> Features:
     """Features of all synthetic users or of some, and of their items."""
-    known = people().features
-    if known is None:
-        raise ValueError("the synthetic users have features")
+    known = cast(Features, people().features)
     return known if users is None else Features(known.users.take(users), known.items)
 
 
@@ -231,9 +219,3 @@ def distance(left: State, right: State) -> float:
     if left.keys() != right.keys():
         raise ContractBroken(f"the states hold other tensors: {', '.join(sorted(left.keys() ^ right.keys()))}")
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
-
-
-def histories_of(rows: Sequence[Sequence[int]]) -> Csr:
-    """Pack histories of new users, given as item numbers."""
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return Csr(offsets, np.array([item for row in rows for item in row], np.int32))

@@ -17,7 +17,7 @@ from veilrec.audit.plan_local import scores_of_reports
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core.arrays import Doubles
-from veilrec.core.csr import Csr, offsets_of
+from veilrec.core.csr import Csr, offsets_of, packed
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.plan import Plan
@@ -62,28 +62,25 @@ class CanaryPair:
 def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *, runs: int, seed: int = 0) -> Canary:
     """Run all rounds of a plan `runs` times a side, on the neighbouring datasets that its guarantee is about."""
     if isinstance(plan.mechanism, MadeOfReports) and isinstance(data, OwnImpressions):
-        return _of_reports(plan, data, guarantee, runs, seed)
+        reported = scores_of_reports(plan, data, runs=runs, seed=seed)  # all messages of one client are seen
+        return _sung(reported, plan, guarantee, gaussian=False)
     plan = replace(plan, comparison=None)  # validation clients are others, and model selection is audited by itself
     pair, direction = _most_telling(plan, data, histories, guarantee, seed)
     scores = [
         np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
     ]
-    epsilon, delta = claim(guarantee)
     devices = int((data.rows.lengths() > 0).sum())
     everybody = plan.cohort.size in (0, devices) or plan.cohort.sampling == "turns"
     gaussian = everybody and (plan.reports is None or guarantee.unit == "user")
+    return _sung(scores, plan, guarantee, gaussian=gaussian)
+
+
+def _sung(scores: Sequence[Doubles], plan: Plan, guarantee: Guarantee, *, gaussian: bool) -> Canary:
+    epsilon, delta = claim(guarantee)
     bound = epsilon_from_gaussian_scores if gaussian else epsilon_from_scores
     lower = bound(scores[0], scores[1], delta=delta, alpha=ALPHA)
     law = "Gaussian noise" if gaussian else "none"
-    return Canary(lower, 1.0 - ALPHA, runs, plan.rounds, law, bool(lower <= epsilon))
-
-
-def _of_reports(plan: Plan, data: OwnImpressions, guarantee: Guarantee, runs: int, seed: int) -> Canary:
-    """Canary under local DP: the adversary sees all messages of one client."""
-    epsilon, delta = claim(guarantee)
-    scores = scores_of_reports(plan, data, runs=runs, seed=seed)
-    lower = epsilon_from_scores(*scores, delta=delta, alpha=ALPHA)
-    return Canary(lower, 1.0 - ALPHA, runs, plan.rounds, "none", bool(lower <= epsilon))
+    return Canary(lower, 1.0 - ALPHA, len(scores[0]), plan.rounds, law, bool(lower <= epsilon))
 
 
 def _score(plan: Plan, pair: CanaryPair, side: int, histories: Csr, direction: Doubles, seed: int, run: int) -> float:
@@ -186,13 +183,8 @@ def _pairs(data: LocalData, guarantee: Guarantee) -> list[CanaryPair]:
         return [CanaryPair(data, _without_a_click(data, device), device) for device in everybody]
     if guarantee.adjacency == "add-remove":
         return [CanaryPair(data, data, device, device) for device in everybody]
-    return [CanaryPair(data, _replaced(data, everybody[0], device), everybody[0]) for device in everybody[1:]]
-
-
-def _replaced(data: LocalData, device: int, other: int) -> LocalData:
-    rows = np.arange(len(data.rows))
-    rows[device] = other
-    return data.take(rows)
+    rows, person = np.arange(len(data.rows)), everybody[0]
+    return [CanaryPair(data, data.take(np.where(rows == person, other, rows)), person) for other in everybody[1:]]
 
 
 def _without_a_click(data: LocalData, device: int) -> LocalData:
@@ -213,7 +205,7 @@ _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as 
 _FEWER = 2  # times fewer runs of those
 _TINY_DEVICES, _TINY_ITEMS, _TINY_USES = 12, 16, 5
 # A model so small that a run takes milliseconds; what a method does not have is left out.
-_TINY = (
+_TINY = [
     "cohort.size=0",
     "local.dim=4",
     "rank=2",
@@ -226,17 +218,17 @@ _TINY = (
     "size.head_dim=2",
     "size.attention=2",
     "size.basis=2",
-)
+]
 # For methods that adapt a network over features. It is linear, so that noise in the model does not change what
 # the person's data does to it, and steps are so large that every update has to be clipped.
-_TINY_NETWORK = (
+_TINY_NETWORK = [
     "local.steps=2",
     "local.negatives=8",
     "local.needed=0",
     "local.rate=3",
     "model.embedding=0",
     "model.hidden=[]",
-)
+]
 
 
 @dataclass(frozen=True)
@@ -364,23 +356,15 @@ def small_problem(method: Method[Any], users: int, rounds: int, data: str | None
 @cache
 def _ratings(users: int) -> tuple[Csr, Features]:
     population = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED)
-    if population.features is None:
-        raise ValueError("synthetic ratings have features")
-    return Csr(population.interactions.offsets, population.interactions.items), population.features
-
-
-def _news(users: int, rounds: int) -> Problem:
-    train, n_items, news = _synthetic_news(users)
-    return Problem(train, n_items, _PUBLIC_SEED, rounds, news)
+    return Csr(population.interactions.offsets, population.interactions.items), cast(Features, population.features)
 
 
 @cache
-def _synthetic_news(users: int) -> tuple[Csr, int, NewsData]:
+def _news(users: int, rounds: int) -> Problem:
     population = synthetic_news.generate(users=users, news=200, days=3, seed=_DATA_SEED)
     cut = make_split(population, "mind", seed=0)
-    if population.catalogue is None or cut.train_impressions is None:
-        raise ValueError("synthetic news have a catalogue and impressions")
-    return cut.train, cut.n_items, NewsData(population.catalogue, cut.train_impressions)
+    news = NewsData(cast(Any, population.catalogue), cast(Any, cut.train_impressions))
+    return Problem(cut.train, cut.n_items, _PUBLIC_SEED, rounds, news)
 
 
 def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
@@ -410,8 +394,7 @@ def tiny_plan(method: Method[Any], settings: Sequence[str] = (), data: str | Non
     if synthetic_for(method, data) != _NEWS:
         generator = np.random.default_rng(_DATA_SEED)
         rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
-        train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
-        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds), features=_tiny_features())
+        problem = Problem(packed(rows), _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds), features=_tiny_features())
     else:
         problem = _news(_TINY_DEVICES, min(_TINY_NEWS_ROUNDS, rounds))
     config: Config = tiny_config(method, settings)

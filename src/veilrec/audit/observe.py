@@ -18,6 +18,7 @@ from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammainccinv, gammaincinv,
 from veilrec.client.local_training import LocalData
 from veilrec.core.arrays import Doubles, Floats, Offsets
 from veilrec.core.csr import Csr, offsets_of
+from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
@@ -28,8 +29,8 @@ from veilrec.simulation.simulation import Seeds, Simulation
 
 Sums = dict[str, Doubles]
 Run = TypeVar("Run", bound=Simulation)
+# What is done to the sums of a round instead of adding noise.
 Protect = Callable[[MutableMapping[str, Doubles], RoundSpec], None]
-"""What is done to the sums of a round instead of adding noise."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,15 @@ def _copied(sums: Mapping[str, Doubles]) -> Sums:
     return {name: total.copy() for name, total in sums.items()}
 
 
+def answer_of(plan: Plan, uploads: ClientUpdates, about: RoundSpec) -> str:
+    """Return whether the plan's mechanism passes updates on, or refuses them."""
+    try:
+        plan.mechanism.check(uploads, about)
+    except VeilrecError:
+        return "refused"
+    return "passed on"
+
+
 def norms_of(uploads: ClientUpdates) -> Doubles:
     """L2 norm of each client update, computed independently of the clipping code; the clipping count is left out."""
     squares = np.zeros(uploads.count)
@@ -311,10 +321,13 @@ def at_least(name: str, measured: float, expected: float, where: str = "") -> Au
 
 def spread_at_least(name: str, noise: Doubles, sigma: float, where: str, *, alpha: float = ALPHA) -> AuditCheck:
     """Whether Gaussian noise has at least this standard deviation (chi-square, one-sided)."""
-    measured = float(np.sqrt(np.mean(noise**2))) if len(noise) else 0.0
-    p_value = float(chdtr(len(noise), float(np.sum((noise / sigma) ** 2)))) if len(noise) else 0.0
-    lowest = sigma * math.sqrt(2.0 * float(gammaincinv(len(noise) / 2.0, alpha)) / len(noise)) if len(noise) else sigma
-    return AuditCheck(name, measured, "at least", sigma, p_value > alpha, where, alpha, (lowest,))
+    if not len(noise):
+        return AuditCheck(name, 0.0, "at least", sigma, False, where, alpha, (sigma,))
+    p_value = float(chdtr(len(noise), float(np.sum((noise / sigma) ** 2))))
+    lowest = sigma * math.sqrt(2.0 * float(gammaincinv(len(noise) / 2.0, alpha)) / len(noise))
+    return AuditCheck(
+        name, float(np.sqrt(np.mean(noise**2))), "at least", sigma, p_value > alpha, where, alpha, (lowest,)
+    )
 
 
 def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
@@ -328,13 +341,16 @@ def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
 def is_gaussian(name: str, noise: Doubles, where: str) -> AuditCheck:
     """Whether noise has the shape that the proof counts on (Kolmogorov and Smirnov, with its own spread)."""
     ordered = np.sort(noise / max(float(np.sqrt(np.mean(noise**2))), 1e-300))
-    n = len(ordered)
-    theory = ndtr(ordered)
+    return has_law(name, ndtr(ordered), where)
+
+
+def has_law(name: str, theory: Doubles, where: str) -> AuditCheck:
+    """Check the values of a distribution function at ordered draws (Kolmogorov-Smirnov)."""
+    n = len(theory)
     distance = float(max(np.max(np.arange(1, n + 1) / n - theory), np.max(theory - np.arange(n) / n)))
     limit = 2.7 / math.sqrt(n)  # kolmogorov(2.7) = 9e-7; with a fitted spread it is rarer still
-    return AuditCheck(
-        name, distance, "at most", limit, float(kolmogorov(math.sqrt(n) * distance)) > ALPHA, where, ALPHA
-    )
+    holds = float(kolmogorov(math.sqrt(n) * distance)) > ALPHA
+    return AuditCheck(name, distance, "at most", limit, holds, where, ALPHA)
 
 
 def bare(first: Doubles, second: Doubles, sigma: float) -> int:
@@ -420,9 +436,8 @@ def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
     statistic = float(np.sum((sizes - sizes.mean()) ** 2)) / variance
     p_value = 2.0 * min(float(chdtr(len(sizes) - 1, statistic)), float(chdtrc(len(sizes) - 1, statistic)))
     # sizes have one degree of freedom less than there are, and np.var divides by all
-    halves = (
-        float(gammaincinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
-        float(gammainccinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
+    low, high = (
+        2.0 * variance * float(tail((len(sizes) - 1) / 2.0, ALPHA / 2.0)) / len(sizes)
+        for tail in (gammaincinv, gammainccinv)
     )
-    low, high = (2.0 * variance * half / len(sizes) for half in halves)
     return AuditCheck(name, float(np.var(sizes)), "is", variance, p_value > ALPHA, "", ALPHA, (low, high))

@@ -16,32 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit.observe import (
-    ALPHA,
-    AuditCheck,
-    ObservedRun,
-    at_least,
-    at_most,
-    is_equal,
-    none_sampled_too_often,
-    norms_of,
-    rate_at_most,
-    sizes_vary,
-    watch,
-)
+from veilrec.audit import observe, plan_sums
+from veilrec.audit.observe import ALPHA, AuditCheck, ObservedRun
 from veilrec.audit.plan_local import local_checks
 from veilrec.audit.plan_messages import ReportedCounts, comparison_checks, message_checks, report_checks, told_by
-from veilrec.audit.plan_sums import (
-    coverage_checks,
-    firsts,
-    learnt_bound_checks,
-    measured_in_all,
-    nodes_of_a_person,
-    noise_checks,
-    published_bound_checks,
-    spread_of,
-    tree_checks,
-)
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core.arrays import Doubles, Offsets
@@ -80,7 +58,7 @@ def audit_plan(
     secret, seeded = run.secret(0), run.seeded(0)
     if guarantee.basis == "as published" and plan.mechanism.noise_on == "sum":
         key = secret_of(seed, 2)
-        return tuple(published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
+        return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
     return tuple(message_checks(plan, secret, seeded, told, guarantee))
 
@@ -122,7 +100,7 @@ class _Run:
         return self._watched(Seeds(self.seed, self.seed, self.seed + 1 + number))
 
     def _watched(self, seeds: Seeds) -> ObservedRun:
-        return watch(self.plan, self.data, self.histories, seeds, self.rounds)
+        return observe.watch(self.plan, self.data, self.histories, seeds, self.rounds)
 
     def replayed(self, script: ObservedRun) -> ObservedRun:
         """Replay the protected sums and counts with all data, draws and cohorts changed."""
@@ -131,7 +109,7 @@ class _Run:
         chosen = np.arange(len(self.data.rows))
         chosen[everybody] = generator.choice(everybody, len(everybody))
         other = Seeds.all_from(self.seed + 17, secret_of(self.seed, 17))
-        return watch(self.plan, self.data.take(chosen), self.histories, other, self.rounds, script=script)
+        return observe.watch(self.plan, self.data.take(chosen), self.histories, other, self.rounds, script=script)
 
     @property
     def devices(self) -> int:
@@ -148,28 +126,28 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
         yield from _bound_checks(run.plan, RoundSpec(0), seen.largest_norm())
         return
     if run.plan.mechanism.noise_on != "sum":
-        yield is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
+        yield observe.is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
         return
     secret, seeded = [run.secret(0), run.secret(1)], [run.seeded(0), run.seeded(1)]
     told = told_by(run.plan, run.data.rows, secret, seeded)
     account = RunAccount(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
     key = secret_of(run.seed, 2)
-    measured, counted = measured_in_all(run.plan, secret[0].sums, key, run.seed)
-    spread, runs = spread_of(measured["secret"]), (*secret, *seeded)
+    measured, counted = plan_sums.measured_in_all(run.plan, secret[0].sums, key, run.seed)
+    spread, runs = plan_sums.spread_of(measured["secret"]), (*secret, *seeded)
     needed = account.needed_sigma(guess=spread)
-    yield from noise_checks(run.plan, secret, seeded, measured, needed)
-    yield from coverage_checks(run.plan, runs, spread, key)
+    yield from plan_sums.noise_checks(run.plan, secret, seeded, measured, needed)
+    yield from plan_sums.coverage_checks(run.plan, runs, spread, key)
     # Numbers that change with the data while the protected sums and counts stay the same have bypassed the noise.
     replayed = zip(secret[0].released, run.replayed(secret[0]).released, strict=True)
     bits = [(one[name].view(np.uint32), other[name].view(np.uint32)) for one, other in replayed for name in one]
     past = sum(int(np.count_nonzero(one != other)) for one, other in bits)
-    yield is_equal("numbers of the model that data reaches past the noise", past, 0)
-    for first in (sums.about for sums in firsts(secret[0].sums)):
+    yield observe.is_equal("numbers of the model that data reaches past the noise", past, 0)
+    for first in (sums.about for sums in plan_sums.firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
     if run.plan.bound_rule is not None:
-        yield from learnt_bound_checks(run.plan, runs, counted, needed, key)
+        yield from plan_sums.learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
-        yield from tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
+        yield from plan_sums.tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
     else:
         yield from _cohort_checks(run, account, drawn)
     if told is not None:
@@ -221,7 +199,7 @@ class RunAccount:
         times = self.plan.rounds
         if isinstance(self.plan.mechanism, TreeSum):
             times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
-            one = GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps)))
+            one = GaussianEvent(mu * math.sqrt(plan_sums.nodes_of_a_person(self.plan.mechanism.steps)))
         if self.rate < 1.0:
             one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
             if self.guarantee.unit != "user":
@@ -270,15 +248,21 @@ def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCh
     limit: float = getattr(mechanism, "clip_norm", math.inf)
     if about.clip_norm is not None:
         limit = min(limit, about.clip_norm) if plan.bound_rule is None else about.clip_norm
-    yield at_most("largest norm of an update of a device", seen, limit)
+    yield observe.at_most("largest norm of an update of a device", seen, limit)
     sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
     largest = max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
-    yield at_most("largest norm of an update that is made to be large", largest, limit)
+    yield observe.at_most("largest norm of an update that is made to be large", largest, limit)
     for what, value in (("NaN", math.nan), ("infinity", math.inf)):
-        yield at_most(f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit)
+        yield observe.at_most(
+            f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit
+        )
     fits = mechanism.bound(_hostile(plan, about, np.array([limit]), spread=True), about)
-    yield is_equal("a message that is twice as long as the bound", _checked(plan, about, _times(fits, 2.0)), "refused")
-    yield is_equal("a message with NaN in it", _checked(plan, about, _times(fits, math.nan)), "refused")
+    yield observe.is_equal(
+        "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), about), "refused"
+    )
+    yield observe.is_equal(
+        "a message with NaN in it", observe.answer_of(plan, _times(fits, math.nan), about), "refused"
+    )
 
 
 def _times(uploads: ClientUpdates, factor: float) -> ClientUpdates:
@@ -300,12 +284,8 @@ def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> C
     """Updates of the given sizes: in every number, or in the first number of every tensor."""
     view = about.view(plan.schema)
     size = sum(tensor.size for tensor in view.tensors)
-    vectors = np.zeros((len(sizes), size))
-    if spread:
-        vectors[:] = sizes[:, np.newaxis]
-    else:
-        starts = np.cumsum([0, *(tensor.size for tensor in view.tensors[:-1])])
-        vectors[:, starts] = sizes[:, np.newaxis]
+    vectors, starts = np.zeros((len(sizes), size)), [place.start for place in view.places.values()]
+    vectors[:, slice(None) if spread else starts] = sizes[:, np.newaxis]
     return from_vectors(vectors, view)
 
 
@@ -313,44 +293,38 @@ def _norm(plan: Plan, about: RoundSpec, size: float, *, spread: bool) -> float:
     """The norm of a bounded update: 0 where it is rejected, infinite where it is not finite."""
     try:
         with np.errstate(all="ignore"):
-            norms = norms_of(plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about))
+            norms = observe.norms_of(
+                plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about)
+            )
     except VeilrecError:
         return 0.0
     return float(norms.max()) if np.isfinite(norms).all() else math.inf
-
-
-def _checked(plan: Plan, about: RoundSpec, uploads: ClientUpdates) -> str:
-    try:
-        plan.mechanism.check(uploads, about)
-    except VeilrecError:
-        return "refused"
-    return "passed on"
 
 
 def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[AuditCheck]:
     """Check how often clients take part against the accounting, and the accounting against what it may use."""
     accounted = getattr(run.plan.mechanism, "taking_part", None)
     if accounted is None:
-        yield is_equal("the chance to take part that is accounted for", "none stated", "some")
+        yield observe.is_equal("the chance to take part that is accounted for", "none stated", "some")
         return
-    yield at_least("the chance to take part that is accounted for", accounted.rate, account.rate)
-    yield at_least("rounds that are accounted for", accounted.rounds, run.plan.rounds)
+    yield observe.at_least("the chance to take part that is accounted for", accounted.rate, account.rate)
+    yield observe.at_least("rounds that are accounted for", accounted.rounds, run.plan.rounds)
     if account.rate < 1.0:
         drawn_by = [_cohorts(run, secret_of(run.seed, number), drawn) for number in (4, 5)]
         same = bool(np.array_equal(*drawn_by))
-        yield is_equal("cohorts of two secrets", "the same" if same else "different", "different")
+        yield observe.is_equal("cohorts of two secrets", "the same" if same else "different", "different")
     for way, secret in (("secret", secret_of(run.seed, 4)), ("seeded", None)):
         cohorts = _cohorts(run, secret, drawn)
         hits = cohorts.sum(axis=0)
         rate = accounted.rate
-        yield rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
-        yield none_sampled_too_often("how often the most drawn device takes part", hits, drawn, rate)
+        yield observe.rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
+        yield observe.none_sampled_too_often("how often the most drawn device takes part", hits, drawn, rate)
         if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
             sizes = cohorts.sum(axis=1)
-            yield sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
+            yield observe.sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
         elif accounted.sampling == "fixed":
             sizes = np.unique(cohorts.sum(axis=1))
-            yield is_equal("sizes of cohorts", " ".join(map(str, sizes)), str(accounted.cohort))
+            yield observe.is_equal("sizes of cohorts", " ".join(map(str, sizes)), str(accounted.cohort))
 
 
 def _cohorts(run: _Run, secret: bytes | None, drawn: int) -> Any:
@@ -369,15 +343,21 @@ def _account_checks(
     """Check that the statement, the mechanism and the composed event agree."""
     epsilon, delta = claim(guarantee)
     mechanism = plan.mechanism
-    yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
-    yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
+    yield observe.is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
+    yield observe.is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
     moved = account.sensitivity
-    yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, moved)
-    yield at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
-    yield at_most("delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta)
+    yield observe.at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, moved)
+    yield observe.at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
+    yield observe.at_most(
+        "delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta
+    )
     numbers = sum(len(noise) for noise in measured["secret"].values())
-    most = spread_of(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
+    most = plan_sums.spread_of(measured["secret"]) * (
+        1.0 + 5.0 / math.sqrt(2.0 * numbers)
+    )  # beyond 5 standard errors: 3e-7
     spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
     charged = epsilon_of(training_event(plan), delta)
-    check = at_least("epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK))
+    check = observe.at_least(
+        "epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK)
+    )
     yield replace(check, false_alarm_rate=ALPHA)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import chdtr, gammaincinv, kolmogorov
+from scipy.special import chdtr, gammaincinv
 
-from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, is_equal, none_repeats, rate_at_most
+from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, has_law, is_equal, none_repeats, rate_at_most
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, OwnSources
 from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
 from veilrec.core.arrays import Doubles, Indices, Offsets
-from veilrec.core.csr import Csr
+from veilrec.core.csr import Csr, packed
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec
 from veilrec.privacy.accounting import delta_of, epsilon_of
@@ -206,20 +206,18 @@ def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
 
 def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> AuditCheck:
     """Whether Laplace noise has at least this mean size: twice the sum over the scale is chi-square, exactly."""
-    measured = float(np.mean(np.abs(noise))) if len(noise) else 0.0
-    p_value = float(chdtr(2 * len(noise), 2.0 * float(np.sum(np.abs(noise))) / scale)) if len(noise) else 0.0
-    lowest = scale * float(gammaincinv(len(noise), ALPHA)) / len(noise) if len(noise) else scale
-    return AuditCheck(name, measured, "at least", scale, p_value > ALPHA, where, ALPHA, (lowest,))
+    if not len(noise):
+        return AuditCheck(name, 0.0, "at least", scale, False, where, ALPHA, (scale,))
+    p_value = float(chdtr(2 * len(noise), 2.0 * float(np.sum(np.abs(noise))) / scale))
+    lowest = scale * float(gammaincinv(len(noise), ALPHA)) / len(noise)
+    return AuditCheck(name, float(np.mean(np.abs(noise))), "at least", scale, p_value > ALPHA, where, ALPHA, (lowest,))
 
 
 def _is_laplace(name: str, noise: Doubles, where: str) -> AuditCheck:
     """Check the Laplace shape that the proof needs (Kolmogorov-Smirnov, with fitted scale)."""
     ordered = np.sort(noise / max(float(np.mean(np.abs(noise))), 1e-300))
-    tail, n = 0.5 * np.exp(-np.abs(ordered)), len(ordered)
-    theory = np.where(ordered < 0.0, tail, 1.0 - tail)
-    distance = float(max(np.max(np.arange(1, n + 1) / n - theory), np.max(theory - np.arange(n) / n)))
-    holds = float(kolmogorov(math.sqrt(n) * distance)) > ALPHA
-    return AuditCheck(name, distance, "at most", 2.7 / math.sqrt(n), holds, where, ALPHA)
+    tail = 0.5 * np.exp(-np.abs(ordered))
+    return has_law(name, np.where(ordered < 0.0, tail, 1.0 - tail), where)
 
 
 def _label_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[AuditCheck]:
@@ -281,15 +279,12 @@ def another(data: OwnImpressions, seed: int) -> OwnImpressions:
     n_items = int(data.rows.items.max(initial=0)) + 1
     rows: list[Indices] = []
     for row in range(len(data.rows)):
-        parts = [_other_block(past, shown, generator, n_items) for past, shown in _shown(data.rows.row(row))]
+        parts = [
+            _other_block(past, np.concatenate([clicks, others]), generator, n_items)
+            for past, clicks, others in blocks_of(data.rows.row(row))
+        ]
         rows.append(np.concatenate([np.zeros(0, np.int32), *parts]))
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return OwnImpressions(Csr(offsets, np.concatenate([np.zeros(0, np.int32), *rows])))
-
-
-def _shown(row: Indices) -> Iterator[tuple[Indices, Indices]]:
-    for past, clicks, others in blocks_of(row):
-        yield past, np.concatenate([clicks, others])
+    return OwnImpressions(packed(rows))
 
 
 def _other_block(past: Indices, shown: Indices, generator: np.random.Generator, n_items: int) -> Indices:

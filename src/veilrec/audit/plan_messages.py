@@ -16,22 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit.observe import (
-    AuditCheck,
-    ObservedRun,
-    SeenReports,
-    at_least,
-    at_most,
-    bare,
-    is_equal,
-    is_gaussian,
-    is_near,
-    none_repeats,
-    rate_at_least,
-    rate_at_most,
-    spread_at_least,
-    spread_is_one,
-)
+from veilrec.audit import observe
+from veilrec.audit.observe import AuditCheck, ObservedRun, SeenReports
 from veilrec.client.local_training import LocalData
 from veilrec.client.validation import Validator
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
@@ -148,31 +134,31 @@ def report_checks(
     if reports is None:
         return
     event = reports.mechanism.event()
-    yield at_least("times that a device's report is charged for", _charged(plan, event), told.times)
+    yield observe.at_least("times that a device's report is charged for", _charged(plan, event), told.times)
     if not told.noise:
         least = epsilon_of(event, 0.0) / _changed(plan, guarantee)
         needed = math.exp(-least) / (1.0 + math.exp(-least))
         for way, (made_up, zeros, left_out, ones) in told.lies.items():
-            yield rate_at_least("bits of a report that are made up", made_up, zeros, needed, way)
-            yield rate_at_least("bits of a report that are left out", left_out, ones, needed, way)
+            yield observe.rate_at_least("bits of a report that are made up", made_up, zeros, needed, way)
+            yield observe.rate_at_least("bits of a report that are left out", left_out, ones, needed, way)
         return
     step, what = reports.mechanism.step, "squared votes" if isinstance(reports.mechanism, VoteReports) else "items"
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
-    yield at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
+    yield observe.at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
     mu = event.mu if isinstance(event, GaussianEvent) else 0.0
     people = 1 if guarantee.adjacency == "add-remove" else 2  # whose items move the counts
     sigma = math.sqrt(people * _most_squared(plan)) / mu if mu > 0.0 else math.inf
     for way, noise in told.noise.items():
-        yield spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
+        yield observe.spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
         first, second = noise.reshape(-1, reports.mechanism.length)[:2]
-        yield is_equal("counts without noise", bare(first, second, sigma), 0, way)
+        yield observe.is_equal("counts without noise", observe.bare(first, second, sigma), 0, way)
     for way, runs in _ways(secret, seeded):
         noises = [
             (f"counts {number} of run {run}", one.protected - one.told.sum(axis=0) * step)
             for run, seen in enumerate(runs)
             for number, one in enumerate(seen.reports)
         ]
-        yield none_repeats("noises on counts that repeat each other", noises, sigma, way)
+        yield observe.none_repeats("noises on counts that repeat each other", noises, sigma, way)
 
 
 def _charged(plan: Plan, event: Event) -> int:
@@ -197,31 +183,33 @@ def message_checks(
     """Check the statement about plaintext messages, or messages with noise as published."""
     cost = plan.mechanism.event()
     if guarantee.basis == "none":
-        yield is_equal("what the statement promises", "nothing", "nothing")
-        yield is_equal("epsilon of an update", _word(epsilon_of(cost, 1e-6)), "none is finite")
+        yield observe.is_equal("what the statement promises", "nothing", "nothing")
+        yield observe.is_equal("epsilon of an update", _word(epsilon_of(cost, 1e-6)), "none is finite")
         return
     if plan.mechanism.is_linear:  # noise that is added before learning does not cover what is sent
-        yield is_equal("epsilon of a message", _word(epsilon_of(cost, 1e-6)), "none is finite")
+        yield observe.is_equal("epsilon of a message", _word(epsilon_of(cost, 1e-6)), "none is finite")
         stated = "none is finite" if guarantee.honest_epsilon is None else _word(guarantee.honest_epsilon)
-        yield is_equal("honest epsilon of the statement", stated, "none is finite")
+        yield observe.is_equal("honest epsilon of the statement", stated, "none is finite")
         refuted = epsilon_of(cost, 1e-6) > (guarantee.epsilon or 0.0)
-        yield is_equal("the paper's claim", "refuted" if refuted else "not refuted", "refuted")
+        yield observe.is_equal("the paper's claim", "refuted" if refuted else "not refuted", "refuted")
         return
     noise = _noise(plan, secret)
     sent = np.concatenate([part.ravel() for part in noise.values()])
     spread = max(float(np.std(part)) for part in noise.values())
     nothing = int(np.count_nonzero(np.abs(sent) <= _NOTHING * spread))
-    yield rate_at_most("numbers that are sent without noise", nothing, len(sent), _BY_CHANCE, "")
+    yield observe.rate_at_most("numbers that are sent without noise", nothing, len(sent), _BY_CHANCE, "")
     delta = guarantee.honest_delta if guarantee.honest_delta is not None else guarantee.delta or 0.0
     epsilon = _epsilon(plan, secret, noise, delta)
     name = "epsilon of a message, from the noise that was measured"
     if guarantee.honest_epsilon is None:
-        yield is_equal(name, _word(epsilon), "none is finite")
+        yield observe.is_equal(name, _word(epsilon), "none is finite")
     else:
         honest, share = guarantee.honest_epsilon, _NEAR if told is None else _USUAL
-        yield is_near(name, epsilon, honest, share, f"at delta {delta:g}", 1e-6)
+        yield observe.is_near(name, epsilon, honest, share, f"at delta {delta:g}", 1e-6)
     claimed = guarantee.epsilon or 0.0
-    yield is_equal("the paper's claim", "refuted" if epsilon > claimed else "not refuted", "refuted", f"{claimed:g}")
+    yield observe.is_equal(
+        "the paper's claim", "refuted" if epsilon > claimed else "not refuted", "refuted", f"{claimed:g}"
+    )
     yield from _shortcut(noise, seeded)
     if told is not None:
         yield from report_checks(plan, told, [secret], [seeded], guarantee)
@@ -307,7 +295,7 @@ def _shortcut(noise: dict[str, Doubles], seeded: ObservedRun) -> Iterator[AuditC
     together = {"all tensors": np.concatenate(list(drawn.values()))}
     for name, values in (drawn | together).items():
         if len(values) >= _ENOUGH:
-            yield spread_is_one("noise of a simulation that draws it at once", values, name)
+            yield observe.spread_is_one("noise of a simulation that draws it at once", values, name)
 
 
 _DRAWS = 600  # of the noise, by the run itself
@@ -339,22 +327,22 @@ def comparison_checks(
         return
     mechanism, judges = comparison.mechanism, comparison.judge.devices(data)
     both = np.intersect1d(judges, np.flatnonzero(data.rows.lengths() > 0))
-    yield is_equal("devices that learn and judge", len(both), 0, f"{len(judges)} judge")
+    yield observe.is_equal("devices that learn and judge", len(both), 0, f"{len(judges)} judge")
     moved = mechanism.clip * (1.0 if guarantee.adjacency == "add-remove" else 2.0)
     needed = moved / mu_for(guarantee.epsilon, guarantee.delta) * (1.0 - _SLACK)
-    yield is_equal("adjacency of the comparison", mechanism.adjacency, str(guarantee.adjacency))
-    yield at_least("how far one judge moves the sum, as accounted for", mechanism.sensitivity.value, moved)
+    yield observe.is_equal("adjacency of the comparison", mechanism.adjacency, str(guarantee.adjacency))
+    yield observe.at_least("how far one judge moves the sum, as accounted for", mechanism.sensitivity.value, moved)
     if not len(judges):
         return
     run = _Run(plan, data, histories, seed, len(judges))
     for way, secret in (("secret", True), ("seeded", False)):
         noise = np.array([run.verdict(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * len(judges)
-        yield spread_at_least("standard deviation of the noise on the judges' sum", noise, needed, way)
-        yield is_gaussian("distance of that noise from a Gaussian", noise, way)
+        yield observe.spread_at_least("standard deviation of the noise on the judges' sum", noise, needed, way)
+        yield observe.is_gaussian("distance of that noise from a Gaussian", noise, way)
     limit = len(judges) * mechanism.clip + _FAR * mechanism.sigma
     for gain in (1e6, -1e6, math.inf, math.nan):
         said = abs(run.verdict(gain, 0, secret=True).gain) * len(judges)
-        yield at_most(f"sum of judges who all say {gain:g}", said, limit)
+        yield observe.at_most(f"sum of judges who all say {gain:g}", said, limit)
     yield from _decisions(run, mechanism.clip, mechanism.sigma)
 
 
@@ -385,4 +373,4 @@ def _decisions(run: _Run, clip: float, sigma: float) -> Iterator[AuditCheck]:
     gains = (-clip, 0.0, 0.5 * threshold, threshold, 1.5 * threshold, 2.0 * threshold, clip)
     found = [run.verdict(gain, number, secret=True) for number, gain in enumerate(gains)]
     wrong = sum((one.kept == "trained") != (one.gain > threshold * (1.0 + _A_LITTLE)) for one in found)
-    yield is_equal("comparisons that keep a model against their own threshold", wrong, 0)
+    yield observe.is_equal("comparisons that keep a model against their own threshold", wrong, 0)

@@ -15,23 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit.observe import (
-    ALPHA,
-    AuditCheck,
-    ObservedRun,
-    SeenSums,
-    Sums,
-    at_least,
-    at_most,
-    bare,
-    is_equal,
-    is_gaussian,
-    is_near,
-    none_repeats,
-    spread_at_least,
-)
+from veilrec.audit import observe
+from veilrec.audit.observe import ALPHA, AuditCheck, ObservedRun, SeenSums, Sums
 from veilrec.core.arrays import Doubles, Offsets
-from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, from_vectors
 from veilrec.privacy.accounting import epsilon_of
@@ -156,8 +142,8 @@ def noise_checks(
     share = ALPHA / (len(tensors) * sum(len(sums) for sums in runs["secret"]) * 2 + 2)
     for way, noise in measured.items():
         together = np.concatenate(list(noise.values()))
-        yield spread_at_least(SPREAD, together, needed, f"all tensors, {way}")
-        yield is_gaussian("distance of the noise from a Gaussian", together[:NUMBERS], way)
+        yield observe.spread_at_least(SPREAD, together, needed, f"all tensors, {way}")
+        yield observe.is_gaussian("distance of the noise from a Gaussian", together[:NUMBERS], way)
     for tensor in tensors:
         parts = [
             (sums.noise(tensor), f"{tensor}, round {sums.about.number}, {way}")
@@ -167,7 +153,7 @@ def noise_checks(
             if tensor in sums.before
         ]
         parts += [(noise[tensor], f"{tensor}, {way}") for way, noise in measured.items()]
-        yield worst([spread_at_least(SPREAD, noise, needed, where, alpha=share) for noise, where in parts])
+        yield worst([observe.spread_at_least(SPREAD, noise, needed, where, alpha=share) for noise, where in parts])
     for way, seen in runs.items():
         noises = [
             (f"{tensor} in round {sums.about.number} of run {number}", sums.noise(tensor))
@@ -176,7 +162,7 @@ def noise_checks(
             for tensor in tensors
             if tensor in sums.before
         ]
-        yield none_repeats("pairs of noises that repeat each other", noises, spread_of(measured[way]), way)
+        yield observe.none_repeats("pairs of noises that repeat each other", noises, spread_of(measured[way]), way)
 
 
 def worst(checks: list[AuditCheck]) -> AuditCheck:
@@ -191,12 +177,12 @@ def coverage_checks(plan: Plan, runs: Sequence[ObservedRun], spread: float, key:
     for number, seen in enumerate(runs):
         again = [protected(plan, sums, KeyedSource(key, number, sums.about.number)) for sums in seen.sums]
         for one, other in zip(own_noise(plan, seen.sums), own_noise(plan, again), strict=True):
-            uncovered += sum(bare(one.noise(name), other.noise(name), spread) for name in one.before)
+            uncovered += sum(observe.bare(one.noise(name), other.noise(name), spread) for name in one.before)
         for sums in seen.sums:
             outside += sum(sums.outside(name) for name in sums.before)
             carried += sum(int(np.count_nonzero(before)) for before in sums.before.values())
-    yield is_equal("numbers of a round without noise", uncovered, 0, f"{carried} carried data")
-    yield is_equal("numbers outside of a round that carry anything", outside, 0)
+    yield observe.is_equal("numbers of a round without noise", uncovered, 0, f"{carried} carried data")
+    yield observe.is_equal("numbers outside of a round that carry anything", outside, 0)
 
 
 _SLACK = 0.002
@@ -213,7 +199,7 @@ def learnt_bound_checks(
     mechanism: Any = plan.mechanism
     stated: float = getattr(mechanism, "count_standard_deviation", math.inf)
     for way, noise in counted.items():
-        yield spread_at_least(COUNT, noise, stated * (1.0 - _SLACK), way)
+        yield observe.spread_at_least(COUNT, noise, stated * (1.0 - _SLACK), way)
     first: float = mechanism.clip_norm
     yield from _follows(plan, runs[0].sums[0], first, needed, key)
     told, meant = [], []
@@ -221,13 +207,15 @@ def learnt_bound_checks(
         sizes = (0.0, clip_norm / 2.0, clip_norm * 1.001, 50.0 * clip_norm)
         told += _counts(plan, RoundSpec(0, clip_norm=clip_norm), sizes)
         meant += [0.5, 0.5, -0.5, -0.5]
-    yield is_equal("what updates within and beyond a bound count for", _words(told), _words(meant))
+    yield observe.is_equal("what updates within and beyond a bound count for", _words(told), _words(meant))
     seen = [float(np.abs(counts).max()) for run in runs for counts in run.counts if len(counts)]
-    yield at_most("how far one message moves the count", max(seen, default=math.inf), 0.5)
+    yield observe.at_most("how far one message moves the count", max(seen, default=math.inf), 0.5)
     fits = mechanism.bound(_updates(plan, (first / 2.0,)), RoundSpec(0, clip_norm=first))
     for what, counts in (("missing", None), ("1", 1.0), ("no number", math.nan)):
-        yield is_equal(f"a message whose count is {what}", _checked(plan, fits, first, counts), "refused")
-    yield is_equal("rounds whose bound is not from the protected count", sum(_elsewhere(plan, run) for run in runs), 0)
+        yield observe.is_equal(f"a message whose count is {what}", _checked(plan, fits, first, counts), "refused")
+    yield observe.is_equal(
+        "rounds whose bound is not from the protected count", sum(_elsewhere(plan, run) for run in runs), 0
+    )
 
 
 def _follows(plan: Plan, sums: SeenSums, first: float, needed: float, key: bytes) -> Iterator[AuditCheck]:
@@ -241,7 +229,7 @@ def _follows(plan: Plan, sums: SeenSums, first: float, needed: float, key: bytes
             plan.mechanism.protect(after, about, KeyedSource(key, 2 * EXTRA + draw, int(factor)))
             parts += [total.ravel() / factor for name, total in after.items() if name != BOUND]
     for factor, parts in noise.items():
-        yield spread_at_least(BY_ROUND, np.concatenate(parts), needed, f"{factor:g} times the first")
+        yield observe.spread_at_least(BY_ROUND, np.concatenate(parts), needed, f"{factor:g} times the first")
 
 
 def _updates(plan: Plan, sizes: Sequence[float]) -> ClientUpdates:
@@ -266,11 +254,7 @@ def _checked(plan: Plan, uploads: ClientUpdates, clip_norm: float, count: float 
     dense = {name: values for name, values in uploads.dense.items() if name != BOUND}
     if count is not None:
         dense[BOUND] = np.full((uploads.count, 1), count, np.float32)
-    try:
-        plan.mechanism.check(replace(uploads, dense=dense), RoundSpec(0, clip_norm=clip_norm))
-    except VeilrecError:
-        return "refused"
-    return "passed on"
+    return observe.answer_of(plan, replace(uploads, dense=dense), RoundSpec(0, clip_norm=clip_norm))
 
 
 def _elsewhere(plan: Plan, run: ObservedRun) -> int:
@@ -303,8 +287,8 @@ def published_bound_checks(
         epsilon = epsilon_of(repeated(one, plan.rounds), delta)
         stated = guarantee.honest_epsilon or math.inf
         name = "epsilon of the run, from the noise that was measured"
-        yield is_near(name, epsilon, stated, _NEAR, f"{way}, at delta {delta:g}", ALPHA)
-    yield is_equal("adjacency of the statement", str(guarantee.adjacency), plan.mechanism.adjacency)
+        yield observe.is_near(name, epsilon, stated, _NEAR, f"{way}, at delta {delta:g}", ALPHA)
+    yield observe.is_equal("adjacency of the statement", str(guarantee.adjacency), plan.mechanism.adjacency)
 
 
 _MOST = 24  # rounds of a tree of which the nodes are looked at
@@ -326,9 +310,11 @@ def tree_checks(plan: Plan, cohorts: Any, needed: float, key: bytes) -> Iterator
     members: Offsets = cohorts
     steps = mechanism.steps
     often = [members[start : start + steps].sum(axis=0).max() for start in range(0, len(members), steps)]
-    yield at_most("turns of a device in one tree", int(max(often)), 1)
-    yield at_least("turns of a device that are accounted for", plan.most_turns or 0, int(members.sum(axis=0).max()))
-    yield at_least("rounds of a tree that are accounted for", mechanism.event().steps, steps)
+    yield observe.at_most("turns of a device in one tree", int(max(often)), 1)
+    yield observe.at_least(
+        "turns of a device that are accounted for", plan.most_turns or 0, int(members.sum(axis=0).max())
+    )
+    yield observe.at_least("rounds of a tree that are accounted for", mechanism.event().steps, steps)
     yield from _node_checks(plan, steps, needed, key)
 
 
@@ -344,8 +330,8 @@ def _node_checks(plan: Plan, steps: int, needed: float, key: bytes) -> Iterator[
         for node in nodes
     ]
     share = ALPHA / len(noises)
-    yield worst([spread_at_least(NODE, noise, needed, where, alpha=share) for where, noise in noises])
-    yield none_repeats(NODES, noises, needed, f"{len(noises)} nodes")
+    yield worst([observe.spread_at_least(NODE, noise, needed, where, alpha=share) for where, noise in noises])
+    yield observe.none_repeats(NODES, noises, needed, f"{len(noises)} nodes")
 
 
 def _of_nothing(plan: Plan, number: int, key: bytes) -> SeenSums:

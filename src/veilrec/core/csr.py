@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,12 @@ def offsets_of(lengths: ArrayLike) -> Offsets:
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
+
+
+def packed(rows: Sequence[ArrayLike]) -> Csr:
+    """Pack rows that are given one by one, each in its order."""
+    items = np.concatenate([np.zeros(0, np.int32), *map(np.asarray, rows)])
+    return Csr(offsets_of([np.size(row) for row in rows]), items.astype(np.int32))
 
 
 def without_repeats(rows: Csr, n_items: int) -> Csr:

@@ -8,7 +8,7 @@ scaled by, are public; what a user's own values are stays on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
@@ -108,10 +108,7 @@ class Side:
 
     def select(self, names: Sequence[str]) -> Side:
         """Some features only, in the order that they have here; their codes are numbered anew."""
-        known = [feature.name for feature in self.features]
-        for name in names:
-            if name not in known:
-                raise unknown_name("feature", name, known) if known else _none_known(name)
+        self._known(names)
         chosen = tuple(feature for feature in self.features if feature.name in names)
         sizes = [feature.codes for feature in self.categories]
         stays = np.repeat([feature in chosen for feature in self.categories], sizes).astype(np.bool_)
@@ -125,10 +122,7 @@ class Side:
 
     def encoded(self, rows: Sequence[Mapping[str, str | float]]) -> Side:
         """New rows from values by the names of features; one that is not given is unknown."""
-        known = [feature.name for feature in self.features]
-        for name in {name: None for row in rows for name in row}:
-            if name not in known:
-                raise unknown_name("feature", name, known) if known else _none_known(name)
+        known = self._known(name for row in rows for name in row)
         texts = {name: [_text(row.get(name, "")) for row in rows] for name in known}
         entries, numbers = [], []
         for feature in self.features:
@@ -137,6 +131,15 @@ class Side:
             else:
                 entries.append(text_entries(feature, texts[feature.name], np.arange(len(rows))))
         return assembled(self.features, len(rows), entries, numbers)
+
+    def _known(self, names: Iterable[str]) -> list[str]:
+        """Return the names of all features; refuse a name that is none of them."""
+        known = [feature.name for feature in self.features]
+        for name in names:
+            if name not in known:
+                none = BadInput(f"unknown feature {name!r}: there are none here; leave it out")
+                raise unknown_name("feature", name, known) if known else none
+        return known
 
     def unknown(self) -> Bools:
         """Whose value of a category is unknown: [rows, categories]."""
@@ -235,7 +238,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-def _none_known(name: str) -> BadInput:
-    return BadInput(f"unknown feature {name!r}: there are none here; leave it out")

@@ -1,14 +1,14 @@
-"""Sums of whole numbers: what each device of a round adds, in steps that are powers of two.
+"""Sums of whole numbers: what each client of a round adds, in steps that are powers of two.
 
-A simulation, a coordinator and secure aggregation add the same integers, so that neither the order of devices nor how
-they are grouped can change a bit of a sum. A number x of a message (times its examples, where devices weigh by them)
+A simulation, a coordinator and secure aggregation add the same integers, so that neither the order of clients nor how
+they are grouped can change a bit of a sum. A number x of a message (times its examples, where clients weigh by them)
 becomes k = x / step cut towards zero. A float32 times a whole number up to 2^20 is exact in double precision, and so is
 dividing it by a power of two: whoever does this, wherever, gets the same k.
 
 Cutting towards zero makes no number larger, so that an update clipped to some norm is within it on the lattice as well:
 rounding costs the proof nothing.
 
-No sum overflows. A lattice is made for at most n devices; |k| is at most K = 2^(ring - 2 - ceil(log2 n)), because what
+No sum overflows. A lattice is made for at most n clients; |k| is at most K = 2^(ring - 2 - ceil(log2 n)), because what
 lies beyond K steps, the reach of its tensor, is refused or cut off. So |sum| <= n K <= 2^(ring - 2), in signed integers
 of `ring` bits. Row counts are at most n, and examples at most n times 2^20, for which 2^20 n <= 2^(ring - 2) is asked.
 """
@@ -47,7 +47,7 @@ class FixedPoint:
 
     @classmethod
     def fitting(cls, view: Schema, reach: Mapping[str, float], *, devices: int, **options: Any) -> FixedPoint:
-        """For numbers up to `reach` (of every tensor, examples included) of up to so many devices."""
+        """For numbers up to `reach` (of every tensor, examples included) of up to so many clients."""
         return cls(view, tuple(_power_above(reach[tensor.name]) for tensor in view.tensors), devices, **options)
 
     def __post_init__(self) -> None:
@@ -61,12 +61,12 @@ class FixedPoint:
 
     @property
     def _spare(self) -> int:
-        """Bits that a device's own numbers may have."""
+        """Bits that a client's own numbers may have."""
         return self.ring - 2 - (self.devices - 1).bit_length()
 
     @property
     def most(self) -> int:
-        """K: the largest whole number that a device adds to one of its numbers."""
+        """K: the largest whole number that a client adds to one of its numbers."""
         return int(2**self._spare)
 
     @cached_property
@@ -88,12 +88,12 @@ class FixedPoint:
 
     @cached_property
     def size(self) -> int:
-        """Length of the vector that a device adds."""
+        """Length of the vector that a client adds."""
         numbers, counts = (sum(p.stop - p.start for p in part.values()) for part in (self.places, self.count_places))
         return int(numbers + counts + self.weighs_examples)
 
     def weights(self, uploads: ClientUpdates) -> Doubles:
-        """How often each device counts."""
+        """How often each client counts."""
         if not self.weighs_examples:
             return np.ones(uploads.count)
         if uploads.examples is None:
@@ -105,7 +105,7 @@ class FixedPoint:
         return uploads.examples.astype(np.float64)
 
     def integers(self, uploads: ClientUpdates) -> Offsets:
-        """What each device adds: [n, size]."""
+        """What each client adds: [n, size]."""
         out = np.zeros((uploads.count, self.size), np.int64)
         weights = self.weights(uploads)
         numbers = to_vectors(uploads, self.view) * weights[:, np.newaxis]
@@ -156,7 +156,7 @@ class FixedPoint:
         return np.asarray(np.trunc(np.clip(vectors / steps, -float(self.most), float(self.most))) * steps)
 
     def check_sum(self, total: Offsets, devices: int) -> None:
-        """Refuse a sum that so many devices cannot have."""
+        """Refuse a sum that so many clients cannot have."""
         if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= devices <= self.devices:
             raise BadInput(
                 f"a sum of {devices} devices has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"

@@ -1,6 +1,6 @@
-"""Draws keyed by (seed, round, device): the same whoever makes them, in any order, on any number of cores.
+"""Draws keyed by (seed, round, client): the same whoever makes them, in any order, on any number of cores.
 
-They decide what a device samples and in which order it learns. Noise that protects people never comes
+They decide what a client samples and in which order it learns. Noise that protects people never comes
 from here.
 """
 
@@ -45,7 +45,7 @@ def mix(value: np.uint64) -> np.uint64:
 
 @jit
 def stream(seed: int, purpose: int, round_number: int, device: int) -> np.uint64:
-    """The start of the stream of one device in one round for one purpose."""
+    """The start of the stream of one client in one round for one purpose."""
     state = mix(np.uint64(np.int64(seed)) + _GOLDEN)  # by way of int64: a seed may be negative
     state = mix(state + np.uint64(purpose) * _GOLDEN)
     state = mix(state + np.uint64(round_number) * _GOLDEN)
@@ -94,14 +94,14 @@ def _normals(seed: int, purpose: int, round_number: int, devices: Offsets, out: 
 
 
 def uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, width: int = 1) -> Floats:
-    """Numbers in [0, 1): one row per device."""
+    """Numbers in [0, 1): one row per client."""
     out = np.empty((len(devices), width), np.float32)
     _uniforms(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
     return out
 
 
 def normals(seed: int, purpose: int, round_number: int, devices: Offsets, width: int) -> Floats:
-    """Standard normal numbers: one row per device. For starting values, not for privacy."""
+    """Standard normal numbers: one row per client. For starting values, not for privacy."""
     require_room(len(devices), width)
     out = np.empty((len(devices), width), np.float32)
     _normals(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)

@@ -1,7 +1,7 @@
-"""The shapes that everybody shares: a model's tensors, what a round is about, and the updates that answer it.
+"""The shapes that every package shares: a model's tensors, the round spec, and client updates.
 
-An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a
-real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
+`ClientUpdates` holds the updates of n clients side by side, so that a simulator can make hundreds at once; a real
+client makes one (n = 1) and sends it encoded (`wire.messages`). A model on its way to clients has the same shape.
 """
 
 from __future__ import annotations
@@ -87,11 +87,8 @@ class Schema:
 
     def narrowed(self, rows: int) -> Schema:
         """The model with so many rows in every table: what a sub-model looks like from inside."""
-        return Schema(
-            tuple(
-                replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t for t in self.tensors
-            )
-        )
+        tensors = (replace(t, shape=(rows, *t.shape[1:])) if t.by_row else t for t in self.tensors)
+        return Schema(tuple(tensors))
 
     def coded(self, values: ValueCoding) -> Schema:
         """The model with its numbers carried in another way."""
@@ -137,7 +134,7 @@ def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> 
 class RoundSpec:
     """What a round is about: public, decided before it from what is released already, and sent with the model.
 
-    Entries and directions are named by a public seed, so that a device draws them itself and nobody can choose them by
+    Entries and directions are named by a public seed, so that a client draws them itself and nobody can choose them by
     looking at anybody's data.
     """
 
@@ -198,7 +195,7 @@ def place_of_sum(number: int) -> int:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of one table, for n devices: device i owns entries `offsets[i]:offsets[i + 1]`."""
+    """Some rows of one table, for n clients: client i owns entries `offsets[i]:offsets[i + 1]`."""
 
     offsets: Offsets  # [n + 1]
     index: Indices  # [entries], row of the table; distinct within a device
@@ -207,7 +204,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Factors:
-    """A table as a product, for n devices: `left * scales @ right`, of low rank r."""
+    """A table as a product, for n clients: `left * scales @ right`, of low rank r."""
 
     left: Floats  # [n, rows, r]
     scales: Floats  # [n, r]
@@ -221,7 +218,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class ClientUpdates:
-    """The messages of n devices in one round; a tensor is in at most one of the four mappings."""
+    """The messages of n clients in one round; a tensor is in at most one of the four mappings."""
 
     round_number: int
     count: int  # n
@@ -234,12 +231,16 @@ class ClientUpdates:
 
 def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int) -> ClientUpdates:
     """The model as the server sends it: every row of every table, every dense tensor."""
-    tables = {
-        t.name: Rows(np.array([0, t.shape[0]]), np.arange(t.shape[0], dtype=np.int32), weights[t.name])
-        for t in schema.tables
-    }
+    tables = {t.name: _whole_table(weights[t.name][np.newaxis]) for t in schema.tables}
     dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
     return ClientUpdates(round_number, 1, tables, dense)
+
+
+def _whole_table(values: Floats) -> Rows:
+    """All rows of a table, for n clients: [n, rows, width]."""
+    n, height, width = values.shape
+    index = np.tile(np.arange(height, dtype=np.int32), n)
+    return Rows(np.arange(n + 1, dtype=np.int64) * height, index, values.reshape(-1, width))
 
 
 def part_of_model(schema: Schema, weights: Mapping[str, Floats], rows: Indices, round_number: int) -> ClientUpdates:
@@ -267,9 +268,7 @@ def filled(uploads: ClientUpdates, schema: Schema) -> ClientUpdates:
         if rows is not None:
             device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
             values[device, rows.index] = rows.values
-        offsets = np.arange(uploads.count + 1, dtype=np.int64) * height
-        index = np.tile(np.arange(height, dtype=np.int32), uploads.count)
-        tables[tensor.name] = Rows(offsets, index, values.reshape(-1, width))
+        tables[tensor.name] = _whole_table(values)
     return replace(uploads, tables=tables)
 
 
@@ -291,9 +290,7 @@ def from_vectors(vectors: Doubles, schema: Schema) -> ClientUpdates:
         values = vectors[:, start : start + tensor.size].astype(np.float32).reshape(n, *tensor.shape)
         start += tensor.size
         if tensor.by_row:
-            height, width = tensor.shape
-            index = np.tile(np.arange(height, dtype=np.int32), n)
-            tables[tensor.name] = Rows(np.arange(n + 1) * height, index, values.reshape(-1, width))
+            tables[tensor.name] = _whole_table(values)
         else:
             dense[tensor.name] = values
     return ClientUpdates(0, n, tables, dense)

@@ -28,10 +28,8 @@ _FROM_FINE_TO_COARSE: tuple[Unit, ...] = ("click", "history", "user")
 class Cost:
     """What messages cost an account, in its two currencies; nothing unless told otherwise."""
 
-    loss: float = 0.0
-    """The sum of rho (zCDP accounts) or of mu^2 (Gaussian accounts)."""
-    pure: float = 0.0
-    """The sum of the epsilons of pure mechanisms; infinite once a message was not pure."""
+    loss: float = 0.0  # the sum of rho (zCDP accounts) or of mu^2 (Gaussian accounts)
+    pure: float = 0.0  # the sum of the epsilons of pure mechanisms; infinite once a message was not pure
 
     def plus(self, other: Cost) -> Cost:
         """Both costs together, never rounded down."""
@@ -50,15 +48,12 @@ class Budget:
 
     unit: Unit
     adjacency: Adjacency
-    epsilon: float
-    """What the messages of one period may spend together."""
+    epsilon: float  # what the messages of one period may spend together
     delta: float
+    # What all messages ever may spend together, with the same delta; unlimited periods if None.
     lifetime_epsilon: float | None = None
-    """What all messages ever may spend together, with the same delta; unlimited periods if None."""
-    accounting: Accounting = "zcdp"
-    """zcdp: for all kinds of messages; gaussian: exact for Gaussian noise."""
-    trust: Trust = "nobody"
-    """Who else has to behave for the messages' statements to hold."""
+    accounting: Accounting = "zcdp"  # zcdp: for all kinds of messages; gaussian: exact for Gaussian noise
+    trust: Trust = "nobody"  # who else has to behave for the messages' statements to hold
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
@@ -173,21 +168,13 @@ def _sum_rounded_up(a: float, b: float) -> float:
 
 Calculable = Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"]
 
-_UNITS: dict[Calculable, Unit] = {
-    "gaussian": "history",
-    "laplace": "history",
-    "attention": "history",
-    "k-ary": "history",
-    "randomised-response": "click",
-    "label": "click",
-}
-_OPTIONS: dict[Calculable, tuple[str, ...]] = {
-    "gaussian": ("sensitivity", "padding"),
-    "laplace": ("sensitivity", "padding"),
-    "attention": ("padding", "basis", "clip"),
-    "randomised-response": (),
-    "k-ary": ("candidates",),
-    "label": ("candidates",),
+_TERMS: dict[Calculable, tuple[Unit, tuple[str, ...]]] = {  # what is protected, and the options that mean something
+    "gaussian": ("history", ("sensitivity", "padding")),
+    "laplace": ("history", ("sensitivity", "padding")),
+    "attention": ("history", ("padding", "basis", "clip")),
+    "k-ary": ("history", ("candidates",)),
+    "randomised-response": ("click", ()),
+    "label": ("click", ("candidates",)),
 }
 _CAVEATS: dict[Calculable, str] = {
     "gaussian": "The sensitivity is taken to be that of replacing a whole history.",
@@ -211,18 +198,14 @@ class Wish:
 
     mechanism: Calculable
     epsilon: float
+    # Needed by Gaussian noise; attention without it takes Laplace noise; the others hold with delta 0.
     delta: float | None = None
-    """Needed by Gaussian noise; attention without it takes Laplace noise; the others hold with delta 0."""
+    # L2 of gaussian, L1 of laplace; 1 if left out. That of the attention follows from the two below.
     sensitivity: float | None = None
-    """L2 of gaussian, L1 of laplace; 1 if left out. That of the attention follows from the two below."""
-    pad_probability: float | None = None
-    """Of gaussian, laplace and attention; 0 if left out."""
-    basis: int | None = None
-    """Of attention with Laplace noise; 5 if left out."""
-    clip_norm: float | None = None
-    """Of attention; 1 if left out."""
-    candidates: int | None = None
-    """Categories of k-ary, items of the impression of label."""
+    pad_probability: float | None = None  # of gaussian, laplace and attention; 0 if left out
+    basis: int | None = None  # of attention with Laplace noise; 5 if left out
+    clip_norm: float | None = None  # of attention; 1 if left out
+    candidates: int | None = None  # categories of k-ary, items of the impression of label
 
     def __post_init__(self) -> None:
         if self.mechanism not in get_args(Calculable):
@@ -230,9 +213,6 @@ class Wish:
         positive(epsilon=self.epsilon)
         if self.delta is not None:
             probability(delta=self.delta)
-        self._refuse_what_means_nothing()
-
-    def _refuse_what_means_nothing(self) -> None:
         given = {
             "sensitivity": self.sensitivity,
             "padding": self.pad_probability,
@@ -241,7 +221,7 @@ class Wish:
             "candidates": self.candidates,
         }
         for name, value in given.items():
-            if value is not None and name not in _OPTIONS[self.mechanism]:
+            if value is not None and name not in _TERMS[self.mechanism][1]:
                 raise BadInput(f"{self.mechanism} takes no --{name}: leave it out")
         if self.basis is not None and self.delta is not None:
             raise BadInput(
@@ -263,9 +243,9 @@ def noise_of_message(wish: Wish) -> Setting:
         case "gaussian":
             if wish.delta is None:
                 raise BadInput("Gaussian noise has no epsilon without a delta: give --delta, such as 1e-6")
-            return _gaussian(wish, _given_sensitivity(wish), wish.delta)
+            return _gaussian(wish, 1.0 if wish.sensitivity is None else wish.sensitivity, wish.delta)
         case "laplace":
-            return _laplace(wish, _given_sensitivity(wish))
+            return _laplace(wish, 1.0 if wish.sensitivity is None else wish.sensitivity)
         case "attention":
             clip_norm = 1.0 if wish.clip_norm is None else wish.clip_norm
             if wish.delta is None:
@@ -306,6 +286,7 @@ def epsilon_of_training(noise_multiplier: float, delta: float, rounds: Rounds) -
 
 
 def _gaussian(wish: Wish, sensitivity: float, delta: float) -> Setting:
+    positive(sensitivity=sensitivity)
     padding = wish.pad_probability or 0.0
     mu = padded_mu(wish.epsilon, delta, pad_probability=padding)
     settings = {"noise": "gaussian", "sigma": sensitivity / mu, "sensitivity": sensitivity}
@@ -314,6 +295,7 @@ def _gaussian(wish: Wish, sensitivity: float, delta: float) -> Setting:
 
 
 def _laplace(wish: Wish, sensitivity: float) -> Setting:
+    positive(sensitivity=sensitivity)
     inner = base_epsilon(wish.epsilon, pad_probability=wish.pad_probability or 0.0)
     settings = {"noise": "laplace", "scale": sensitivity / inner, "sensitivity": sensitivity}
     return _setting(wish, settings, 0.0, None if wish.pad_probability else LaplaceEvent(inner))
@@ -352,7 +334,7 @@ def _setting(wish: Wish, settings: Mapping[str, Any], delta: float, event: Event
         caveats.append("No delta is needed: this holds with delta 0.")
     guarantee = Guarantee(
         basis="proven",
-        unit="click" if padded else _UNITS[wish.mechanism],
+        unit="click" if padded else _TERMS[wish.mechanism][0],
         adjacency="add-remove" if wish.mechanism == "randomised-response" else "replace-one",
         epsilon=wish.epsilon,
         delta=delta,
@@ -362,9 +344,3 @@ def _setting(wish: Wish, settings: Mapping[str, Any], delta: float, event: Event
         event=event,
     )
     return Setting(settings, guarantee)
-
-
-def _given_sensitivity(wish: Wish) -> float:
-    sensitivity = 1.0 if wish.sensitivity is None else wish.sensitivity
-    positive(sensitivity=sensitivity)
-    return sensitivity

@@ -85,8 +85,8 @@ def bits(length: int, **values: ArrayLike) -> Bools:
     return numbers
 
 
+# What two bit vectors may differ by: one bit; one item for another; sets of at most s items; everything.
 BitChange = Literal["one bit", "swap", "set", "vector"]
-"""What two bit vectors may differ by: one bit; one item for another; sets of at most s items; everything."""
 
 
 def attention_l2(clip_norm: float) -> float:

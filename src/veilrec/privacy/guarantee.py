@@ -19,10 +19,11 @@ from veilrec.privacy.events import ComposedEvent, Event, event_from_json, event_
 Unit = Literal["click", "history", "user"]
 Adjacency = Literal["replace-one", "add-remove"]
 Scope = Literal["per message", "per round", "whole run", "lifetime"]
+# Who adds the noise, and what the server sees without it: nothing at all (`nobody`); nothing, because the devices of a
+# sum add its noise in shares; exact sums, to which it adds the noise; every message, likewise.
 Trust = Literal["nobody", "server sees only noisy sums", "server sees only sums", "server"]
-"""Who adds the noise, and what the server sees without it: nothing at all (`nobody`); nothing, because the devices of a
-sum add its noise in shares; exact sums, to which it adds the noise; every message, likewise."""
 Basis = Literal["proven", "as published", "none"]
+ADJACENCIES: tuple[Adjacency, ...] = ("add-remove", "replace-one")
 TRUSTS: tuple[Trust, ...] = get_args(Trust)  # from the least to the most
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "basis": get_args(Basis),
@@ -45,13 +46,12 @@ class Guarantee:
     scope: Scope | None = None
     trust: Trust | None = None
     caveats: tuple[str, ...] = ()
+    # What really holds where a paper's claim is stated, for the same unit, adjacency, scope and trust.
     honest_epsilon: float | None = None
-    """What really holds where a paper's claim is stated, for the same unit, adjacency, scope and trust."""
     honest_delta: float | None = None
-    honest_note: str = ""
-    """Why the honest value is another one, or why there is none."""
+    honest_note: str = ""  # why the honest value is another one, or why there is none
+    # What was done, where that is known: it says more than epsilon (or the honest one) and delta, see `meaning`.
     event: Event | None = None
-    """What was done, where that is known: it says more than epsilon (or the honest one) and delta, see `meaning`."""
 
     def __post_init__(self) -> None:
         for name, allowed in _WORDS.items():
@@ -133,11 +133,14 @@ def after(now: Guarantee, earlier: Guarantee, *, run: str) -> Guarantee:
     if (now.unit, now.scope) != (earlier.unit, earlier.scope):
         reason = "promises about different units or scopes do not add up: nothing is promised of the two together."
         return no_guarantee(f"{both} Two {reason}", *now.caveats)
-    adjacency, (epsilon, delta) = _sum(now, earlier)
+    adjacency, epsilon, delta = _sum(now, earlier)
     if delta >= 1.0:
         reason = "their deltas add up to 1 or more, so that nothing is promised of the two together."
         return no_guarantee(f"{both} Brought to one adjacency, {reason}", *now.caveats)
     trust = max(TRUSTS.index(g.trust) for g in (now, earlier) if g.trust is not None)
+    event = None  # not known where one does not say, or was accounted for another adjacency
+    if now.event is not None and earlier.event is not None and now.adjacency == earlier.adjacency:
+        event = ComposedEvent(((now.event, 1), (earlier.event, 1)))
     caveat = f"{both} The two together, for whoever was in both, by basic composition: epsilons and deltas add up."
     return replace(
         now,
@@ -146,23 +149,16 @@ def after(now: Guarantee, earlier: Guarantee, *, run: str) -> Guarantee:
         delta=delta,
         trust=TRUSTS[trust],
         caveats=(caveat, *now.caveats),
-        event=_events(now, earlier),
+        event=event,
     )
 
 
-def _events(now: Guarantee, earlier: Guarantee) -> Event | None:
-    """What was done in both; not known where one does not say, or was accounted for another adjacency."""
-    if now.event is None or earlier.event is None or now.adjacency != earlier.adjacency:
-        return None
-    return ComposedEvent(((now.event, 1), (earlier.event, 1)))
-
-
-def _sum(now: Guarantee, earlier: Guarantee) -> tuple[Adjacency, tuple[float, float]]:
-    parts = [(g.adjacency, g.epsilon or 0.0, g.delta or 0.0) for g in (now, earlier)]
-    if now.adjacency == earlier.adjacency == "add-remove":
-        adjacency: Adjacency = "add-remove"
-    else:
-        # Replacing somebody is removing and adding somebody: group privacy for two.
-        adjacency = "replace-one"
-        parts = [(adjacency, *((2 * e, (1 + math.exp(e)) * d) if a == "add-remove" else (e, d))) for a, e, d in parts]
-    return adjacency, (sum(e for _, e, _ in parts), sum(d for _, _, d in parts))
+def _sum(now: Guarantee, earlier: Guarantee) -> tuple[Adjacency, float, float]:
+    adjacency: Adjacency = "add-remove" if now.adjacency == earlier.adjacency == "add-remove" else "replace-one"
+    epsilon = delta = 0.0
+    for part in (now, earlier):
+        e, d = part.epsilon or 0.0, part.delta or 0.0
+        if part.adjacency != adjacency:  # replacing somebody is removing and adding somebody: group privacy for two
+            e, d = 2 * e, (1 + math.exp(e)) * d
+        epsilon, delta = epsilon + e, delta + d
+    return adjacency, epsilon, delta

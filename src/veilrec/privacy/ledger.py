@@ -1,10 +1,8 @@
 """The ledger: what a device has spent of its privacy, and the only way in which a message may leave it.
 
 What is promised
-- A message is handed out only after its charge is on disk. A crash before that costs nothing, and nothing has
-  left. A message that is kept with its charge (`message`, `transaction`) is charged once, whenever a crash comes: it
-  is there to be sent after it. One that is not (`release`, `reserve`) may be lost after its charge: it is then charged
-  too often by one, and never too rarely.
+- A message is handed out only after its charge is on disk, and is kept with it. A crash before that costs nothing,
+  and nothing has left; after it the message is there to be sent, and is not charged again.
 - What was spent never falls. There is no way to lower it, to reset it, or to raise a budget.
 - Two threads or processes cannot both take the last of a budget.
 - A ledger that is missing, damaged, locked, in a newer format, or at odds with its mirror releases nothing.
@@ -33,11 +31,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any
 
 from veilrec.core.errors import BadInput, counted
-from veilrec.core.files import Seal
+from veilrec.core.files import Closing, Seal
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.checks import positive
@@ -47,34 +44,17 @@ from veilrec.privacy.ledger_store import BudgetAccount, Change, LedgerError, Led
 from veilrec.privacy.mechanisms.base import Input, Mechanism, Output, Released, require_complete
 from veilrec.privacy.randomness import Source
 
-Value = TypeVar("Value")
-
 
 class BudgetExhausted(LedgerError):
     """The message does not fit into what is left of a budget; nothing was released and nothing charged."""
 
 
-class _Nothing:
-    """No non-personal answer was given; None may be one."""
-
-
-_NOTHING: Final = _Nothing()
-
-
 @dataclass(frozen=True)
-class PermittedAnswer(Generic[Value]):
+class PermittedAnswer:
     """What may be sent: drawn from the person's data, or the same for all because the budget is gone."""
 
     personal: bool
-    value: Value
-
-
-@dataclass(frozen=True)
-class Permit:
-    """One charge on disk: it allows one message."""
-
-    sequence: int
-    period: int
+    value: bytes
 
 
 @dataclass(frozen=True)
@@ -82,13 +62,10 @@ class AccountReport:
     """What one account has spent and has left."""
 
     budget: Budget
-    spent: Guarantee
-    """Everything that was ever charged, for costs fixed in advance."""
-    promised: Guarantee | None
-    """What can ever be spent, however costs are chosen; None without a lifetime budget."""
+    spent: Guarantee  # everything that was ever charged, for costs fixed in advance
+    promised: Guarantee | None  # what can ever be spent, however costs are chosen; None without a lifetime budget
     messages: int
-    remaining: float
-    """The share of this period's budget that is left, from 0 to 1."""
+    remaining: float  # the share of this period's budget that is left, from 0 to 1
 
 
 class Transaction:
@@ -114,7 +91,7 @@ class Transaction:
         self._change.record = _charged(self._change.record, event, unit, adjacency, unprotected=unprotected)
 
 
-class Ledger:
+class Ledger(Closing):
     """The accounts of one device in one file; use `create` once per enrolment, and `open` ever after."""
 
     def __init__(self, store: LedgerStore) -> None:
@@ -159,32 +136,6 @@ class Ledger:
         """Close the file; whatever was charged is on disk already."""
         self._store.close()
 
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def release(
-        self,
-        mechanism: Mechanism[Input, Output],
-        value: Input,
-        source: Source,
-        *,
-        otherwise: Value | _Nothing = _NOTHING,
-    ) -> PermittedAnswer[Output] | PermittedAnswer[Value]:
-        """Perturb a value, charge it, and only then hand it out; give `otherwise` if the budget is gone."""
-        try:
-            drawn = self._drawn(mechanism, value, source)
-            self.reserve(drawn.event, unit=mechanism.unit, adjacency=mechanism.adjacency)
-        except BudgetExhausted:
-            if isinstance(otherwise, _Nothing):
-                raise
-            return PermittedAnswer(personal=False, value=otherwise)
-        return PermittedAnswer(personal=True, value=drawn.value)
-
     def message(
         self,
         mechanism: Mechanism[Input, Output],
@@ -193,14 +144,16 @@ class Ledger:
         *,
         model_version: str,
         encode: Callable[[Output], bytes],
-        otherwise: bytes | _Nothing = _NOTHING,
-    ) -> PermittedAnswer[bytes]:
+        otherwise: bytes | None = None,
+    ) -> PermittedAnswer:
         """The mechanism's one message for this period and model: drawn and charged once, then repeated free.
+
+        Where the budget is gone, the answer is `otherwise`; without one, `BudgetExhausted` is raised.
 
         It does not follow the data within a period: a message that changed would say that the data did.
         Message and charge are committed together: a crash leaves both, or none.
         """
-        key = _memo_key(mechanism, model_version)
+        key = hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
         with self._store.changing() as change:
             known = change.message(key)
         if known is not None:
@@ -214,16 +167,10 @@ class Ledger:
                     change.record = _charged(change.record, drawn.event, mechanism.unit, mechanism.adjacency)
                     change.memoise(key, encoded)
         except BudgetExhausted:
-            if isinstance(otherwise, _Nothing):
+            if otherwise is None:
                 raise
             return PermittedAnswer(personal=False, value=otherwise)
         return PermittedAnswer(personal=True, value=encoded if known is None else known)
-
-    def reserve(self, event: Event, *, unit: Unit, adjacency: Adjacency) -> Permit:
-        """Charge a message whose noise is drawn elsewhere; it may leave once this returns, and is final."""
-        with self._store.changing() as change:
-            change.record = _charged(change.record, event, unit, adjacency)
-            return Permit(change.record.sequence, change.record.period)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -337,10 +284,6 @@ def statement(mechanism: Mechanism[Any, Any]) -> tuple[Any, ...]:
         mechanism.claimed_delta,
         mechanism.event(),
     )
-
-
-def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
-    return hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
 
 
 def _report(account: BudgetAccount, *, simulation: bool) -> AccountReport:

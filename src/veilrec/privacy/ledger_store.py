@@ -55,23 +55,18 @@ class BudgetAccount:
     budget: Budget
     in_period: Cost
     in_lifetime: Cost
-    messages: NonNegativeInt
-    """Messages charged to this account, ever."""
-    not_covered: NonNegativeInt
-    """Messages that left and whose statement says nothing about this account's unit, ever."""
+    messages: NonNegativeInt  # messages charged to this account, ever
+    not_covered: NonNegativeInt  # messages that left and whose statement says nothing about this account's unit, ever
 
 
 @dataclass(frozen=True, config=_RECORD)
 class Record:
     """Everything a ledger knows but the memoised messages."""
 
-    sequence: NonNegativeInt
-    """The number of changes so far."""
+    sequence: NonNegativeInt  # the number of changes so far
     period: Annotated[int, Field(ge=0, lt=2**63)]
-    run_seconds: NonNegativeFloat
-    """Time known to have passed since the last refill."""
-    uptime: NonNegativeFloat
-    """The device's uptime at the last change."""
+    run_seconds: NonNegativeFloat  # time known to have passed since the last refill
+    uptime: NonNegativeFloat  # the device's uptime at the last change
     minimum_period_seconds: NonNegativeFloat
     simulation: bool
     accounts: tuple[BudgetAccount, ...]

@@ -42,6 +42,7 @@ class _CounterCipher:
         self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
     def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words."""
         return np.frombuffer(self._stream.update(bytes(8 * count)), np.dtype("<u8"))
 
 
@@ -61,37 +62,27 @@ class SecureSource:
         return self._cipher.words(count)
 
 
-class SeededSource:
+class SeededSource(_CounterCipher):
     """For simulations, tests and audits: the same seed gives the same noise, which therefore protects nobody."""
 
     protects = False
 
     def __init__(self, *seed: int) -> None:
         words: NDArray[Any] = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
-        self._cipher = _CounterCipher(words.astype("<u4").tobytes())
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
-        return self._cipher.words(count)
+        super().__init__(words.astype("<u4").tobytes())
 
 
-class FastSource:
+class FastSource(SeededSource):
     """For simulations: numpy's generators, which make noise off the lattice, several times faster.
 
     `words` of a seed name a generator for every use; or all uses share the one of a key.
     """
 
-    protects = False
-
     def __init__(self, *seed: int, one_generator: bool = False) -> None:
+        super().__init__(*seed)
         self._seed = seed
-        self._words = SeededSource(*seed)
         key = np.random.SeedSequence(list(seed))
         self._shared = np.random.Generator(np.random.Philox(key)) if one_generator else None
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
-        return self._words.words(count)
 
     def of(self, number: int) -> FastSource:
         """The one whose seed ends in another number, from its beginning."""
@@ -101,10 +92,10 @@ class FastSource:
         """For the next tensor."""
         if self._shared is not None:
             return self._shared
-        return np.random.Generator(np.random.SFC64(int(self._words.words(1)[0])))
+        return np.random.Generator(np.random.SFC64(int(self.words(1)[0])))
 
 
-class KeyedSource:
+class KeyedSource(_CounterCipher):
     """The stream of one purpose of somebody who keeps a secret: the same again after a restart, for nobody else."""
 
     protects = True
@@ -114,15 +105,11 @@ class KeyedSource:
             raise ValueError("a secret has at least 16 bytes")
         self._secret, self._purpose = secret, purpose
         label = b"".join(int(part).to_bytes(8, "little") for part in purpose)
-        self._cipher = _CounterCipher(hmac.digest(secret, label, "sha256"))
+        super().__init__(hmac.digest(secret, label, "sha256"))
 
     def of(self, number: int) -> KeyedSource:
         """The one whose purpose ends in another number, from its beginning."""
         return KeyedSource(self._secret, *self._purpose[:-1], number)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
-        return self._cipher.words(count)
 
 
 def uniforms(source: Source, count: int) -> NDArray[np.float64]:

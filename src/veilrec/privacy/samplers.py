@@ -34,7 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ _FACTOR_BITS = 12  # of a scale that is no power of 2
 _CHUNK = 1 << 15  # draws at a time, so that the words stay in the cache
 _LARGEST = 2.0**62  # in lattice units
 
+Law = Literal["gaussian", "laplace"]
 _Words = NDArray[np.uint64]
 _Interval = tuple[Fraction, Fraction]
 
@@ -324,18 +325,24 @@ def to_lattice(value: Doubles, grid: float) -> Offsets:
     return units.astype(np.int64)
 
 
-def add_gaussian(value: Doubles, *, sigma: float, source: Source) -> Doubles:
-    """The value plus Gaussian noise on the lattice of step sigma / UNITS, whatever the value's own digits."""
-    grid = sigma / UNITS
-    noisy = to_lattice(value, grid) + lattice_gaussian(source, value.size).reshape(value.shape)
+def add_noise(value: Doubles, *, law: Law, scale: float, source: Source) -> Doubles:
+    """The value plus noise on the lattice of step scale / UNITS, whatever the value's own digits.
+
+    The scale of Gaussian noise is its standard deviation.
+    """
+    grid, draw = scale / UNITS, lattice_gaussian if law == "gaussian" else lattice_laplace
+    noisy = to_lattice(value, grid) + draw(source, value.size).reshape(value.shape)
     return noisy.astype(np.float64) * grid
+
+
+def add_gaussian(value: Doubles, *, sigma: float, source: Source) -> Doubles:
+    """The value plus Gaussian noise on the lattice of step sigma / UNITS."""
+    return add_noise(value, law="gaussian", scale=sigma, source=source)
 
 
 def add_laplace(value: Doubles, *, scale: float, source: Source) -> Doubles:
     """The value plus Laplace noise on the lattice of step scale / UNITS."""
-    grid = scale / UNITS
-    noisy = to_lattice(value, grid) + lattice_laplace(source, value.size).reshape(value.shape)
-    return noisy.astype(np.float64) * grid
+    return add_noise(value, law="laplace", scale=scale, source=source)
 
 
 def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *, sigma: float) -> Floats:

@@ -111,19 +111,15 @@ class Statement:
     guarantee: Guarantee
     method: str = ""
     dataset: str = ""
-    noise: tuple[str, ...] = ()
-    """What was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"."""
+    noise: tuple[str, ...] = ()  # what was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"
+    # Whether the devices were simulated in one place: then nobody's data was protected by the run itself.
     simulated: bool = False
-    """Whether the devices were simulated in one place: then nobody's data was protected by the run itself."""
-    publication: tuple[str, ...] = ()
-    """What of a run may be published, or why nothing may."""
+    publication: tuple[str, ...] = ()  # what of a run may be published, or why nothing may
     publishable: bool = False
+    # Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can.
     drawn_again: str = ""
-    """Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can."""
-    adds_noise: bool = False
-    """Whether the run adds noise to its sums, be anything promised or not."""
-    earlier: tuple[str, ...] = ()
-    """The runs that the model comes from."""
+    adds_noise: bool = False  # whether the run adds noise to its sums, be anything promised or not
+    earlier: tuple[str, ...] = ()  # the runs that the model comes from
 
     def to_json(self) -> dict[str, Any]:
         """The statement in parts."""
@@ -182,10 +178,11 @@ class Statement:
         told = _strength(test).format(
             who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit, g.adjacency]
         )
+        finds = f"finds {100.0 * test.found:.3g} at most" if test.found < 0.999 else "may find all of them"
         told = (
             f"{told}: the best guess is right {_percent(test.best_guess)} of the time at most, where a coin is right "
-            f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others "
-            f"{_of_hundred(test.found)}, where guessing finds 1."
+            f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others {finds}, where guessing "
+            "finds 1."
         )
         return f"{_PROTECTS_NOBODY.format(why=self.drawn_again)} {told}" if self.drawn_again else told
 
@@ -336,10 +333,6 @@ def _percent(share: float) -> str:
     if share < 0.99:
         return f"{100.0 * share:.3g} %"
     return f"{100.0 * share:.2f} %" if share < 0.9999 else "practically 100 %"
-
-
-def _of_hundred(share: float) -> str:
-    return f"finds {100.0 * share:.3g} at most" if share < 0.999 else "may find all of them"
 
 
 def _one_in(chance: float) -> str:

@@ -10,28 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilrec.core.errors import BadInput
-from veilrec.privacy.accounting.gaussian import (
-    amplified_epsilon,
-    base_epsilon,
-    delta_gaussian,
-    epsilon_gaussian,
-    mu_for,
-    padded_mu,
-    sampled_delta,
-    sigma_for,
-)
+from veilrec.privacy.accounting import gaussian
+from veilrec.privacy.accounting.gaussian import delta_gaussian, mu_for
 
 EPSILONS = st.floats(0.01, 2000.0)
 DELTAS = st.floats(-30.0, -0.5).map(lambda exponent: 10.0**exponent)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "sigma"),
-    [(1, 1e-6, 4.224679), (10, 1e-3, 0.406060), (0.5, 1e-3, 4.610128), (1, 1e-3, 2.574657)],
-)
-def test_noise_per_sensitivity_of_section_1(epsilon: float, delta: float, sigma: float) -> None:
-    assert sigma_for(epsilon, delta, 1.0) == pytest.approx(sigma, abs=5e-7)
-    assert sigma_for(epsilon, delta, 3.0) == pytest.approx(3.0 * sigma, abs=2e-6)
 
 
 def test_the_classical_formula_fails_at_epsilon_10_as_section_1_says() -> None:
@@ -40,52 +23,7 @@ def test_the_classical_formula_fails_at_epsilon_10_as_section_1_says() -> None:
     assert delta_gaussian(10.0, 1.0 / classical) == pytest.approx(3.362e-3, abs=5e-7)
     with_diameter = math.sqrt(2.0) / classical
     assert delta_gaussian(10.0, with_diameter) == pytest.approx(0.1513, abs=5e-5)
-    assert epsilon_gaussian(with_diameter, 1e-3) == pytest.approx(17.859, abs=5e-4)
-
-
-def test_pooling_with_a_fixed_denominator_of_section_1() -> None:
-    assert sigma_for(1.0, 1e-6, 0.04) == pytest.approx(0.168987, abs=5e-7)
-    assert sigma_for(1.0, 1e-6, math.sqrt(2.0)) == pytest.approx(5.974598, abs=1e-6)
-
-
-def test_secure_histogram_of_section_6() -> None:
-    assert sigma_for(2.0, 1e-6, 10.0) == pytest.approx(22.305, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("uploads", "noise_over_clip"), [(42, 25.8428), (13, 14.3776), (42 * 10, 81.722), (13 * 10, 45.466)]
-)
-def test_local_noise_over_all_uploads_of_section_7(uploads: int, noise_over_clip: float) -> None:
-    # Replacing a user moves an update clipped at P by 2 P; uploads add up as the root of their number.
-    assert sigma_for(2.0, 1e-5, 2.0 * math.sqrt(uploads)) == pytest.approx(noise_over_clip, abs=5e-4)
-
-
-def test_noise_of_1_over_130_uploads_of_section_7() -> None:
-    mu = 2.0 * math.sqrt(130)
-    assert mu == pytest.approx(22.8035, abs=5e-5)
-    assert epsilon_gaussian(mu, 1e-5) == pytest.approx(356.34, abs=5e-3)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "mu", "rho"), [(2, 0.448335, 0.100502), (4, 0.837859, 0.351004), (8, 1.531545, 1.172815)]
-)
-def test_budgets_of_the_gaussian_ledger_of_section_9(epsilon: float, mu: float, rho: float) -> None:
-    assert mu_for(epsilon, 1e-6) == pytest.approx(mu, abs=5e-7)
-    assert mu_for(epsilon, 1e-6) ** 2 / 2.0 == pytest.approx(rho, abs=5e-7)
-
-
-def test_thirty_refreshes_of_section_9() -> None:
-    assert sigma_for(2.0, 1e-6, math.sqrt(2.0) * math.sqrt(30)) == pytest.approx(17.2772, abs=5e-5)
-
-
-@pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", [-2.0, -0.1, 0.0, 0.5, 3.0])
-def test_the_profile_is_the_hockey_stick_integral(mu: float, epsilon: float) -> None:
-    x = np.linspace(-12.0, 16.0, 400_001)
-    density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    moved = np.exp(-0.5 * (x - mu) ** 2) / math.sqrt(2.0 * math.pi)
-    integral = np.trapezoid(np.maximum(moved - math.exp(epsilon) * density, 0.0), x)
-    assert delta_gaussian(epsilon, mu) == pytest.approx(integral, abs=1e-8)
+    assert gaussian.epsilon_gaussian(with_diameter, 1e-3) == pytest.approx(17.859, abs=5e-4)
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,7 +32,7 @@ def test_the_inverses_keep_what_they_promise_and_waste_nothing(epsilon: float, d
     mu = mu_for(epsilon, delta)
     assert delta_gaussian(epsilon, mu) <= delta
     assert delta_gaussian(epsilon, mu * (1.0 + 1e-9)) > delta
-    assert epsilon_gaussian(mu, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert gaussian.epsilon_gaussian(mu, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_deltas_are_right_far_out_where_the_naive_formula_is_not() -> None:
@@ -108,47 +46,12 @@ def _scaled_tail(t: float) -> float:
     return 2.0 / (t * math.sqrt(2.0 * math.pi)) * (1.0 - t**-2 + 3.0 * t**-4 - 15.0 * t**-6)
 
 
-def test_limits() -> None:
-    assert delta_gaussian(1.0, 0.0) == 0.0
-    assert delta_gaussian(-1.0, 0.0) == pytest.approx(1.0 - math.exp(-1.0))
-    assert delta_gaussian(1.0, math.inf) == 1.0
-    assert epsilon_gaussian(1e-9, 1e-6) == 0.0
-    many = delta_gaussian(np.array([0.0, 1.0, 2.0]), 1.0)
-    assert [delta_gaussian(float(e), 1.0) for e in range(3)] == many.tolist()
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (-1.0, 1e-6), (math.nan, 1e-6), (1.0, 0.0), (1.0, 1.0)])
-def test_impossible_wishes_are_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(BadInput, match="give a"):
-        mu_for(epsilon, delta)
-
-
-def test_a_release_without_sensitivity_is_refused() -> None:
-    with pytest.raises(BadInput, match="sensitivity is 0"):
-        sigma_for(1.0, 1e-6, 0.0)
-    with pytest.raises(ValueError, match="mu is -1"):
-        delta_gaussian(1.0, -1.0)
-
-
 @pytest.mark.parametrize(
     ("epsilon", "pad", "inner"), [(1, 0.5, 1.489880), (10, 0.5, 10.693124), (1, 0.2, 1.146720), (0.1, 0.9, 0.718673)]
 )
 def test_what_padding_allows_the_inner_mechanism(epsilon: float, pad: float, inner: float) -> None:
-    assert base_epsilon(epsilon, pad_probability=pad) == pytest.approx(inner, abs=5e-7)
-    assert amplified_epsilon(inner, rate=1.0 - pad) == pytest.approx(epsilon, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "pad", "sigma"),
-    [(1, 1e-6, 0.5, 3.998930), (1, 1e-6, 0.0, 5.974598), (10, 1e-3, 0.5, 0.525477)],
-)
-def test_noise_of_padded_attention(epsilon: float, delta: float, pad: float, sigma: float) -> None:
-    # Clip 1: the L2 diameter is sqrt(2).
-    assert math.sqrt(2.0) / padded_mu(epsilon, delta, pad_probability=pad) == pytest.approx(sigma, abs=1e-6)
-
-
-def test_laplace_scale_of_padded_attention() -> None:
-    assert 2.0 / base_epsilon(1.0, pad_probability=0.5) == pytest.approx(1.342390, abs=5e-7)
+    assert gaussian.base_epsilon(epsilon, pad_probability=pad) == pytest.approx(inner, abs=5e-7)
+    assert gaussian.amplified_epsilon(inner, rate=1.0 - pad) == pytest.approx(epsilon, abs=1e-6)
 
 
 @pytest.mark.parametrize("pad", [0.2, 0.5, 0.9])
@@ -168,32 +71,61 @@ def test_enumeration_attains_the_bound(pad: float, clicks: int) -> None:
 
     first, second = outputs("a"), outputs("b")
     loss = max(math.log(first[code] / second[code]) for code in codes)
-    bound = amplified_epsilon(inner, rate=1.0 - pad**clicks)
+    bound = gaussian.amplified_epsilon(inner, rate=1.0 - pad**clicks)
     assert loss == pytest.approx(bound, rel=1e-12)
 
 
-@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.3), (2.0, 0.01)])
-@pytest.mark.parametrize("epsilon", [-1.5, -0.3, -0.005, 0.0, 0.01, 0.5, 2.0])
-def test_the_profile_of_a_sample_is_the_hockey_stick_integral(mu: float, rate: float, epsilon: float) -> None:
+def test_noise_of_the_notes() -> None:
+    """Standard deviations for (epsilon, delta) at a sensitivity: sections 1, 6, 7 and 9."""
+    root_2 = math.sqrt(2.0)
+    vectors = [
+        (1, 1e-6, 1.0, 4.224679),
+        (10, 1e-3, 1.0, 0.406060),
+        (0.5, 1e-3, 1.0, 4.610128),
+        (1, 1e-3, 1.0, 2.574657),
+        (1, 1e-6, 0.04, 0.168987),  # pooling with a fixed denominator
+        (1, 1e-6, root_2, 5.974598),
+        (2, 1e-6, 10.0, 22.305),  # a secure histogram
+        (2, 1e-5, 2.0 * math.sqrt(42), 25.8428),  # uploads add up as the root of their number
+        (2, 1e-5, 2.0 * math.sqrt(13), 14.3776),
+        (2, 1e-6, root_2 * math.sqrt(30), 17.2772),  # thirty refreshes
+        (2, 1e-6, 0.448335, 1.0),  # budgets of a Gaussian ledger
+        (4, 1e-6, 0.837859, 1.0),
+        (8, 1e-6, 1.531545, 1.0),
+    ]
+    for epsilon, delta, sensitivity, sigma in vectors:
+        assert sensitivity / mu_for(epsilon, delta) == pytest.approx(sigma, rel=2.5e-5, abs=5e-7), (epsilon, delta)
+
+
+def test_profiles_are_hockey_stick_integrals() -> None:
     x = np.linspace(-12.0, 16.0, 400_001)
-    without = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    within = rate * np.exp(-0.5 * (x - mu) ** 2) / math.sqrt(2.0 * math.pi) + (1.0 - rate) * without
-    integral = np.trapezoid(np.maximum(within - math.exp(epsilon) * without, 0.0), x)
-    assert float(sampled_delta(np.array(epsilon), mu, rate)) == pytest.approx(integral, abs=1e-8)
+    density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+    for mu, rate in ((0.3, 1.0), (1.0, 1.0), (4.0, 1.0), (1.0, 0.3), (2.0, 0.01)):
+        moved = rate * np.exp(-0.5 * (x - mu) ** 2) / math.sqrt(2.0 * math.pi) + (1.0 - rate) * density
+        for epsilon in (-2.0, -0.3, -0.005, 0.0, 0.01, 0.5, 3.0):
+            integral = np.trapezoid(np.maximum(moved - math.exp(epsilon) * density, 0.0), x)
+            found = delta_gaussian(epsilon, mu) if rate == 1.0 else gaussian.sampled_delta(np.array(epsilon), mu, rate)
+            assert float(found) == pytest.approx(integral, abs=1e-8), (mu, rate, epsilon)
 
 
-def test_large_epsilons_do_not_overflow() -> None:
-    assert amplified_epsilon(5000.0, rate=0.5) == pytest.approx(5000.0 + math.log(0.5))
-    assert amplified_epsilon(1.0, rate=0.0) == 0.0
-    assert sampled_delta(np.array([1000.0]), 60.0, 0.1)[0] <= 0.1
+def test_limits() -> None:
+    assert delta_gaussian(1.0, 0.0) == 0.0
+    assert delta_gaussian(-1.0, 0.0) == pytest.approx(1.0 - math.exp(-1.0))
+    assert delta_gaussian(1.0, math.inf) == 1.0
+    assert gaussian.epsilon_gaussian(1e-9, 1e-6) == 0.0
+    many = delta_gaussian(np.array([0.0, 1.0, 2.0]), 1.0)
+    assert [delta_gaussian(float(e), 1.0) for e in range(3)] == many.tolist()
+    assert gaussian.amplified_epsilon(5000.0, rate=0.5) == pytest.approx(5000.0 + math.log(0.5))
+    assert gaussian.amplified_epsilon(1.0, rate=0.0) == 0.0
+    assert gaussian.sampled_delta(np.array([1000.0]), 60.0, 0.1)[0] <= 0.1
 
 
-@pytest.mark.parametrize("pad", [-0.1, 1.0, math.nan])
-def test_an_impossible_padding_is_refused(pad: float) -> None:
-    with pytest.raises(BadInput, match="pad_probability"):
-        padded_mu(1.0, 1e-6, pad_probability=pad)
-
-
-def test_padding_almost_everything_leaves_no_room_for_delta() -> None:
-    with pytest.raises(BadInput, match="delta_of_the_inner_mechanism"):
-        padded_mu(1.0, 0.2, pad_probability=0.9)
+def test_impossible_wishes_are_refused() -> None:
+    for epsilon, delta in ((0.0, 1e-6), (-1.0, 1e-6), (math.nan, 1e-6), (1.0, 0.0), (1.0, 1.0)):
+        with pytest.raises(BadInput, match="give a"):
+            mu_for(epsilon, delta)
+    for delta, pad, told in ((1e-6, -0.1, "pad_"), (1e-6, 1.0, "pad_"), (1e-6, math.nan, "pad_"), (0.2, 0.9, "inner")):
+        with pytest.raises(BadInput, match=told):
+            gaussian.padded_mu(1.0, delta, pad_probability=pad)
+    with pytest.raises(ValueError, match="mu is -1"):
+        delta_gaussian(1.0, -1.0)

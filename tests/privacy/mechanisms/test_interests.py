@@ -38,60 +38,38 @@ def test_one_click_moves_the_pool_by_no_more_than_stated() -> None:
         assert np.linalg.norm(moved) <= 0.04 + 20.0 * pooled.sigma
 
 
-def test_an_empty_history_is_answered_like_any_other() -> None:
-    assert _pooled().release(np.empty((0, 8)), SeededSource(2)).value.shape == (5,)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"projection": 2.0 * np.eye(5, 8)},
-        {"projection": np.full((5, 8), math.nan)},
-        {"slots": 0},
-        {"clip_norm": 0.0},
-        {"epsilon": 0.0},
-        {"delta": 0.0},
-    ],
-)
-def test_bad_pooling_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match=next(iter(wrong))):
-        _pooled(**wrong)
-
-
-def test_more_clicks_than_slots_are_refused() -> None:
-    with pytest.raises(BadInput, match="at most 50"):
-        _pooled().release(np.zeros((51, 8)), SeededSource(3))
-
-
 def test_interest_response_tells_the_strongest_interest() -> None:
     attention = np.random.default_rng(4).dirichlet(np.ones(5), 100)
     told = InterestResponse(basis=5, epsilon=60.0).release(attention, SeededSource(4)).value
     np.testing.assert_array_equal(told, attention.argmax(axis=1))
 
 
-def test_published_embedding_noise_is_sqrt_d_too_weak_section_0() -> None:
-    published = EmbeddingNoise(
-        dimension=400, clip_norm=0.001, epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"
-    )
-    assert epsilon_of(published.event(), 0.0) == pytest.approx(20.0)
+def test_embedding_noise_as_published_section_0() -> None:
+    published = {"epsilon": 1.0, "calibration": "as-published"}
+    laplace = EmbeddingNoise(dimension=400, clip_norm=0.001, delta=0.0, noise="laplace", **published)
+    assert epsilon_of(laplace.event(), 0.0) == pytest.approx(20.0)  # sqrt(d) too weak
+    padded = EmbeddingNoise(dimension=10, clip_norm=1.0, delta=1e-6, published_pad_probability=0.5, **published)
+    assert padded.scale == pytest.approx(2.0 * math.sqrt(2.0 * math.log(1.25 * 0.5 / 1e-6)))  # of a padding not there
 
 
-def test_published_embedding_gaussian_divides_delta_by_a_padding_that_is_not_there() -> None:
-    published = EmbeddingNoise(
-        dimension=10, clip_norm=1.0, epsilon=1.0, delta=1e-6, published_pad_probability=0.5, calibration="as-published"
-    )
-    assert published.scale == pytest.approx(2.0 * math.sqrt(2.0 * math.log(1.25 * 0.5 / 1e-6)))
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"clip_norm": 0.0}, {"dimension": 0}, {"epsilon": -1.0}, {"delta": 0.0}, {"noise": "none"}]
-)
-def test_bad_embedding_noise_is_refused(wrong: dict[str, Any]) -> None:
+def test_what_makes_no_sense_is_refused() -> None:
+    pooled: list[dict[str, Any]] = [
+        *({"projection": matrix} for matrix in (2.0 * np.eye(5, 8), np.full((5, 8), math.nan))),
+        *({name: 0} for name in ("slots", "clip_norm", "epsilon", "delta")),
+    ]
+    embedding: list[dict[str, Any]] = [
+        {"clip_norm": 0.0},
+        {"dimension": 0},
+        {"epsilon": -1.0},
+        {"delta": 0.0},
+        {"noise": "no"},
+    ]
     right: dict[str, Any] = {"dimension": 4, "clip_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
-    with pytest.raises(BadInput, match=next(iter(wrong))):
-        EmbeddingNoise(**right | wrong)
-
-
-def test_laplace_embedding_noise_has_delta_0() -> None:
+    for make, wrongs in ((_pooled, pooled), (lambda **changed: EmbeddingNoise(**right | changed), embedding)):
+        for wrong in wrongs:
+            with pytest.raises(BadInput, match=next(iter(wrong))):
+                make(**wrong)
     with pytest.raises(BadInput, match="delta"):
-        EmbeddingNoise(dimension=4, clip_norm=1.0, epsilon=1.0, delta=1e-6, noise="laplace")
+        EmbeddingNoise(**right | {"noise": "laplace"})
+    with pytest.raises(BadInput, match="at most 50"):
+        _pooled().release(np.zeros((51, 8)), SeededSource(3))

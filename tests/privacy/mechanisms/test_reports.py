@@ -8,7 +8,7 @@ from scipy import stats
 
 from veilrec.core.csr import Csr
 from veilrec.privacy.mechanisms.clipping import BadUpdate
-from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
+from veilrec.privacy.mechanisms.reports import ItemHistogram, PlainVotes, RandomisedReports, VoteReports, vote_sizes
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.privacy.randomness import FastSource, SeededSource
 
@@ -93,22 +93,45 @@ def test_every_count_of_a_histogram_has_its_noise(source: SeededSource | FastSou
     assert np.array_equal(randomised().protect(TRUTH, source), TRUTH)
 
 
-def test_who_is_replaced_moves_more_than_who_is_added() -> None:
-    replaced = ItemHistogram(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="replace-one")
-    added = ItemHistogram(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="add-remove")
-    assert replaced.sensitivity.value == pytest.approx(2.0)
-    assert added.sensitivity.value == pytest.approx(np.sqrt(2.0))
-    for mechanism in (replaced, added):
-        first, second = (people.sum(axis=0) for people in mechanism.worst_pair())
-        assert np.linalg.norm(first.astype(float) - second) == pytest.approx(mechanism.sensitivity.value)
+def votes(length: int = N_ITEMS, epsilon: float = 1.0) -> VoteReports:
+    return VoteReports(length=length, epsilon=epsilon, delta=1e-6, adjacency="add-remove")
 
 
-def test_many_histograms_choose_items_anew_where_somebody_has_too_many() -> None:
-    """40 choices of 3 of 12 items are all the same with a chance below 1e-90; the noise is rounded away."""
-    quiet = ItemHistogram(length=12, most_items=3, epsilon=1e4, delta=1e-6, adjacency="add-remove")
-    everything = np.ones((1, 12), np.bool_)
-    counts = np.rint(quiet.release_many(everything, 40, SeededSource(1)).value)
-    assert np.all(counts.sum(axis=1) == 3)
-    assert len(np.unique(counts, axis=0)) > 1
-    few = np.arange(12)[np.newaxis] < 2
-    assert np.all(np.rint(quiet.release_many(few, 5, SeededSource(1)).value) == few)
+def test_all_votes_of_a_person_are_at_most_one_exactly() -> None:
+    sizes = vote_sizes(20_000)
+    n = np.arange(20_001)
+    assert np.all(n * sizes**2 <= 2**48)
+    assert np.allclose(sizes[1:] * votes().step, n[1:] ** -0.5, atol=2.0**-24)
+    assert sizes[0] == 0
+
+
+def test_at_once_and_each_by_itself_are_the_same() -> None:
+    data, mechanism = some_data(), votes()
+    at_once = mechanism.count(data, DEVICES, seed=1, period=0)
+    each = mechanism.count_each(data, DEVICES, lambda device: SeededSource(7, device))
+    assert np.array_equal(at_once, each)
+    halves = [mechanism.count(data.take(part), part, seed=2, period=3) for part in (DEVICES[150:], DEVICES[:150])]
+    assert np.array_equal(at_once, sum(halves))
+    expected = np.zeros(N_ITEMS)
+    for device in DEVICES:
+        row = data.row(device)
+        expected[row] += 1.0 / np.sqrt(max(len(row), 1))
+    assert np.allclose(at_once * mechanism.step, expected, atol=1e-4)
+
+
+def test_an_item_that_is_there_twice_is_told_once() -> None:
+    twice = Csr(np.array([0, 3]), np.array([4, 4, 7], np.int32))
+    counts = votes().count(twice, np.array([0]), seed=0, period=0)
+    own = np.zeros(N_ITEMS, np.bool_)
+    own[[4, 7]] = True
+    assert np.array_equal(counts, votes().weigh(votes().report(own, SeededSource(1)).value))
+
+
+@pytest.mark.parametrize("source", [SeededSource(1), FastSource(1, one_generator=True)])
+def test_every_sum_has_its_noise(source: SeededSource | FastSource) -> None:
+    """A p-value below 1e-6 comes once in a million runs."""
+    wide = votes(20_000)
+    noise = wide.protect(np.full(20_000, 7 * 2**24), source) - 7.0
+    assert stats.kstest(noise / wide.sigma, "norm").pvalue > 1e-6
+    exact = PlainVotes(length=20_000).protect(np.full(20_000, 7 * 2**24), source)
+    assert np.array_equal(exact, np.full(20_000, 7.0))

@@ -4,46 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from veilrec.core.arrays import Offsets
-from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import BitChange
 from veilrec.privacy.events import NonPrivateEvent, PureEvent
+from veilrec.privacy.mechanisms import responses
 from veilrec.privacy.mechanisms.responses import (
     KaryResponse,
     Labelled,
     LabelPermutation,
+    LabelPerturbation,
     LabelResponse,
     RandomisedResponse,
-    estimate_frequency,
-    flip_probability,
-    label_only_epsilon,
 )
-from veilrec.privacy.randomness import SecureSource, SeededSource
+from veilrec.privacy.randomness import SeededSource
 
 FALSE_ALARM = 1e-6  # on fixed seeds: one seed in a million fails
-
-
-@pytest.mark.parametrize(
-    ("change", "items", "epsilon", "per_bit"),
-    [("one bit", 1, 2.0, 2.0), ("swap", 1, 4.0, 2.0), ("set", 4, 16.0, 2.0), ("vector", 1, 3364.0, 2.0)],
-)
-def test_epsilon_per_bit_of_section_6(change: BitChange, items: int, epsilon: float, per_bit: float) -> None:
-    mechanism = RandomisedResponse(length=1682, epsilon=epsilon, change=change, items=items)
-    assert mechanism.epsilon_per_bit == pytest.approx(per_bit)
-    assert epsilon_of(mechanism.event(), 0.0) == pytest.approx(epsilon)
-
-
-def test_published_claim_is_off_by_the_number_of_bits_section_6() -> None:
-    for length, expected in ((1682, 3364.0), (3900, 7800.0)):
-        published = RandomisedResponse(length=length, epsilon=2.0, change="vector", calibration="as-published")
-        assert epsilon_of(published.event(), 0.0) == pytest.approx(expected)
 
 
 def test_opendp_agrees_on_sets_section_6() -> None:
@@ -61,34 +42,9 @@ def test_bits_are_turned_round_as_often_as_stated() -> None:
     value = np.arange(100) % 2 == 0
     told = mechanism.release(np.tile(value, (2000, 1)), SeededSource(1)).value
     flips = int((told != value).sum())
-    assert stats.binomtest(flips, told.size, flip_probability(1.0)).pvalue > FALSE_ALARM
+    assert stats.binomtest(flips, told.size, responses.flip_probability(1.0)).pvalue > FALSE_ALARM
     per_bit = (told != value).sum(axis=0)
     assert stats.chisquare(per_bit).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0, 800.0])
-def test_flip_probability_never_overflows(epsilon: float) -> None:
-    mechanism = RandomisedResponse(length=3, epsilon=epsilon, change="one bit")
-    assert 0.0 <= mechanism.flip_probability < 0.5
-    assert mechanism.release(np.ones(3, np.bool_), SeededSource(1)).value.shape == (3,)
-
-
-def _enumerated_epsilon(ones: list[tuple[float, float]]) -> float:
-    """Largest log-ratio over all outcomes of bits that are 1 with the paired probabilities."""
-    ratios = []
-    for outcome in itertools.product((True, False), repeat=len(ones)):
-        ratio = 1.0
-        for (p, q), told in zip(ones, outcome, strict=True):
-            ratio *= p / q if told else (1.0 - p) / (1.0 - q)
-        ratios.append(abs(math.log(ratio)))
-    return max(ratios)
-
-
-def test_estimator_of_section_6() -> None:
-    keep = 1.0 - flip_probability(2.0)
-    estimates = estimate_frequency(np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep)
-    np.testing.assert_allclose(estimates, [0.237393, 0.0], atol=5e-7)
-    assert (0.1 - (1.0 - keep)) / (2.0 * keep - 1.0) == pytest.approx(-0.025214, abs=5e-7)  # before the cut
 
 
 def test_estimates_find_the_frequencies_back() -> None:
@@ -96,39 +52,10 @@ def test_estimates_find_the_frequencies_back() -> None:
     truth, n = np.array([0.0, 0.3, 1.0]), 40_000
     bits = np.random.default_rng(3).random((n, 3)) < truth
     counts = mechanism.release(bits, SeededSource(3)).value.sum(axis=0)
-    found = estimate_frequency(
+    found = responses.estimate_frequency(
         counts, n, keep_probability=mechanism.keep_probability, noise_probability=mechanism.flip_probability
     )
     np.testing.assert_allclose(found, truth, atol=5.0 * math.sqrt(1.0 / n))  # 5 standard deviations or more
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
-def test_bad_epsilon_is_refused(epsilon: float) -> None:
-    with pytest.raises(BadInput, match="epsilon"):
-        RandomisedResponse(length=3, epsilon=epsilon, change="one bit")
-
-
-def test_a_catalogue_of_bits_is_fast() -> None:
-    mechanism, value = RandomisedResponse(length=3900, epsilon=2.0, change="swap"), np.zeros(3900, np.bool_)
-    source = SecureSource()
-    fastest = math.inf
-    for _ in range(20):
-        start = time.perf_counter()
-        mechanism.release(value, source)
-        fastest = min(fastest, time.perf_counter() - start)
-    assert fastest < 1e-3
-
-
-@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.4046), (2, 0.6488), (3, 0.8339), (5, 0.9738)])
-def test_top_interest_survives_section_1(epsilon: float, expected: float) -> None:
-    kept = KaryResponse(categories=5, epsilon=epsilon, unit="history").keep_probability
-    assert kept == pytest.approx(expected, abs=5e-5)
-
-
-@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.070207), (2, 0.170298), (4, 0.602641)])
-def test_label_survives_section_3(epsilon: float, expected: float) -> None:
-    kept = KaryResponse(categories=37, epsilon=epsilon, unit="click").keep_probability
-    assert kept == pytest.approx(expected, abs=5e-7)
 
 
 def test_answers_have_the_stated_distribution() -> None:
@@ -137,18 +64,6 @@ def test_answers_have_the_stated_distribution() -> None:
     expected = np.full(6, mechanism.other_probability)
     expected[2] = mechanism.keep_probability
     assert stats.chisquare(np.bincount(told, minlength=6), expected * told.size).pvalue > FALSE_ALARM
-
-
-def test_large_epsilon_tells_the_truth() -> None:
-    mechanism = KaryResponse(categories=4, epsilon=900.0, unit="click")
-    np.testing.assert_array_equal(mechanism.release(np.arange(4), SeededSource(3)).value, np.arange(4))
-
-
-def test_bad_parameters_of_categories_are_refused() -> None:
-    with pytest.raises(BadInput, match="epsilon"):
-        KaryResponse(categories=4, epsilon=0.0, unit="click")
-    with pytest.raises(BadInput, match="categories"):
-        KaryResponse(categories=1, epsilon=1.0, unit="click")
 
 
 Masses = dict[tuple[tuple[int, ...], int], float]
@@ -189,24 +104,6 @@ def test_profile_of_the_permutation_by_enumeration(items: int, negatives: int, e
     assert mechanism.delta(epsilon) == pytest.approx(_hockey_stick(first, second, epsilon), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("items", "negatives", "floor"), [(10, 4, 0.555556), (37, 4, 0.888889), (5, 2, 0.5), (5, 4, 0.0)]
-)
-def test_no_epsilon_helps_below_this_delta_section_3(items: int, negatives: int, floor: float) -> None:
-    mechanism = LabelPermutation(items=items, negatives=negatives, epsilon=1.0)
-    assert mechanism.delta(20.0) == pytest.approx(floor, abs=5e-7)
-    sound = negatives == items - 1
-    assert isinstance(mechanism.event(), PureEvent if sound else NonPrivateEvent)
-
-
-@pytest.mark.parametrize(
-    ("items", "negatives", "epsilon", "expected"),
-    [(37, 4, 1.0, 2.197225), (20, 4, 1.0, 1.558145), (8, 3, 0.1, 0.847298)],
-)
-def test_label_only_epsilon_of_section_3(items: int, negatives: int, epsilon: float, expected: float) -> None:
-    assert label_only_epsilon(epsilon, items=items, negatives=negatives) == pytest.approx(expected, abs=5e-7)
-
-
 @pytest.mark.parametrize(("items", "negatives"), [(5, 2), (6, 3)])
 @pytest.mark.parametrize("level", [0.0, 0.4, 1.0])
 def test_response_first_is_exactly_private_by_enumeration(items: int, negatives: int, level: float) -> None:
@@ -233,21 +130,65 @@ def test_releases_have_the_enumerated_distribution(kind: type[LabelPermutation] 
     assert stats.chisquare(counts, np.array(list(masses.values())) * 30_000).pvalue > FALSE_ALARM
 
 
-def test_both_orders_tell_the_label_equally_often_section_3() -> None:
-    for epsilon in (3.0, 4.0):  # wherever beta > 0
-        published = LabelPermutation(items=37, negatives=4, epsilon=epsilon)
+def test_bits_of_section_6() -> None:
+    table: list[tuple[BitChange, int, float]] = [("one bit", 1, 2), ("swap", 1, 4), ("set", 4, 16), ("vector", 1, 3364)]
+    for change, items, epsilon in table:
+        mechanism = RandomisedResponse(length=1682, epsilon=epsilon, change=change, items=items)
+        assert mechanism.epsilon_per_bit == pytest.approx(2.0)
+        assert epsilon_of(mechanism.event(), 0.0) == pytest.approx(epsilon)
+    for length, expected in ((1682, 3364.0), (3900, 7800.0)):  # the published claim is off by the number of bits
+        published = RandomisedResponse(length=length, epsilon=2.0, change="vector", calibration="as-published")
+        assert epsilon_of(published.event(), 0.0) == pytest.approx(expected)
+    keep = 1.0 - responses.flip_probability(2.0)
+    estimates = responses.estimate_frequency(
+        np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep
+    )
+    np.testing.assert_allclose(estimates, [0.237393, 0.0], atol=5e-7)
+    for extreme in (1e-3, 1.0, 30.0, 800.0):  # nothing overflows
+        one = RandomisedResponse(length=3, epsilon=extreme, change="one bit")
+        assert 0.0 <= one.flip_probability < 0.5
+        assert one.release(np.ones(3, np.bool_), SeededSource(1)).value.shape == (3,)
+
+
+def test_categories_and_labels_of_sections_1_and_3() -> None:
+    table = [(5, 1, 0.4046), (5, 2, 0.6488), (5, 3, 0.8339), (5, 5, 0.9738), (37, 1, 0.070207), (37, 4, 0.602641)]
+    for count, epsilon, expected in table:
+        kept = KaryResponse(categories=count, epsilon=epsilon, unit="history").keep_probability
+        assert kept == pytest.approx(expected, abs=5e-5)
+    truthful = KaryResponse(categories=4, epsilon=900.0, unit="click")
+    np.testing.assert_array_equal(truthful.release(np.arange(4), SeededSource(3)).value, np.arange(4))
+    for items, negatives, floor in ((10, 4, 0.555556), (37, 4, 0.888889), (5, 2, 0.5), (5, 4, 0.0)):
+        published = LabelPermutation(items=items, negatives=negatives, epsilon=1.0)
+        assert published.delta(20.0) == pytest.approx(floor, abs=5e-7)  # whatever epsilon is
+        assert isinstance(published.event(), PureEvent if negatives == items - 1 else NonPrivateEvent)
+    for items, negatives, epsilon, expected in ((37, 4, 1.0, 2.197225), (20, 4, 1.0, 1.558145), (8, 3, 0.1, 0.847298)):
+        assert responses.label_only_epsilon(epsilon, items=items, negatives=negatives) == pytest.approx(
+            expected, abs=5e-7
+        )
+    for epsilon in (3.0, 4.0):  # wherever beta > 0 both orders tell the label equally often
+        weight = math.exp(LabelPermutation(items=37, negatives=4, epsilon=epsilon).beta)
         proven = LabelResponse(items=37, negatives=4, epsilon=epsilon)
-        assert published.beta > 0.0
-        weight = math.exp(published.beta)
-        assert weight / (4.0 + weight) == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12)
+        assert weight > 1.0
         assert proven.response.keep_probability == pytest.approx(weight / (4.0 + weight))
+        assert weight / (4.0 + weight) == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])
-def test_bad_parameters_of_labels_are_refused(kind: type[LabelPermutation] | type[LabelResponse]) -> None:
-    with pytest.raises(BadInput, match="epsilon"):
-        kind(items=5, negatives=2, epsilon=0.0)
-    with pytest.raises(BadInput, match="negatives"):
-        kind(items=5, negatives=5, epsilon=1.0)
-    with pytest.raises(BadInput, match="click"):
-        kind(items=5, negatives=2, epsilon=1.0).release(np.array([5]), SeededSource(3))
+ITEMS = np.tile(np.array([2, 5, 9], np.int64), 4000)
+
+
+@pytest.mark.parametrize("way", [LabelPermutation, LabelResponse])
+def test_every_length_lies_as_often_as_its_own_mechanism(way: type[LabelPermutation] | type[LabelResponse]) -> None:
+    labels = LabelPerturbation(way, negatives=4, epsilon=1.5)
+    clicks = np.ones(len(ITEMS), np.int64)
+    told = labels.release(clicks, ITEMS, SeededSource(3))
+    assert told.shape == (len(ITEMS), 5)
+    for items in (2, 5, 9):
+        rows = told[items == ITEMS]
+        alone = labels.of(items).release(np.ones(4000, np.int64), SeededSource(4)).value
+        kept, wanted = (rows[:, 0] == 1).mean(), (alone.label == 1).mean()
+        assert kept == pytest.approx(wanted, abs=0.06)  # 4,000 coins each: five standard errors
+        real = min(5, items)
+        assert (rows[:, :real] >= 0).all()
+        assert (rows[:, :real] < items).all()
+        assert (rows[:, real:] == -1).all()
+        assert all(len(set(row[:real])) == real for row in rows[:50].tolist())

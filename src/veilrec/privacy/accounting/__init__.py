@@ -11,7 +11,7 @@ from veilrec.privacy.accounting.accountant import (
     noise_for,
     noise_multiplier_for,
 )
-from veilrec.privacy.accounting.composition import epsilon_renyi, epsilon_zcdp, rho_max, rho_of
+from veilrec.privacy.accounting.composition import epsilon_renyi, epsilon_zcdp, rho_max
 
 __all__ = [
     "Detection",
@@ -26,5 +26,4 @@ __all__ = [
     "noise_for",
     "noise_multiplier_for",
     "rho_max",
-    "rho_of",
 ]

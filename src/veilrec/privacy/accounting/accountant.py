@@ -24,17 +24,8 @@ import numpy as np
 from scipy.special import gammaln, ndtr, ndtri
 
 from veilrec.core.errors import BadInput, unknown_name
-from veilrec.privacy.accounting.composition import (
-    SMALLEST_DELTA,
-    Countable,
-    FlatComposition,
-    composed,
-    epsilon_classical,
-    flattened,
-    groups_of,
-    profile,
-    sampled_curve,
-)
+from veilrec.privacy.accounting import composition
+from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, FlatComposition
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon, smallest
 from veilrec.privacy.checks import clipped_l2, positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, PureEvent, SampledEvent, repeated
@@ -45,11 +36,10 @@ def epsilon_of(event: Event, delta: float) -> float:
     """The smallest epsilon known to hold with this delta, or infinity; delta 0 asks for pure privacy."""
     if delta != 0.0:
         probability(delta=delta)
-    groups = groups_of(event)
-    if len(groups) > 1:
-        return max(epsilon_of(group, delta) for group in groups)
-    (event,) = groups
-    parts = flattened(event)
+    return max(_epsilon(composition.flattened(group), delta) for group in composition.groups_of(event))
+
+
+def _epsilon(parts: FlatComposition, delta: float) -> float:
     if parts.in_the_clear:
         return math.inf
     if not parts.counts and delta != 0.0:
@@ -61,25 +51,24 @@ def epsilon_of(event: Event, delta: float) -> float:
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
         raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
-    return min(basic, max(0.0, float(composed(parts).get_epsilon_for_delta(delta))))
+    return min(basic, max(0.0, float(composition.composed(parts).get_epsilon_for_delta(delta))))
 
 
 def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta known to hold with this epsilon (from 0 up)."""
     if not 0.0 <= epsilon < math.inf:
         raise BadInput(f"epsilon is {epsilon}: give a finite number, not negative")
-    groups = groups_of(event)
-    if len(groups) > 1:
-        return max(delta_of(group, epsilon) for group in groups)
-    (event,) = groups
-    parts = flattened(event)
+    return max(_delta(composition.flattened(group), epsilon) for group in composition.groups_of(event))
+
+
+def _delta(parts: FlatComposition, epsilon: float) -> float:
     if parts.in_the_clear:
         return 1.0
     if not parts.counts:
         return delta_gaussian(epsilon, parts.mu)
     if exact := single_kind(parts):
         return _delta_exact(*exact, epsilon)
-    return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
+    return min(1.0, float(composition.composed(parts).get_delta_for_epsilon(epsilon)))
 
 
 def single_kind(parts: FlatComposition) -> tuple[Countable, int] | None:
@@ -100,7 +89,7 @@ def _epsilon_exact(event: Countable, count: int, delta: float) -> float:
 
 def _delta_exact(event: Countable, count: int, epsilon: float) -> float:
     if count == 1:
-        return float(profile(event, np.array([epsilon]))[0])
+        return float(composition.profile(event, np.array([epsilon]))[0])
     if not isinstance(event, PureEvent):
         raise TypeError(f"{event!r} has no formula for {count} of it")
     return _delta_repeated_response(event.epsilon, count, epsilon)
@@ -126,8 +115,8 @@ class Rounds:
     """How often, and with what chance, a person takes part in a training."""
 
     rounds: int
+    # None: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own.
     sampling: Sampling = "none"
-    """none: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own."""
     population: int = 1
     cohort: int = 1
     unit: Unit = "user"
@@ -246,10 +235,9 @@ def _narrowed(excess: Callable[[float], float], low: _Tried, high: _Tried) -> tu
 class ClippingNoise:
     """The noise of a round, shared by the sum of the updates and the count that adapts the clip norm."""
 
+    # Noise on the sum of the updates, over its sensitivity; a little more than without the count.
     update_noise_multiplier: float
-    """Noise on the sum of the updates, over its sensitivity; a little more than without the count."""
-    count_standard_deviation: float
-    """Noise on how many updates were not clipped."""
+    count_standard_deviation: float  # noise on how many updates were not clipped
 
 
 def adaptive_clipping_noise(
@@ -313,12 +301,12 @@ def paper_convention(
     """Epsilon as the paper counts it: Renyi, fixed-size sampling, the older conversion, whole orders."""
     probability(delta=delta)
     curve = np.array(_curve(cohort / population, noise_multiplier))
-    return epsilon_classical(_ORDERS, releases * curve, delta)
+    return composition.epsilon_classical(_ORDERS, releases * curve, delta)
 
 
 @lru_cache(maxsize=32)
 def _curve(rate: float, noise_multiplier: float) -> tuple[float, ...]:
-    return tuple(sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
+    return tuple(composition.sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
 
 
 def compared(population: int, cohort: int, delta: float) -> PublishedEpsilon:
@@ -348,29 +336,29 @@ _POINTS, _ZOOMS = 9, 13  # every grid is a quarter of the one before
 class Detection:
     """What the best test can do, at most."""
 
-    found: float
-    """Of those whom it looks for, at the given share of false alarms."""
-    best_guess: float
-    """How often a guess is right where it is as likely as not that somebody's data was used."""
+    found: float  # of those whom it looks for, at the given share of false alarms
+    best_guess: float  # how often a guess is right where it is as likely as not that somebody's data was used
     how: How
 
 
 def detection_of(event: Event, *, false_alarms: float) -> Detection:
     """What can be told from all that an event released."""
     probability(false_alarms=false_alarms)
-    groups = groups_of(event)
-    if len(groups) > 1:
-        each = [detection_of(group, false_alarms=false_alarms) for group in groups]
-        return max(each, key=lambda detection: (detection.found, detection.best_guess))
-    (event,) = groups
-    parts = flattened(event)
+    each = (_detection(composition.flattened(group), false_alarms) for group in composition.groups_of(event))
+    return max(each, key=lambda detection: (detection.found, detection.best_guess))
+
+
+def _detection(parts: FlatComposition, false_alarms: float) -> Detection:
     if parts.in_the_clear:
         return Detection(1.0, 1.0, "exact")
     if not parts.counts:  # Gaussian releases in any number are one
         return Detection(float(ndtr(ndtri(false_alarms) + parts.mu)), float(ndtr(0.5 * parts.mu)), "exact")
-    found = _found(lambda eps: delta_of(event, eps), false_alarms)
-    apart = delta_of(event, 0.0)  # the total variation
-    return Detection(found, 0.5 + 0.5 * min(apart, 1.0), _how(parts))
+    found = _found(lambda eps: _delta(parts, eps), false_alarms)
+    apart = _delta(parts, 0.0)  # the total variation
+    known = single_kind(parts)
+    # The two directions of a sampled release differ, and the worse of both is taken everywhere.
+    composed_loss = known is None or isinstance(known[0], SampledEvent)
+    return Detection(found, 0.5 + 0.5 * min(apart, 1.0), "loss distribution" if composed_loss else "exact")
 
 
 def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detection:
@@ -381,12 +369,6 @@ def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detect
     # The worst such mechanism tells everything with probability delta, and is randomised response otherwise.
     guess = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     return Detection(min(1.0, linear, mirrored), guess, "epsilon and delta")
-
-
-def _how(parts: FlatComposition) -> How:
-    known = single_kind(parts)
-    # The two directions of a sampled release differ, and the worse of both is taken everywhere.
-    return "loss distribution" if known is None or isinstance(known[0], SampledEvent) else "exact"
 
 
 def _found(delta: Callable[[float], float], false_alarms: float) -> float:

@@ -102,8 +102,10 @@ def flattened(event: Event) -> FlatComposition:
                 in_the_clear |= count > 0
             case GaussianEvent(mu):
                 mu_squared += count * _checked(mu=mu) ** 2
-            case TreeEvent():
-                mu_squared += count * tree_mu(part) ** 2
+            case TreeEvent(noise, steps):  # a leaf is part of one node per level, and each node has its own noise
+                if not (noise > 0.0 and steps >= 1):
+                    raise BadInput(f"{part!r}: give a noise multiplier above 0 and at least 1 step")
+                mu_squared += count * (math.sqrt(steps.bit_length()) / noise) ** 2
             case SampledEvent(mu, rate, "fixed" | "padding" | "poisson") if 0.0 < rate <= 1.0:
                 if rate == 1.0:
                     mu_squared += count * _checked(mu=mu) ** 2
@@ -118,13 +120,6 @@ def flattened(event: Event) -> FlatComposition:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
     return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
-
-
-def tree_mu(tree: TreeEvent) -> float:
-    """Gaussian mu of a tree: a leaf is part of one node per level, and each node has its own noise."""
-    if not (tree.noise_multiplier > 0.0 and tree.steps >= 1):
-        raise BadInput(f"{tree!r}: give a noise multiplier above 0 and at least 1 step")
-    return math.sqrt(tree.steps.bit_length()) / tree.noise_multiplier
 
 
 @lru_cache(maxsize=16)
@@ -253,25 +248,6 @@ ORDERS: tuple[float, ...] = (
     *range(11, 65),
     *(128, 256, 512, 1024),
 )
-
-
-def rho_of(event: Event) -> float:
-    """Zero-concentrated privacy (zCDP): rho, mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of pure mechanisms, summed.
-
-    What is gained by sampling has no such form; a sampled event is charged as if everybody took part.
-    """
-    parts = flattened(event)
-    if parts.in_the_clear:
-        return math.inf
-    return 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
-
-
-def _half_square(event: Simple) -> float:
-    match event:
-        case GaussianEvent(mu) | SampledEvent(mu, _, _):
-            return 0.5 * mu * mu
-        case LaplaceEvent(epsilon) | PureEvent(epsilon) | ResponseEvent(epsilon, _):
-            return 0.5 * epsilon * epsilon
 
 
 def epsilon_zcdp(rho: float, delta: float) -> float:

@@ -85,12 +85,6 @@ def mu_for(epsilon: float, delta: float) -> float:
     return 1.0 / smallest(lambda noise: delta_gaussian(epsilon, 1.0 / noise) <= delta)
 
 
-def sigma_for(epsilon: float, delta: float, sensitivity: float) -> float:
-    """The smallest standard deviation that keeps (epsilon, delta) for a release of this L2 sensitivity."""
-    positive(sensitivity=sensitivity)
-    return sensitivity / mu_for(epsilon, delta)
-
-
 def amplified_epsilon(epsilon: float, *, rate: float) -> float:
     """log(1 + rate (e^epsilon - 1)): what is left of epsilon when one takes part with probability `rate`."""
     # log((1 - rate) + rate e^epsilon), without overflow for a large epsilon.

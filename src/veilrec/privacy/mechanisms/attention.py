@@ -6,7 +6,7 @@ L2 norm theta and sent with noise. The paper takes S = theta for its sensitivity
 the set of clipped attention vectors (`sensitivity.attention_l2` and `attention_l1`). As a diameter it
 protects a whole history at once.
 
-Histories of many devices at once, as the mechanisms that read clicks take them.
+Histories of many clients at once, as the mechanisms that read clicks take them.
 """
 
 from __future__ import annotations
@@ -24,25 +24,17 @@ from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.gaussian import amplified_epsilon, base_epsilon
 from veilrec.privacy.checks import attention_l1, attention_l2, finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Sensitivity,
-    classical_sigma,
-    laplace_scale,
-    lattice_delta,
-    lattice_mu,
-    sampler_epsilon,
-)
+from veilrec.privacy.mechanisms import base
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.samplers import add_gaussian, add_laplace
+from veilrec.privacy.samplers import Law, add_noise
 
 
 @dataclass(frozen=True)
 class ClickHistories:
-    """Histories packed end to end: device i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
+    """Histories packed end to end: client i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
 
     table: Doubles  # [news, d]: public
     offsets: Offsets  # [devices + 1]
@@ -57,14 +49,14 @@ class ClickHistories:
 
     @classmethod
     def of(cls, history: Doubles) -> ClickHistories:
-        """One device with these vectors."""
+        """One client with these vectors."""
         count = len(history)
         return cls(history, np.array([0, count], np.int64), np.arange(count, dtype=np.int32))
 
     def sums(self, table: Doubles) -> Doubles:
-        """Per device the sum of the rows of another table of the same news: [devices, width].
+        """Per client the sum of the rows of another table of the same news: [devices, width].
 
-        A device's clicks are added up one after another, so that who else is there changes no bit of its sum.
+        A client's clicks are added up one after another, so that who else is there changes no bit of its sum.
         """
         out = np.zeros((len(self.offsets) - 1, table.shape[1]))
         owners = np.repeat(np.arange(len(out)), np.diff(self.offsets))
@@ -88,7 +80,7 @@ class Slots:
             )
 
 
-Noise = Literal["gaussian", "laplace"]
+Noise = Law
 Normalisation = Literal["relu", "softplus", "simplex"]
 _BELOW_ONE = 1.0 - 2.0**-40  # a softmax in float32 may add up to a little more than 1
 
@@ -131,29 +123,45 @@ def _nearest_on_simplex(noisy: Doubles) -> Doubles:
     return np.maximum(noisy - np.take_along_axis(surplus, last, axis=-1), 0.0)
 
 
+def calibrated(
+    noise: Noise,
+    *,
+    l2: float,
+    l1: float,
+    dimension: int,
+    epsilon: float,
+    delta: float,
+    published: tuple[float, float] | None,
+) -> tuple[Sensitivity, float]:
+    """Choose the scale of noise on vectors of these diameters; as published, for another sensitivity and delta."""
+    if noise not in get_args(Noise):
+        raise unknown_name("noise", noise, get_args(Noise))
+    if noise == "gaussian":
+        scale = base.classical_sigma(epsilon, published[1], published[0]) if published else None
+        return Sensitivity(l2, "L2"), scale or l2 / base.lattice_mu(epsilon, delta, dimension)
+    if delta != 0.0:
+        raise BadInput(f"delta is {delta}: Laplace noise has delta 0")
+    return Sensitivity(l1, "L1"), published[0] / epsilon if published else base.laplace_scale(epsilon, l1, dimension)
+
+
 class AttentionNoise:
     """Clip, then Gaussian or Laplace noise on B coordinates; knows nothing of padding."""
 
     def __init__(
         self, *, basis: int, clip_norm: float, noise: Noise, epsilon: float, delta: float, published_delta: float | None
     ) -> None:
-        if noise not in get_args(Noise):
-            raise unknown_name("noise", noise, get_args(Noise))
         whole(basis=basis)
         positive(epsilon=epsilon, clip_norm=clip_norm)
-        if noise == "laplace" and delta != 0.0:
-            raise BadInput(f"delta is {delta}: Laplace noise has delta 0")
         self.basis, self.clip_norm, self.noise = basis, clip_norm, noise
-        if noise == "gaussian":
-            self.sensitivity = Sensitivity(attention_l2(clip_norm), "L2")
-            if published_delta is None:
-                self.scale = self.sensitivity.value / lattice_mu(epsilon, delta, basis)
-            else:
-                self.scale = classical_sigma(epsilon, published_delta, clip_norm)  # S = theta
-        else:
-            self.sensitivity = Sensitivity(attention_l1(clip_norm, basis), "L1")
-            proven = laplace_scale(epsilon, self.sensitivity.value, basis)
-            self.scale = proven if published_delta is None else clip_norm / epsilon
+        self.sensitivity, self.scale = calibrated(
+            noise,
+            l2=attention_l2(clip_norm),
+            l1=attention_l1(clip_norm, basis),
+            dimension=basis,
+            epsilon=epsilon,
+            delta=delta,
+            published=None if published_delta is None else (clip_norm, published_delta),  # S = theta
+        )
 
     def clipped(self, attention: Doubles) -> Doubles:
         """Attention within the bound that the sensitivity rests on."""
@@ -165,15 +173,14 @@ class AttentionNoise:
 
     def add(self, attention: Doubles, source: Source) -> Doubles:
         """Clipped attention with noise."""
-        clipped = self.clipped(attention)
-        if self.noise == "gaussian":
-            return add_gaussian(clipped, sigma=self.scale, source=source)
-        return add_laplace(clipped, scale=self.scale, source=source)
+        return add_noise(self.clipped(attention), law=self.noise, scale=self.scale, source=source)
 
     def event(self) -> GaussianEvent | LaplaceEvent:
         """Privacy event of one noisy vector."""
         ratio = self.sensitivity.value / self.scale
-        return GaussianEvent(ratio) if self.noise == "gaussian" else LaplaceEvent(ratio + sampler_epsilon(self.basis))
+        return (
+            GaussianEvent(ratio) if self.noise == "gaussian" else LaplaceEvent(ratio + base.sampler_epsilon(self.basis))
+        )
 
     def worst_supports(self) -> tuple[list[int], list[int]]:
         """Which interests the two attention vectors that lie farthest apart are uniform on."""
@@ -259,7 +266,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
         """The exact profile, with the sampler's errors."""
         if self.noise.noise == "laplace":
             return super().delta(epsilon)
-        return lattice_delta(self.event(), epsilon, self.noise.basis)
+        return base.lattice_delta(self.event(), epsilon, self.noise.basis)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Two vertices (Gaussian), or uniform vectors on complementary halves (Laplace)."""
@@ -269,12 +276,13 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Five basis vectors, clip norm 0.4 (PrivateRec): proven and as published."""
+        build = partial(cls, basis=5, clip_norm=0.4)
         return (
-            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=1e-6),
-            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=0.0, noise="laplace"),
-            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=1e-6, calibration="as-published"),
-            cls(basis=5, clip_norm=0.4, epsilon=10.0, delta=1e-3, calibration="as-published"),
-            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
+            build(epsilon=1.0, delta=1e-6),
+            build(epsilon=1.0, delta=0.0, noise="laplace"),
+            build(epsilon=1.0, delta=1e-6, calibration="as-published"),
+            build(epsilon=10.0, delta=1e-3, calibration="as-published"),
+            build(epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
         )
 
 
@@ -283,11 +291,11 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
     noised.
 
     A history is `[slots, d]`: every click keeps its position, and an absent one is the pad, so that adding or
-    removing a click is replacing it. The mask is drawn afresh with every noise, stays on the device, and
+    removing a click is replacing it. The mask is drawn afresh with every noise, stays on the client, and
     `pad` is fixed before the data. The gain is for one click; a whole history is protected as without
     padding.
 
-    Many devices come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
+    Many clients come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
     taken. Only what is taken is padded: where places stay empty, how many are is no part of the promise.
     """
 
@@ -375,7 +383,7 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
         """Exact for a click whose encoding reaches the sensitivity (joint convexity is tight)."""
         inner = self.noise.event()
         if isinstance(inner, GaussianEvent):
-            return lattice_delta(self.event(), epsilon, self.noise.basis)
+            return base.lattice_delta(self.event(), epsilon, self.noise.basis)
         rate = 1.0 - self.pad_probability
         left = inner.epsilon - math.log1p(math.expm1(epsilon) / rate)
         return -rate * math.expm1(-left / 2.0) if left > 1e-12 * inner.epsilon else 0.0
@@ -404,5 +412,4 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
 
 
 def _only_slot(history: Doubles) -> Doubles:
-    only: Doubles = history[0]
-    return only
+    return np.asarray(history[0])

@@ -24,6 +24,7 @@ Norm = Literal["L1", "L2", "changed entries"]
 Input = TypeVar("Input")
 Output = TypeVar("Output")
 
+# Why the claim of a mechanism as published does not hold, by the name of the mechanism.
 PUBLISHED_FLAWS = {
     "gaussian": "the textbook formula for sigma, proved below epsilon 1 only, is used at 10",
     "attention": "the clip norm is taken for the sensitivity; two clipped attention vectors lie farther apart",
@@ -40,7 +41,6 @@ PUBLISHED_FLAWS = {
     "sparse-deep-update": "which deep entries are sent is decided by the data and told exactly",
     "top-k-update": "which entries are sent is decided by the data and told exactly",
 }
-"""Why the claim of a mechanism as published does not hold, by the name of the mechanism."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Released(Generic[Output]):
 class Mechanism(ABC, Generic[Input, Output]):
     """A randomised function with a stated privacy; every field is part of the statement.
 
-    Leading dimensions of an input are devices with an event each, unless a mechanism says that it takes one person
+    Leading dimensions of an input are clients with an event each, unless a mechanism says that it takes one person
     at a time.
     """
 
@@ -92,7 +92,7 @@ class Mechanism(ABC, Generic[Input, Output]):
         """Check the input before anything is drawn, then perturb it."""
 
     def _perturb_many(self, value: Any, count: int, source: Source) -> Output:
-        """Perturb one input many times: as many devices with that input, where a mechanism takes several."""
+        """Perturb one input many times: as many clients with that input, where a mechanism takes several."""
         one = np.asarray(value)
         same: Any = np.broadcast_to(one, (count, *one.shape))
         return self._perturb(same, source)
@@ -118,6 +118,12 @@ class Mechanism(ABC, Generic[Input, Output]):
         if calibration not in self.calibrations:
             raise unknown_name(f"calibration of {self.name}", calibration, self.calibrations)
         self.calibration = calibration
+
+
+def take_terms(mechanism: Mechanism[Any, Any], inner: Mechanism[Any, Any]) -> None:
+    """Let a mechanism promise what the one that it is made of promises."""
+    for term in ("unit", "adjacency", "sensitivity", "claimed_epsilon", "claimed_delta"):
+        setattr(mechanism, term, getattr(inner, term))
 
 
 def require_complete(mechanism: Mechanism[Any, Any]) -> None:
@@ -181,8 +187,13 @@ def classical_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     return sensitivity / epsilon * math.sqrt(2.0 * math.log(1.25 / delta))
 
 
+def lattice_event(sensitivity: float, dimension: int, sigma: float) -> GaussianEvent:
+    """Gaussian noise on vectors of which only the L2 sensitivity is known: cutting to the lattice moves them apart."""
+    return GaussianEvent(on_lattice_l2(sensitivity, dimension, sigma / UNITS) / sigma)
+
+
 class Gaussian(Mechanism[Doubles, Doubles]):
-    """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
+    """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n clients.
 
     Nothing is assumed of where the vectors lie, so cutting them to the lattice may part two of them by a
     further sqrt(dimension) steps; the noise pays for it.
@@ -221,8 +232,7 @@ class Gaussian(Mechanism[Doubles, Doubles]):
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
-        moved = on_lattice_l2(self.sensitivity.value, self.dimension, self.sigma / UNITS)
-        return GaussianEvent(moved / self.sigma)
+        return lattice_event(self.sensitivity.value, self.dimension, self.sigma)
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
@@ -230,25 +240,18 @@ class Gaussian(Mechanism[Doubles, Doubles]):
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Nothing, and everything in one coordinate: only the distance matters."""
-        far = np.zeros(self.dimension)
-        far[0] = self.sensitivity.value
-        return np.zeros(self.dimension), far
+        return np.zeros(self.dimension), _in_one_coordinate(self.sensitivity.value, self.dimension)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """At epsilon 1 as proven; at epsilon 10 as papers do it."""
-        return (
-            cls(dimension=5, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one"),
-            cls(
-                dimension=5,
-                sensitivity=1.0,
-                epsilon=10.0,
-                delta=1e-3,
-                unit="user",
-                adjacency="replace-one",
-                calibration="as-published",
-            ),
-        )
+        terms: dict[str, Any] = {"dimension": 5, "sensitivity": 1.0, "unit": "user", "adjacency": "replace-one"}
+        published = cls(epsilon=10.0, delta=1e-3, calibration="as-published", **terms)
+        return cls(epsilon=1.0, delta=1e-6, **terms), published
+
+
+def _in_one_coordinate(value: float, dimension: int) -> Doubles:
+    return np.append(value, np.zeros(dimension - 1))
 
 
 def sampler_epsilon(dimension: int) -> float:
@@ -270,7 +273,7 @@ def laplace_scale(epsilon: float, sensitivity: float, dimension: int, *, roundin
 
 
 class Laplace(Mechanism[Doubles, Doubles]):
-    """Any vector of which only the L1 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
+    """Any vector of which only the L1 sensitivity is known; `[n, dimension]` holds the vectors of n clients.
 
     Over all pairs at this L1 distance, one coordinate that carries all of it is the worst, at every epsilon:
     a test on two coordinates with shifts a and b is no better than one on a single coordinate with shift a +
@@ -298,9 +301,7 @@ class Laplace(Mechanism[Doubles, Doubles]):
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Nothing, and the whole sensitivity in one coordinate."""
-        far = np.zeros(self.dimension)
-        far[0] = self.sensitivity.value
-        return np.zeros(self.dimension), far
+        return np.zeros(self.dimension), _in_one_coordinate(self.sensitivity.value, self.dimension)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

@@ -1,12 +1,12 @@
-"""Bounding what one device contributes: over flat updates, over packed rows, and with a bound that adapts.
+"""Bounding what one client contributes: over flat updates, over packed rows, and with a bound that adapts.
 
-A cohort's updates come flat, `[n, d]`, or packed: device i owns the entries `offsets[i]:offsets[i + 1]` of
-`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device
+A cohort's updates come flat, `[n, d]`, or packed: client i owns the entries `offsets[i]:offsets[i + 1]` of
+`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a client
 together.
 
-What a round takes of the updates of a cohort: only what it is about, and no device's longer than a bound.
+What a round takes of the updates of a cohort: only what it is about, and no client's longer than a bound.
 
-Nothing here is random, and everything is done to each device by itself, over a leading cohort dimension.
+Nothing here is random, and everything is done to each client by itself, over a leading cohort dimension.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from veilrec.privacy.checks import positive, probability
 # Scaled values are rounded to 24 bits, so aim this much below the bound: no norm ever exceeds it.
 _BELOW = 1.0 - 2.0**-22
 
-Packed = tuple[Offsets, Floats]
-"""(offsets [n + 1], values [entries, width])"""
+Packed = tuple[Offsets, Floats]  # (offsets [n + 1], values [entries, width])
 
 
 def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
-    """L2 norm of each device's whole update, over all its packed rows and dense parts."""
+    """L2 norm of each client's whole update, over all its packed rows and dense parts."""
     counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
     if len(counts) != 1:
         raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
@@ -62,7 +61,7 @@ def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
 
 
 def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
-    """Clip each device's whole update in place; returns the norms before."""
+    """Clip each client's whole update in place; returns the norms before."""
     positive(clip_norm=clip_norm)
     norms = device_norms(tables, dense)
     factors = clip_factors(norms, clip_norm)
@@ -77,14 +76,9 @@ def _scale(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], factors: Dou
         np.multiply(part, factors.reshape(-1, *(1,) * (part.ndim - 1)), out=part, casting="same_kind")
 
 
-def clip_packed(offsets: Offsets, values: Floats, clip_norm: float) -> Doubles:
-    """`clip_devices` for updates that are one packed table."""
-    return clip_devices([(offsets, values)], (), clip_norm)
-
-
 def clip_rows(values: Floats, clip_norm: float) -> Doubles:
     """Clip every row `[entries, width]` by itself, in place; returns the norms before."""
-    return clip_packed(np.arange(len(values) + 1), values, clip_norm)
+    return clip_devices([(np.arange(len(values) + 1), values)], (), clip_norm)
 
 
 def clip_flat(values: Doubles, clip_norm: float) -> Doubles:
@@ -155,30 +149,37 @@ class BadUpdate(VeilrecError):
     """An update that is not within the bounds of its round; nothing of it may reach the sum."""
 
 
+def refuse_longer(norms: Doubles, most: float, *, slack: float = 1.0) -> None:
+    """Refuse updates whose norm is above `most`, or none."""
+    if not (norms <= most * slack).all():
+        raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {most:.6g}")
+
+
 class OutsideRound(BadUpdate):
     """An update with something that its round is not about."""
 
 
 def upload_norms(uploads: ClientUpdates) -> Doubles:
-    """L2 norm of all that each device sends."""
-    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
+    """L2 norm of all that each client sends."""
     products = [factors.product() for factors in uploads.factors.values()]
-    return device_norms(packed, [*uploads.dense.values(), *products])
+    return device_norms(_packed(uploads), [*uploads.dense.values(), *products])
 
 
 def scale_devices(uploads: ClientUpdates, factors: Doubles) -> None:
-    """Multiply all that device i sends, but for products, with `factors[i]`, in place."""
-    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
-    _scale(packed, list(uploads.dense.values()), factors)
+    """Multiply all that client i sends, but for products, with `factors[i]`, in place."""
+    _scale(_packed(uploads), list(uploads.dense.values()), factors)
+
+
+def _packed(uploads: ClientUpdates) -> list[Packed]:
+    return [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
 
 
 def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
-    """Copies in which all that a device sends has at most this L2 norm."""
+    """Copies in which all that a client sends has at most this L2 norm."""
     kept = copied(uploads)
     if kept.factors:
         return _clip_with_factors(kept, clip_norm * BELOW_PROJECTED)
-    packed = [*kept.tables.values(), *kept.entries.values()]
-    clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
+    clip_devices(_packed(kept), list(kept.dense.values()), clip_norm)
     return kept
 
 

@@ -3,7 +3,7 @@
 Cutting what is noisy already costs nothing. The largest entries of a raw update tell where it is large, whatever noise
 they get: no epsilon is finite. What is proven instead is part of the round spec (`veilrec.core.schema.RoundSpec`).
 
-The entries of largest size of every device's update: exact, in a few passes, the same for any number of threads.
+The entries of largest size of every client's update: exact, in a few passes, the same for any number of threads.
 
 The bits of a float without its sign, read as a whole number, are in the order of its size; so the smallest size that
 is kept is found digit by digit from counts. Of entries of that very size the first ones are kept.
@@ -37,7 +37,7 @@ from veilrec.core.schema import (
 )
 from veilrec.privacy.checks import vectors
 from veilrec.privacy.events import Event, NonPrivateEvent
-from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.base import Calibration, take_terms
 from veilrec.privacy.mechanisms.clipping import rank_parameters
 from veilrec.privacy.mechanisms.local import NoisyMessage, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
@@ -57,7 +57,7 @@ def largest_of_dense(values: Floats, count: int) -> Rows:
 
 
 def largest_of_rows(rows: Rows, count: int) -> Rows:
-    """The entries of largest size of each device's rows, by their places in the flattened table; all where there
+    """The entries of largest size of each client's rows, by their places in the flattened table; all where there
     are fewer."""
     lengths = np.diff(rows.offsets)
     offsets = np.concatenate([[0], np.cumsum(np.minimum(lengths * rows.values.shape[1], count))])
@@ -133,9 +133,7 @@ class _Compressed(UpdateMechanism):
     def __init__(self, inner: NoisyMessage) -> None:
         self.inner = inner
         self.schema = inner.schema
-        self.unit, self.adjacency = inner.unit, inner.adjacency
-        self.sensitivity = inner.sensitivity
-        self.claimed_epsilon, self.claimed_delta = inner.claimed_epsilon, inner.claimed_delta
+        take_terms(self, inner)
 
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """As without compression."""

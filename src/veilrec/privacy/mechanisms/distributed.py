@@ -1,6 +1,6 @@
-"""Noise in shares: every device adds a part of it to the whole numbers that it sends under masks.
+"""Noise in shares: every client adds a part of it to the whole numbers that it sends under masks.
 
-Nobody ever sees the sum without noise. Of the `least` devices without which no sum is opened, a share `silent` may add
+Nobody ever sees the sum without noise. Of the `least` clients without which no sum is opened, a share `silent` may add
 none, or tell theirs; the others' shares together have at least the variance that the sum needs. So every share has
 standard deviation sigma / sqrt(least - silent), and a full round has more noise than is needed.
 
@@ -57,7 +57,7 @@ _FIRST = RoundSpec(0)
 
 @dataclass(frozen=True)
 class NoiseShares:
-    """How many devices carry the noise of a sum."""
+    """How many clients carry the noise of a sum."""
 
     least: int  # devices without which no sum is opened
     silent: float = 0.0  # share of these that may add no noise, or tell the server theirs
@@ -69,7 +69,7 @@ class NoiseShares:
 
     @property
     def honest(self) -> int:
-        """Devices whose shares are counted on: at least one."""
+        """Clients whose shares are counted on: at least one."""
         return self.least - int(self.silent * self.least)
 
 
@@ -90,18 +90,18 @@ def log_error(shares: int, units: float) -> float:
 def overflow_chance(devices: int, numbers: int) -> float:
     """At most how likely it is that noise carries one of so many numbers of a sum beyond its width.
 
-    Every device has room for 16 standard deviations of its share, and a sum for all of these together: 16 sqrt(n)
-    standard deviations of its noise, less half a unit a device for rounding. A Gaussian tail is below 2 e^(-t^2 / 2).
+    Every client has room for 16 standard deviations of its share, and a sum for all of these together: 16 sqrt(n)
+    standard deviations of its noise, less half a unit a client for rounding. A Gaussian tail is below 2 e^(-t^2 / 2).
     """
     return min(1.0, 2.0 * numbers * math.exp(-126.0 * devices))
 
 
 class DistributedNoiseSum(UpdateMechanism):
-    """The sum of a cohort's updates with noise that its devices have added, each a share.
+    """The sum of a cohort's updates with noise that its clients have added, each a share.
 
     Bounds and noise are those of `inner`, whose noise on the sum this replaces. Server and helpers see who takes part,
     so that a round costs whoever is in it what it costs without amplification by sampling. Adjacency add-remove means
-    here: an update, or nothing in its place, by the same devices.
+    here: an update, or nothing in its place, by the same clients.
     """
 
     name = "shared-sum"
@@ -152,7 +152,7 @@ class DistributedNoiseSum(UpdateMechanism):
         )
 
     def share_sigma(self, name: str, about: RoundSpec) -> float:
-        """The standard deviation that every device's share of the noise on a tensor needs."""
+        """The standard deviation that every client's share of the noise on a tensor needs."""
         return self.inner.sigma_in(name, about) / math.sqrt(self.shares.honest)
 
     def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
@@ -197,7 +197,7 @@ class DistributedNoiseSum(UpdateMechanism):
         return min(lattice.ring, (lattice.devices * math.ceil(largest)).bit_length() + 1)
 
     def noise(self, lattice: FixedPoint, about: RoundSpec, source: Source) -> Offsets:
-        """One device's share, on all that the round is about."""
+        """One client's share, on all that the round is about."""
         out = np.zeros(lattice.size, np.int64)
         for name, scale in self.scales(lattice, about).items():
             part = out[lattice.places[name]]
@@ -207,7 +207,7 @@ class DistributedNoiseSum(UpdateMechanism):
         return out
 
     def share(self, uploads: ClientUpdates, about: RoundSpec, lattice: FixedPoint, source: Source) -> Released[Offsets]:
-        """What one device puts under masks, `[lattice.size]`, and what the round costs it."""
+        """What one client puts under masks, `[lattice.size]`, and what the round costs it."""
         if uploads.count != 1:
             raise BadInput(f"there are {uploads.count} updates: a device shares its own")
         require_complete(self)
@@ -217,7 +217,7 @@ class DistributedNoiseSum(UpdateMechanism):
     def shared(
         self, bounded: ClientUpdates, about: RoundSpec, lattice: FixedPoint, sources: Sequence[Source]
     ) -> Offsets:
-        """The sum of what several devices put under masks: for simulations."""
+        """The sum of what several clients put under masks: for simulations."""
         total = lattice.integers(bounded).sum(axis=0)
         for source in sources:
             total += self.noise(lattice, about, source)
@@ -243,10 +243,6 @@ class DistributedNoiseSum(UpdateMechanism):
         """The noise, and how many carry it."""
         people = {"least": self.shares.least, "silent": self.shares.silent}
         return self.inner.facts() | people | {"share_sigma": self.inner.sigma / math.sqrt(self.shares.honest)}
-
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
-        """All of the table: masks have no gaps."""
-        return table.size
 
     def event(self) -> Event:
         """One round that a person is known to be in."""

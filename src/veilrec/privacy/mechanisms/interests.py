@@ -1,33 +1,24 @@
-"""What a device may say of a user's interests instead of a noisy attention vector."""
+"""What a client may say of a user's interests instead of a noisy attention vector."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Self, get_args
+from typing import ClassVar, Self
 
 import numpy as np
 
 from veilrec.core.arrays import Doubles, Offsets
-from veilrec.core.errors import BadInput, unknown_name
-from veilrec.privacy.checks import clipped_l1, clipped_l2, finite, on_lattice_l2, pooled_l2, positive, vectors, whole
+from veilrec.core.errors import BadInput
+from veilrec.privacy.checks import clipped_l1, clipped_l2, finite, pooled_l2, positive, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, ResponseEvent
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.attention import ClickHistories, Noise
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Sensitivity,
-    classical_sigma,
-    laplace_scale,
-    lattice_delta,
-    lattice_mu,
-    lattice_sigma,
-    sampler_epsilon,
-)
+from veilrec.privacy.mechanisms import base
+from veilrec.privacy.mechanisms.attention import ClickHistories, Noise, calibrated
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace
+from veilrec.privacy.samplers import add_gaussian, add_noise
 
 
 class InterestResponse(Mechanism[Doubles, Offsets]):
@@ -37,9 +28,7 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
 
     def __init__(self, *, basis: int, epsilon: float) -> None:
         self.response = KaryResponse(categories=basis, epsilon=epsilon, unit="history")
-        self.unit, self.adjacency = self.response.unit, self.response.adjacency
-        self.sensitivity = self.response.sensitivity
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        base.take_terms(self, self.response)
 
     def _perturb(self, value: Doubles, source: Source) -> Offsets:
         """An interest per attention vector `[..., B]`; one event each."""
@@ -93,7 +82,7 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         self.projection, self.clip_norm, self.slots = projection / (1.0 + 1e-9), clip_norm, slots
         self.sensitivity = Sensitivity(pooled_l2(clip_norm, slots, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
 
     def _perturb(self, value: Doubles | ClickHistories, source: Source) -> Doubles:
         """The noisy pooled vector `[k]` of one history `[clicks, d]`, or those of many devices, `[devices, k]`."""
@@ -124,12 +113,11 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
-        moved = on_lattice_l2(self.sensitivity.value, len(self.projection), self.sigma / UNITS)
-        return GaussianEvent(moved / self.sigma)
+        return base.lattice_event(self.sensitivity.value, len(self.projection), self.sigma)
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        return lattice_delta(self.event(), epsilon, len(self.projection))
+        return base.lattice_delta(self.event(), epsilon, len(self.projection))
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """One click in the direction that the projection keeps best, and its opposite (or no click)."""
@@ -171,44 +159,31 @@ class EmbeddingNoise(Mechanism[Doubles, Doubles]):
         self._set_calibration(calibration)
         whole(dimension=dimension)
         positive(epsilon=epsilon)
-        if noise not in get_args(Noise):
-            raise unknown_name("noise", noise, get_args(Noise))
         self.unit, self.adjacency = "history", "replace-one"
         self.dimension, self.clip_norm, self.noise = dimension, clip_norm, noise
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        l2 = clipped_l2(clip_norm, "replace-one")
-        published = calibration == "as-published"
-        if noise == "gaussian":
-            self.sensitivity = Sensitivity(l2, "L2")
-            self.scale = (
-                classical_sigma(epsilon, delta / (1.0 - published_pad_probability), l2)
-                if published
-                else l2 / lattice_mu(epsilon, delta, dimension)
-            )
-        elif delta != 0.0:
-            raise BadInput(f"delta is {delta}: Laplace noise has delta 0")
-        else:
-            self.sensitivity = Sensitivity(clipped_l1(clip_norm, dimension, "replace-one"), "L1")
-            self.scale = l2 / epsilon if published else laplace_scale(epsilon, self.sensitivity.value, dimension)
+        l2, l1 = clipped_l2(clip_norm, "replace-one"), clipped_l1(clip_norm, dimension, "replace-one")
+        published = (l2, delta / (1.0 - published_pad_probability)) if calibration == "as-published" else None
+        self.sensitivity, self.scale = calibrated(
+            noise, l2=l2, l1=l1, dimension=dimension, epsilon=epsilon, delta=delta, published=published
+        )
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The clipped embeddings with noise; one event per vector."""
         clipped = clip_flat(vectors(self.dimension, embedding=value), self.clip_norm)
-        if self.noise == "gaussian":
-            return add_gaussian(clipped, sigma=self.scale, source=source)
-        return add_laplace(clipped, scale=self.scale, source=source)
+        return add_noise(clipped, law=self.noise, scale=self.scale, source=source)
 
     def event(self) -> Event:
         """Privacy event of the noise, for the diameter of the clipping ball."""
         ratio = self.sensitivity.value / self.scale
         if self.noise == "gaussian":
             return GaussianEvent(ratio)
-        return LaplaceEvent(ratio + sampler_epsilon(self.dimension))
+        return LaplaceEvent(ratio + base.sampler_epsilon(self.dimension))
 
     def delta(self, epsilon: float) -> float:
         """Exact for Gaussian noise; for Laplace the bound by L1 sensitivity."""
         if self.noise == "gaussian":
-            return lattice_delta(self.event(), epsilon, self.dimension)
+            return base.lattice_delta(self.event(), epsilon, self.dimension)
         return super().delta(epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:

@@ -1,8 +1,9 @@
-"""Noise on every message, added on the device: it trusts nobody, and costs accuracy accordingly."""
+"""Noise on every message, added on the client: it trusts nobody, and costs accuracy accordingly."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -11,20 +12,15 @@ from veilrec.core.arrays import Doubles, Floats, Offsets
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor, copied, filled
 from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Sensitivity,
-    classical_sigma,
-    laplace_scale,
-    lattice_delta,
-    lattice_mu,
-    sampler_epsilon,
-)
-from veilrec.privacy.mechanisms.clipping import clip_rows, clip_whole, upload_norms
-from veilrec.privacy.mechanisms.sums import Law, UpdateMechanism, noise_of_sum, noisy_messages
+from veilrec.privacy.mechanisms import base
+from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
+from veilrec.privacy.mechanisms.clipping import clip_rows, upload_norms
+from veilrec.privacy.mechanisms.sums import ClippedWhole, UpdateMechanism, noise_of_sum, noisy_messages
 from veilrec.privacy.randomness import Source
+from veilrec.privacy.samplers import Law
 
 _NOISE_REACH = 64.0  # scales
+_EXAMPLE = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
 
 
 class NoisyMessage(UpdateMechanism):
@@ -52,24 +48,11 @@ class NoisyMessage(UpdateMechanism):
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """The sum of the noise of all devices."""
+        """The sum of the noise of all clients."""
         return noise_of_sum(view, weights, generator, law=self.law, scale=self.scale)
 
 
-class _ClippedUpdate(NoisyMessage):
-    """A user's whole update, clipped to one L2 norm."""
-
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """A flat update of the largest norm, and its opposite."""
-        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
-        return largest, -largest
-
-
-class UpdateNoise(_ClippedUpdate):
+class UpdateNoise(NoisyMessage, ClippedWhole):
     """A user's whole update, clipped to one L2 norm, with Gaussian noise.
 
     As published (Priv-FedNCF-Sub-Compress, eq. 14, whose sigma is not tied to its epsilon) the noise is that of the
@@ -91,9 +74,9 @@ class UpdateNoise(_ClippedUpdate):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         if calibration == "proven":
             # Cutting towards zero keeps the norm, so the lattice costs nothing here.
-            self.scale = self.sensitivity.value / lattice_mu(epsilon, delta, self.dimension)
+            self.scale = self.sensitivity.value / base.lattice_mu(epsilon, delta, self.dimension)
         else:
-            self.scale = classical_sigma(epsilon, delta, clip_norm)
+            self.scale = base.classical_sigma(epsilon, delta, clip_norm)
 
     def event(self) -> GaussianEvent:
         """Gaussian, for any two updates."""
@@ -101,19 +84,42 @@ class UpdateNoise(_ClippedUpdate):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        return lattice_delta(self.event(), epsilon, self.dimension)
+        return base.lattice_delta(self.event(), epsilon, self.dimension)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Sixteen parameters at epsilon 2, as proven and by the textbook."""
-        schema = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
         return (
-            cls(schema=schema, clip_norm=1.0, epsilon=2.0, delta=1e-6),
-            cls(schema=schema, clip_norm=1.0, epsilon=2.0, delta=1e-5, calibration="as-published"),
+            cls(schema=_EXAMPLE, clip_norm=1.0, epsilon=2.0, delta=1e-6),
+            cls(schema=_EXAMPLE, clip_norm=1.0, epsilon=2.0, delta=1e-5, calibration="as-published"),
         )
 
 
-class UpdateLaplace(_ClippedUpdate):
+class _ClippedLaplace(NoisyMessage):
+    """Laplace noise on updates that are clipped in L2; as published, the scale is that of the L2 distance."""
+
+    law = "laplace"
+
+    def __init__(
+        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(clip_norm=clip_norm, epsilon=epsilon)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_norm = schema, clip_norm
+        self.sensitivity = Sensitivity(self._l1_distance(), "L1")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        if calibration == "proven":
+            self.scale = base.laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+        else:
+            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+
+    @abstractmethod
+    def _l1_distance(self) -> float:
+        """Return the largest L1 distance of two clipped updates."""
+
+
+class UpdateLaplace(_ClippedLaplace, ClippedWhole):
     """A user's whole update, clipped to one L2 norm, with Laplace noise on every number (PrivateRec's DP-FedRec).
 
     As published the scale is 2 clip_norm / epsilon, which is right for one number; the numbers of two clipped updates
@@ -121,37 +127,21 @@ class UpdateLaplace(_ClippedUpdate):
     """
 
     name = "update-laplace"
-    law = "laplace"
 
-    def __init__(
-        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
-    ) -> None:
-        self._set_calibration(calibration)
-        positive(clip_norm=clip_norm, epsilon=epsilon)
-        self.unit, self.adjacency = "user", "replace-one"
-        self.schema, self.clip_norm = schema, clip_norm
-        self.sensitivity = Sensitivity(clipped_l1(clip_norm, self.dimension, "replace-one"), "L1")
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-        if calibration == "proven":
-            self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
-        else:
-            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+    def _l1_distance(self) -> float:
+        return clipped_l1(self.clip_norm, self.dimension, "replace-one")
 
     def event(self) -> LaplaceEvent:
         """By the L1 distance of any two updates."""
-        return LaplaceEvent(self.sensitivity.value / self.scale + sampler_epsilon(self.dimension))
+        return LaplaceEvent(self.sensitivity.value / self.scale + base.sampler_epsilon(self.dimension))
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Sixteen numbers as proven and as published."""
-        schema = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
-        return (
-            cls(schema=schema, clip_norm=0.005, epsilon=1.0),
-            cls(schema=schema, clip_norm=0.005, epsilon=1.0, calibration="as-published"),
-        )
+        return tuple(cls(schema=_EXAMPLE, clip_norm=0.005, epsilon=1.0, calibration=way) for way in cls.calibrations)
 
 
-class RowwiseLaplace(NoisyMessage):
+class RowwiseLaplace(_ClippedLaplace):
     """Every row of an update clipped in L2, with Laplace noise (eq. 10 of Priv-FedMF-Sub).
 
     As published the scale is Delta_f / epsilon with Delta_f = 2 clip_norm, an L2 distance; Laplace noise needs the L1
@@ -159,21 +149,9 @@ class RowwiseLaplace(NoisyMessage):
     """
 
     name = "rowwise-laplace"
-    law = "laplace"
 
-    def __init__(
-        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
-    ) -> None:
-        self._set_calibration(calibration)
-        positive(clip_norm=clip_norm, epsilon=epsilon)
-        self.unit, self.adjacency = "user", "replace-one"
-        self.schema, self.clip_norm = schema, clip_norm
-        self.sensitivity = Sensitivity(sum(t.shape[0] * self._of_row(t) for t in schema.tensors), "L1")
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-        if calibration == "proven":
-            self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
-        else:
-            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+    def _l1_distance(self) -> float:
+        return sum(t.shape[0] * self._of_row(t) for t in self.schema.tensors)
 
     def _of_row(self, table: Tensor) -> float:
         """L1 distance of two rows."""
@@ -187,19 +165,15 @@ class RowwiseLaplace(NoisyMessage):
         return kept
 
     def event(self) -> Event:
-        """Privacy event of a message with every row."""
-        return self.event_of(self.schema)
-
-    def event_of(self, view: Schema) -> Event:
         """One release per row: the user's vector moves all of them at once."""
-        rows = (
-            (LaplaceEvent(self._of_row(t) / self.scale + sampler_epsilon(t.shape[1])), t.shape[0]) for t in view.tables
+        each = (
+            (self._of_row(t) / self.scale + base.sampler_epsilon(t.shape[1]), t.shape[0]) for t in self.schema.tables
         )
-        return ComposedEvent(tuple(rows))
+        return ComposedEvent(tuple((LaplaceEvent(epsilon), rows) for epsilon, rows in each))
 
     def delta(self, epsilon: float) -> float:
         """An upper bound, by the L1 distance; 0 from the sum over the rows on."""
-        total = self.sensitivity.value / self.scale + sampler_epsilon(self.dimension)
+        total = self.sensitivity.value / self.scale + base.sampler_epsilon(self.dimension)
         return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
@@ -230,7 +204,7 @@ class ElementwiseLaplace(NoisyMessage):
     def __init__(self, *, schema: Schema, clip_value: float, epsilon: float) -> None:
         self._state(schema, clip_value, epsilon, "proven")
         positive(epsilon=epsilon)
-        self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+        self.scale = base.laplace_scale(epsilon, self.sensitivity.value, self.dimension)
 
     @classmethod
     def published(cls, *, schema: Schema, clip_value: float, scale: float) -> Self:
@@ -274,12 +248,12 @@ class ElementwiseLaplace(NoisyMessage):
         """One Laplace release per number: all of them may move at once."""
         if self.scale == 0.0:
             return NonPrivateEvent()
-        one = LaplaceEvent(2.0 * self.clip_value / self.scale + sampler_epsilon(1))
+        one = LaplaceEvent(2.0 * self.clip_value / self.scale + base.sampler_epsilon(1))
         return repeated(one, self.dimension)
 
     def delta(self, epsilon: float) -> float:
         """Composed over the numbers; 0 from the sum of their epsilons on."""
-        total = self.sensitivity.value / self.scale + sampler_epsilon(self.dimension)
+        total = self.sensitivity.value / self.scale + base.sampler_epsilon(self.dimension)
         return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:

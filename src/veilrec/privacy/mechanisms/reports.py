@@ -1,13 +1,13 @@
-"""Reports on which items a device has: one bit per item, and at most some items of each device in a noisy histogram.
+"""Reports on which items a client has: one bit per item, and at most some items of each client in a noisy histogram.
 
 DP-SUB (Priv-FedMF-Sub, Algorithm 1) asks for randomised bits, which trust nobody and cover a click. A histogram trusts
 the server with the bits, covers a user, and needs 300 times less noise.
 
-Updates that a device makes of nothing but what it has already told under local noise.
+Updates that a client makes of nothing but what it has already told under local noise.
 
 Votes: everybody's items, so that nobody's count for more than one vote; what is popular, before the first round.
 
-A device tells its items as bits, and the trusted server adds 1 / sqrt(n) for each of its n items. All votes of one
+A client tells its items as bits, and the trusted server adds 1 / sqrt(n) for each of its n items. All votes of one
 person then have L2 norm 1 at most, and move the sums by 1 when the person is added or removed. Nobody's votes are
 negative, so that two people's are at an angle of 90 degrees at most: replacing one moves the sums by sqrt(2).
 
@@ -29,34 +29,25 @@ from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
 from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.jit import jit
-from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import bits, on_lattice_l2, positive, probability, whole
+from veilrec.privacy.checks import bits, positive, probability, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent
-from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
+from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.attention import AttentionNoise
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Released,
-    Sensitivity,
-    lattice_delta,
-    lattice_sigma,
-    require_complete,
-)
-from veilrec.privacy.mechanisms.clipping import BadUpdate, clip_whole, upload_norms
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, upload_norms
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
-from veilrec.privacy.mechanisms.sums import UpdateMechanism
-from veilrec.privacy.randomness import FastSource, Source
-from veilrec.privacy.samplers import UNITS, add_gaussian
+from veilrec.privacy.mechanisms.sums import ClippedWhole, with_noise
+from veilrec.privacy.randomness import Source
 
-SourceOf = Callable[[int], Source]
-"""The source of a device's own randomness, by its number."""
+SourceOf = Callable[[int], Source]  # the source of a device's own randomness, by its number
 
 
 class ItemReports(Mechanism[Bools, Bools]):
-    """How devices tell which items they have: what one sends, and what is done to the counts."""
+    """How clients tell which items they have: what one sends, and what is done to the counts."""
 
     length: int  # items
     keep_probability: float  # that a bit was told as it is
@@ -70,14 +61,14 @@ class ItemReports(Mechanism[Bools, Bools]):
 
     @abstractmethod
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """What leaves a device, and what it costs."""
+        """What leaves a client, and what it costs."""
 
     @abstractmethod
     def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
-        """How many simulated devices report each item; a device's report depends on (seed, period) alone."""
+        """How many simulated clients report each item; a client's report depends on (seed, period) alone."""
 
     def check(self, told: Bools) -> None:
-        """Refuse a report that no device within its bounds can have sent."""
+        """Refuse a report that no client within its bounds can have sent."""
 
     def weigh(self, told: Bools) -> Offsets:
         """What a report adds to the counts, in steps: one for every item that it names."""
@@ -88,7 +79,7 @@ class ItemReports(Mechanism[Bools, Bools]):
         return counts.astype(np.float64)
 
     def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
-        """Counts from reports that every device makes for itself."""
+        """Counts from reports that every client makes for itself."""
         counts = np.zeros(self.length, np.int64)
         for row, device in enumerate(devices.tolist()):
             own = np.zeros(self.length, np.bool_)
@@ -98,7 +89,7 @@ class ItemReports(Mechanism[Bools, Bools]):
 
 
 class RandomisedReports(ItemReports):
-    """Randomised bits (eq. 7): noise on the device."""
+    """Randomised bits (eq. 7): noise on the client."""
 
     name = "randomised-reports"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
@@ -108,9 +99,7 @@ class RandomisedReports(ItemReports):
         self.response = response
         self.length = response.length
         self.keep_probability = response.keep_probability
-        self.unit, self.adjacency = response.unit, response.adjacency
-        self.sensitivity = response.sensitivity
-        self.claimed_epsilon, self.claimed_delta = response.claimed_epsilon, response.claimed_delta
+        base.take_terms(self, response)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """The bits, some of them turned round."""
@@ -146,19 +135,16 @@ class _NoisyCounts(ItemReports):
         """Choose the noise for counts that somebody who is added or removed moves by the root of `squared`."""
         positive(epsilon=epsilon)
         probability(delta=delta)
-        self.unit, self.adjacency = "user", adjacency
+        self.unit, self.adjacency, self._most = "user", adjacency, squared
         people = 1 if adjacency == "add-remove" else 2
         self.sensitivity = Sensitivity(math.sqrt(people * squared), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
         self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         """Noise on every count."""
-        exact = counts.astype(np.float64) * self.step
-        if isinstance(source, FastSource):
-            return np.asarray(exact + self.sigma * source.generator().normal(0.0, 1.0, counts.shape))
-        return add_gaussian(exact, sigma=self.sigma, source=source)
+        return with_noise(counts.astype(np.float64) * self.step, self.sigma, source)
 
     def event(self) -> Event:
         """Gaussian, the lattice included."""
@@ -166,12 +152,20 @@ class _NoisyCounts(ItemReports):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        moved = on_lattice_l2(self.sensitivity.value, self.length, self.sigma / UNITS)
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, self.length)
+        return base.lattice_delta(
+            base.lattice_event(self.sensitivity.value, self.length, self.sigma), epsilon, self.length
+        )
+
+    def worst_pair(self) -> tuple[Bools, Bools]:
+        """One person with as many items as count (one vote: a single one), and another with others (or nobody)."""
+        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
+        first[0, : self._most] = True
+        second[0, -self._most :] = self.adjacency == "replace-one"
+        return first, second
 
 
 class ItemHistogram(_NoisyCounts):
-    """One histogram over everybody: at most `most_items` of each device, Gaussian noise on the counts.
+    """One histogram over everybody: at most `most_items` of each client, Gaussian noise on the counts.
 
     A user moves the counts by sqrt(most_items) when added or removed, by sqrt(2 most_items) when replaced.
     """
@@ -184,8 +178,8 @@ class ItemHistogram(_NoisyCounts):
         self._calibrate(most_items, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """At most so many of a device's items, at random."""
-        require_complete(self)
+        """At most so many of a client's items, at random."""
+        base.require_complete(self)
         items = np.flatnonzero(bits(self.length, own=own))
         told = np.zeros(self.length, np.bool_)
         if len(items) > self.most_items:
@@ -207,12 +201,10 @@ class ItemHistogram(_NoisyCounts):
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy counts over people `[n, length]`."""
         people = bits(self.length, value=value).reshape(-1, self.length)
-        counts = np.zeros(self.length, np.int64)
-        for own in people:
-            told = self.report(own, source).value
-            self.check(told)
-            counts += told
-        return self.protect(counts, source)
+        told = np.zeros((len(people), self.length), np.int64)
+        for row, own in enumerate(people):
+            told[row] = self.report(own, source).value
+        return self.protect(told.sum(axis=0), source)
 
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
         """Many histograms over the same people; where nobody's items have to be chosen, only the noise differs."""
@@ -222,22 +214,10 @@ class ItemHistogram(_NoisyCounts):
         told = np.array([self.report(own, source).value for own in people])
         return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
 
-    def worst_pair(self) -> tuple[Bools, Bools]:
-        """One person with as many items as count, and another with as many others (or nobody)."""
-        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
-        first[0, : self.most_items] = True
-        if self.adjacency == "add-remove":
-            return first, second
-        second[0, -self.most_items :] = True
-        return first, second
-
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Two of six items a person, in both adjacencies."""
-        return (
-            cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
 
 
 @jit
@@ -267,7 +247,7 @@ def _count_few(
             counts[own[j]] += 1
 
 
-class MadeOfReports(UpdateMechanism):
+class MadeOfReports(ClippedWhole):
     """The attention and the label of some impressions are told with noise; the update is computed from these alone.
 
     So the update costs what they cost, whatever is done with them, and the clip norm only keeps it from harming the
@@ -287,28 +267,13 @@ class MadeOfReports(UpdateMechanism):
         self.sensitivity = attention.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon_of(self.event(), 0.0), 0.0
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
-
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
-        """No number is larger than the whole update."""
-        return weight * self.clip_norm
-
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse an update that is longer than the bound: it would harm the sum."""
-        norms = upload_norms(uploads)
-        if not (norms <= self.clip_norm).all():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {self.clip_norm:.6g}")
+        refuse_longer(upload_norms(uploads), self.clip_norm)
 
     def event(self) -> Event:
         """An attention vector and a label for every impression of a message."""
         return ComposedEvent(((self.attention.event(), self.samples), (self.labels.event(), self.samples)))
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Any two updates: what they are made of is audited by itself."""
-        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
-        return largest, -largest
 
 
 _WHOLE_VOTE = 2**24
@@ -335,8 +300,8 @@ class VoteReports(_NoisyCounts):
         self._calibrate(1, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
-        """A device's items, all of them."""
-        require_complete(self)
+        """A client's items, all of them."""
+        base.require_complete(self)
         return Released(bits(self.length, own=own), self.event())
 
     def weigh(self, told: Bools) -> Offsets:
@@ -364,20 +329,10 @@ class VoteReports(_NoisyCounts):
         told = bits(self.length, value=people).reshape(-1, self.length)
         return np.asarray(self.weigh(told).sum(axis=0))
 
-    def worst_pair(self) -> tuple[Bools, Bools]:
-        """One person with a single item, and another with another one (or nobody)."""
-        first, second = np.zeros((1, self.length), np.bool_), np.zeros((1, self.length), np.bool_)
-        first[0, 0] = True
-        second[0, -1] = self.adjacency == "replace-one"
-        return first, second
-
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Six items, in both adjacencies."""
-        return (
-            cls(length=6, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(length=6, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(length=6, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
 
 
 class PlainVotes(VoteReports):

@@ -22,7 +22,7 @@ from veilrec.core.errors import BadInput
 from veilrec.privacy.checks import BitChange, bits, categories, changed_bits, positive, whole
 from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity, take_terms
 from veilrec.privacy.randomness import Source
 
 # The probability of a lie is raised by this, so that float arithmetic never leaves it below the exact value.
@@ -248,10 +248,8 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
     def __init__(self, *, items: int, negatives: int, epsilon: float) -> None:
         _check_sizes(items, negatives)
         self.response = KaryResponse(categories=items, epsilon=epsilon, unit="click")
-        self.unit, self.adjacency = self.response.unit, self.response.adjacency
-        self.sensitivity = self.response.sensitivity
+        take_terms(self, self.response)
         self.items, self.negatives = items, negatives
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
     def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
         """Candidates and a label per click `[...]`; one event each."""
@@ -271,7 +269,7 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
 
     def worst_pair(self) -> tuple[Offsets, Offsets]:
         """Any two clicks."""
-        return self.response.worst_pair()
+        return np.array(0), np.array(1)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

@@ -6,7 +6,7 @@ sums. A round may be about some tensors only; of the others nothing is sent, add
 
 A round whose noise is a step of a binary tree (DP-FTRL, Kairouz et al. 2021): nobody has to be drawn by chance.
 
-Devices take turns in a public order, once in every `steps` rounds, and every `steps` rounds a new tree begins. Round t
+Clients take turns in a public order, once in every `steps` rounds, and every `steps` rounds a new tree begins. Round t
 of a tree (from 1) ends one node of it: the rounds (t - 2^v, t], where 2^v is the largest power of two that divides t.
 The node has noise of its own, n_t, which every sum of the rounds up to some t then needs for the nodes of t's binary
 digits only: N(t) = n_t + N(t - 2^v). What is added to round t is N(t) - N(t - 1) = n_t - n_(t-1) - n_(t-2) - n_(t-4)
@@ -49,14 +49,9 @@ from veilrec.privacy.accounting.accountant import Rounds, adaptive_clipping_nois
 from veilrec.privacy.checks import on_lattice_l2, positive, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import ComposedEvent, Event, TreeEvent
 from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.mechanisms import clipping
 from veilrec.privacy.mechanisms.base import Calibration, lattice_delta
-from veilrec.privacy.mechanisms.clipping import (
-    BadUpdate,
-    clip_factors,
-    published_noise_split,
-    scale_devices,
-    upload_norms,
-)
+from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.sums import EXAMPLE, CohortSum, example_rounds, on_lattice
 from veilrec.privacy.randomness import FastSource, KeyedSource, NumberedSource, Source
 from veilrec.privacy.samplers import UNITS, lattice_gaussian, simulated_gaussian, to_lattice
@@ -174,9 +169,9 @@ def taken_back(number: int, steps: int) -> tuple[int, ...]:
 
 
 class TreeSum(CohortSum):
-    """Sums of devices that take turns, with the noise of a tree over `steps` rounds.
+    """Sums of clients that take turns, with the noise of a tree over `steps` rounds.
 
-    A device takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
+    A client takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
     floor(log2(steps)) + 1 nodes, each with noise of its own, and moves each of them by its clip norm: a person whose
     data is missing gives an update of nothing, in the same place of the same order (add-remove).
     `noise_multiplier` is that of one node.
@@ -295,7 +290,31 @@ def without_count(uploads: ClientUpdates) -> ClientUpdates:
     return replace(uploads, dense=others(uploads.dense), entries=others(uploads.entries))
 
 
-class AdaptiveSum(CohortSum):
+class _WithCount(CohortSum):
+    """The noisy sum of a cohort beside the noisy count of updates within the bound, which decides the next bound."""
+
+    count_standard_deviation: float
+    counts: ClassVar[Mapping[float, str]]  # what a message may count for
+
+    def sigma_in(self, name: str, about: RoundSpec) -> float:
+        """Proportional to the size of the round's bound; for the count, always the same."""
+        if name == BOUND:
+            return self.count_standard_deviation
+        return self.sigma * abs(self._clip_norm(about) / self.clip_norm)
+
+    def check_counts(self, uploads: ClientUpdates) -> None:
+        """Refuse counts that no client sends."""
+        counts = uploads.dense.get(BOUND)
+        if counts is None or counts.shape != (uploads.count, 1) or not np.isin(counts, list(self.counts)).all():
+            either = " or ".join(self.counts.values())
+            raise BadUpdate(f"an update does not say whether it was within the bound, by {either}")
+
+    def facts(self) -> dict[str, float]:
+        """The noise of the first round, which follows the bound, and that of the count."""
+        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+
+
+class AdaptiveSum(_WithCount):
     """The noisy sum of a cohort, and the noisy count of updates within the bound, taken before clipping.
 
     Both together cost what the sum alone would with `noise_multiplier`: the sum gets a little more noise than that. A
@@ -304,6 +323,7 @@ class AdaptiveSum(CohortSum):
     """
 
     name = "adaptive-sum"
+    counts: ClassVar[Mapping[float, str]] = {_HALF: "1/2", -_HALF: "-1/2"}
 
     def __init__(
         self,
@@ -341,7 +361,7 @@ class AdaptiveSum(CohortSum):
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """Count, then clip: the count is of the updates as they were, cut to what the round is about."""
         update = without_count(uploads)
-        within = upload_norms(self._part(update, about)) <= self._clip_norm(about)
+        within = clipping.upload_norms(self._part(update, about)) <= self._clip_norm(about)
         counts = np.where(within, _HALF, -_HALF).astype(np.float32).reshape(-1, 1)
         bounded = super().bound(update, about)
         return replace(bounded, dense={**bounded.dense, BOUND: counts})
@@ -360,22 +380,10 @@ class AdaptiveSum(CohortSum):
         """The largest number of the update, and of what a message counts for."""
         return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
-        """Proportional to the bound of the round; of the count, always the same."""
-        if name == BOUND:
-            return self.count_standard_deviation
-        return self.sigma * (self._clip_norm(about) / self.clip_norm)
-
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse updates that are longer than the bound of this round, and counts that no device sends."""
+        """Refuse updates that are longer than the bound of this round, and counts that no client sends."""
         super().check(without_count(uploads), about)
-        counts = uploads.dense.get(BOUND)
-        if counts is None or counts.shape != (uploads.count, 1) or not (np.abs(counts) == _HALF).all():
-            raise BadUpdate("an update does not say whether it was within the bound, by 1/2 or -1/2")
-
-    def facts(self) -> dict[str, float]:
-        """The noise of the first round, which follows the bound, and that of the count."""
-        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+        self.check_counts(uploads)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Everybody silent but one, who turns round and is over the bound on one side only; or who is missing."""
@@ -402,7 +410,7 @@ class AdaptiveSum(CohortSum):
         )
 
 
-class PublishedAdaptiveSum(CohortSum):
+class PublishedAdaptiveSum(_WithCount):
     """Fixed cohorts; the count taken after clipping; noise outside of the server's rate.
 
     The bound may fall to 0 and below, as printed: min(1, S / norm) then turns updates round and gives them norm |S|.
@@ -410,6 +418,7 @@ class PublishedAdaptiveSum(CohortSum):
     """
 
     name = "published-adaptive-sum"
+    counts: ClassVar[Mapping[float, str]] = {0.0: "0", 1.0: "1"}
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
     calibration: Calibration = "as-published"
 
@@ -428,14 +437,16 @@ class PublishedAdaptiveSum(CohortSum):
         super().__init__(
             schema=schema, clip_norm=clip_norm, noise_multiplier=noise_multiplier, taking_part=taking_part, delta=delta
         )
-        of_update, of_count = published_noise_split(noise_multiplier, count_share)  # z / sqrt(1 - h), z / sqrt(h)
+        of_update, of_count = clipping.published_noise_split(
+            noise_multiplier, count_share
+        )  # z / sqrt(1 - h), z / sqrt(h)
         # Lines 8 and 9: theta + alpha_3 mean + N(0, (2 S z / M)^2 / (1 - h)): on the sum, M / alpha_3 times that.
         self.sigma = 2.0 * clip_norm * of_update / server_rate
         self.count_standard_deviation = 2.0 * of_count  # line 10: 2 z / M / sqrt(h) on the mean
 
     @property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
-        """Epsilon of one round as the paper counts: a release for every device of it."""
+        """Epsilon of one round as the paper counts: a release for every client of it."""
         people = self.taking_part
         return paper_convention(
             people.population,
@@ -448,13 +459,13 @@ class PublishedAdaptiveSum(CohortSum):
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """Lines 22 and 23: clip, and then ask whether the norm is at most S."""
         clip_norm, kept = self._clip_norm(about), copied(self._part(without_count(uploads), about))
-        norms = upload_norms(kept)
+        norms = clipping.upload_norms(kept)
         if clip_norm > 0.0:
-            factors = clip_factors(norms, clip_norm)
+            factors = clipping.clip_factors(norms, clip_norm)
         else:
             factors = np.divide(clip_norm, norms, out=np.zeros_like(norms), where=norms > 0.0)
-        scale_devices(kept, factors)
-        counts = (upload_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
+        clipping.scale_devices(kept, factors)
+        counts = (clipping.upload_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
         return replace(kept, dense={**kept.dense, BOUND: counts})
 
     def _clip_norm(self, about: RoundSpec) -> float:
@@ -464,27 +475,15 @@ class PublishedAdaptiveSum(CohortSum):
         """The bound has any sign, and may be 0; a message counts for 1."""
         return weight * (1.0 if tensor.name == BOUND else max(abs(self._clip_norm(about)), self.clip_norm * 2.0**-20))
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
-        """Proportional to the size of the bound; of the count, always the same."""
-        if name == BOUND:
-            return self.count_standard_deviation
-        return self.sigma * abs(self._clip_norm(about) / self.clip_norm)
-
     def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         return total if sigma == 0.0 else super()._noisy(total, sigma, source)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse updates that are longer than the bound, and counts that no device sends."""
-        most, norms = abs(self._clip_norm(about)), upload_norms(without_count(uploads))
-        if (norms > most * (1.0 + 1e-6)).any():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {most:.6g}")
-        counts = uploads.dense.get(BOUND)
-        if counts is None or counts.shape != (uploads.count, 1) or not np.isin(counts, (0.0, 1.0)).all():
-            raise BadUpdate("an update does not say whether it was within the bound, by 0 or 1")
-
-    def facts(self) -> dict[str, float]:
-        """The noise of the first round, which follows the bound, and that of the count."""
-        return {**super().facts(), "count_standard_deviation": self.count_standard_deviation}
+        """Refuse updates that are longer than the bound, and counts that no client sends."""
+        clipping.refuse_longer(
+            clipping.upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6
+        )
+        self.check_counts(uploads)
 
     def event(self) -> Event:
         """What one round really costs: one release of both, whoever is replaced moves the sum by 2 |S|, the count by 1.

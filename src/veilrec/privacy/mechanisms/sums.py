@@ -1,7 +1,7 @@
 """What happens to the updates of a cohort on their way into a sum.
 
-One object bounds every device's update, puts noise on its message or on the sum of the round, says what that costs, and
-names the pair of inputs that shows it best. Simulation, device, coordinator, ledger and audit all call this object.
+One object bounds every client's update, puts noise on its message or on the sum of the round, says what that costs, and
+names the pair of inputs that shows it best. Simulation, client, coordinator, ledger and audit all call this object.
 """
 
 from __future__ import annotations
@@ -19,52 +19,28 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint, Ring
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, from_vectors, to_vectors
+from veilrec.privacy import samplers
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import clipped_l2, on_lattice_l2, positive, probability, rounded_sum_l2, vectors, whole
+from veilrec.privacy.checks import clipped_l2, positive, probability, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
-from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.base import (
-    Calibration,
-    Mechanism,
-    Released,
-    Sensitivity,
-    lattice_delta,
-    lattice_sigma,
-    require_complete,
-)
-from veilrec.privacy.mechanisms.clipping import (
-    BELOW_PROJECTED,
-    BadUpdate,
-    as_factors,
-    clip_whole,
-    in_directions,
-    in_entries,
-    rank_parameters,
-    refuse_outside,
-    upload_norms,
-)
+from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
+from veilrec.privacy.mechanisms import base, clipping
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.clipping import clip_whole, in_entries
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import FastSource, Source
-from veilrec.privacy.samplers import (
-    UNITS,
-    add_gaussian,
-    add_laplace,
-    simulated_gaussian,
-    simulated_laplace,
-    simulated_laplace_sum,
-)
+from veilrec.privacy.samplers import UNITS, Law
 
-Law = Literal["laplace", "gaussian"]
 _FIRST = RoundSpec(0)
 # The largest number of a message that nothing bounds, once and times its examples: whatever learns stays far below.
 _UNBOUNDED, _UNBOUNDED_WEIGHED = 2.0**14, 2.0**22
 
 
 class UpdateMechanism(Mechanism[Doubles, Doubles]):
-    """Bounds and noise of one method, over a leading cohort dimension: a real device is a cohort of one.
+    """Bounds and noise of one method, over a leading cohort dimension: a real client is a cohort of one.
 
-    `bound` is not linear and always runs per device. Noise is linear: a real device adds its own with `perturb`; a
+    `bound` is not linear and always runs per client. Noise is linear: a real client adds its own with `perturb`; a
     simulation may draw the noise of all messages at once (`noise_of_messages`), which has the same distribution.
     """
 
@@ -86,10 +62,10 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
 
     @abstractmethod
     def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """Clip, select or compress each device's update."""
+        """Clip, select or compress each client's update."""
 
     def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
-        """All that a device does to its bounded update before it leaves."""
+        """All that a client does to its bounded update before it leaves."""
         return self.perturb_each(bounded, about, source)
 
     def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
@@ -99,15 +75,15 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """The rest of `perturb`, for all devices at once: the sum of their noise, each counted `weights` times."""
+        """The rest of `perturb`, for all clients at once: the sum of their noise, each counted `weights` times."""
         return {}
 
     def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
         """Put the noise of a round on its sums, in place, on everything that the round is about."""
 
     def message(self, uploads: ClientUpdates, about: RoundSpec, source: Source) -> Released[ClientUpdates]:
-        """What leaves a device, and what the round costs it."""
-        require_complete(self)
+        """What leaves a client, and what the round costs it."""
+        base.require_complete(self)
         return Released(self.perturb(self.bound(uploads, about), about, source), self.event_in(about))
 
     def event_in(self, about: RoundSpec) -> Event:
@@ -119,7 +95,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         return ((self.event(), rounds),)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
-        """Refuse messages that no device within its bounds can have sent."""
+        """Refuse messages that no client within its bounds can have sent."""
 
     def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
         """The largest number of a tensor, so many times, that a message adds to a sum."""
@@ -155,7 +131,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         return table.size
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The messages of devices with these updates `[n, numbers of the model]`, or of one."""
+        """The messages of clients with these updates `[n, numbers of the model]`, or of one."""
         checked = vectors(self.dimension, update=value)
         uploads = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
         sent = self.perturb(self.bound(uploads, _FIRST), _FIRST, source)
@@ -187,6 +163,25 @@ class NoNoise(UpdateMechanism):
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Any two updates."""
         return np.zeros(self.dimension), np.ones(self.dimension)
+
+
+class ClippedWhole(UpdateMechanism):
+    """A user's whole update, clipped to one L2 norm."""
+
+    clip_norm: float
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+        """No number is larger than the whole update."""
+        return weight * self.clip_norm
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A flat update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
 
 
 class CohortSum(UpdateMechanism):
@@ -234,11 +229,13 @@ class CohortSum(UpdateMechanism):
         part = self._part(uploads, about)
         if about.rank is None:
             return clip_whole(part, self._clip_norm(about))
-        return as_factors(clip_whole(part, self._clip_norm(about) * BELOW_PROJECTED), about, about.view(self.schema))
+        return clipping.as_factors(
+            clip_whole(part, self._clip_norm(about) * clipping.BELOW_PROJECTED), about, about.view(self.schema)
+        )
 
     def _part(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        """What the round is about."""
-        return in_entries(uploads if about.rank is None else in_directions(uploads, about), about)
+        """Keep what the round is about."""
+        return in_entries(uploads if about.rank is None else clipping.in_directions(uploads, about), about)
 
     def _clip_norm(self, about: RoundSpec) -> float:
         return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
@@ -263,31 +260,29 @@ class CohortSum(UpdateMechanism):
 
     def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         if isinstance(source, FastSource):
-            return np.asarray(total + simulated_gaussian(source.generator(), total.shape, sigma=sigma))
-        return add_gaussian(total, sigma=sigma, source=source)
+            return np.asarray(total + samplers.simulated_gaussian(source.generator(), total.shape, sigma=sigma))
+        return samplers.add_gaussian(total, sigma=sigma, source=source)
 
     def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""
-        refuse_outside(uploads, about, about.view(self.schema))
-        clip_norm = self._clip_norm(about)
+        clipping.refuse_outside(uploads, about, about.view(self.schema))
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of factors that are finite and whose product is not
-                norms = upload_norms(uploads)
+                norms = clipping.upload_norms(uploads)
         except BadInput as error:
-            raise BadUpdate(str(error)) from None
-        if (norms > clip_norm).any():
-            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {clip_norm:.6g}")
+            raise clipping.BadUpdate(str(error)) from None
+        clipping.refuse_longer(norms, self._clip_norm(about))
 
     def facts(self) -> dict[str, float]:
         """The noise, and how many people it is for."""
         people = self.taking_part
         multiplier = self.sigma / self.sensitivity.value
-        facts = {"sigma": self.sigma, "noise_multiplier": multiplier}
-        return facts | {"population": people.population, "cohort": people.cohort}
+        noise = {"sigma": self.sigma, "noise_multiplier": multiplier}
+        return noise | {"population": people.population, "cohort": people.cohort}
 
     def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
         """All rows, or the factors of a table of low rank."""
-        return table.size if about.rank is None else rank_parameters(table, about.rank)
+        return table.size if about.rank is None else clipping.rank_parameters(table, about.rank)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
@@ -320,7 +315,7 @@ class CohortSum(UpdateMechanism):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile of one round, with the sampler's errors."""
-        return lattice_delta(self.event(), epsilon, self.dimension)
+        return base.lattice_delta(self.event(), epsilon, self.dimension)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Everybody silent but one, whose update turns round (replace-one) or is missing (add-remove)."""
@@ -379,12 +374,9 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
     def noisy(values: Floats) -> Floats:
         if isinstance(source, FastSource):
             if law == "laplace":
-                return values + simulated_laplace(source.generator(), values.shape, scale=scale)
-            return values + simulated_gaussian(source.generator(), values.shape, sigma=scale)
-        exact = values.astype(np.float64)
-        if law == "laplace":
-            return add_laplace(exact, scale=scale, source=source).astype(np.float32)
-        return add_gaussian(exact, sigma=scale, source=source).astype(np.float32)
+                return values + samplers.simulated_laplace(source.generator(), values.shape, scale=scale)
+            return values + samplers.simulated_gaussian(source.generator(), values.shape, sigma=scale)
+        return samplers.add_noise(values.astype(np.float64), law=law, scale=scale, source=source).astype(np.float32)
 
     def noisy_rows(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, noisy(rows.values)) for name, rows in packed.items()}
@@ -397,7 +389,7 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
 def noise_of_sum(
     schema: Schema, weights: Doubles | Offsets, generator: np.random.Generator, *, law: Law, scale: float
 ) -> dict[str, Floats]:
-    """The noise of messages that fill the schema, added up; the message of device u counts `weights[u]` times.
+    """The noise of messages that fill the schema, added up; the message of client u counts `weights[u]` times.
 
     A sum of n Laplace draws is a difference of two Gamma(n) draws; one of Gaussian draws is a Gaussian draw.
     """
@@ -405,15 +397,22 @@ def noise_of_sum(
         return {}
     if law == "gaussian":
         sigma = scale * math.sqrt(float(np.sum(np.asarray(weights, np.float64) ** 2)))
-        return {t.name: simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tensors}
+        return {t.name: samplers.simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tensors}
     values, counts = np.unique(weights, return_counts=True)
     noise = {}
     for tensor in schema.tensors:
         total = np.zeros(tensor.shape)
         for value, count in zip(values, counts, strict=True):
-            total += value * simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
+            total += value * samplers.simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
         noise[tensor.name] = total.astype(np.float32)
     return noise
+
+
+def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
+    """Add Gaussian noise to exact sums, in double precision; a fast source draws it off the lattice."""
+    if isinstance(source, FastSource):
+        return np.asarray(exact + sigma * source.generator().normal(0.0, 1.0, exact.shape))
+    return samplers.add_gaussian(exact, sigma=sigma, source=source)
 
 
 # Private model selection: held-out validation clients, who never train, tell by how much the trained model serves them
@@ -438,7 +437,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
         self.unit, self.adjacency = "user", adjacency
         self.sensitivity = Sensitivity(clipped_l2(clip, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
         self._event = GaussianEvent(mu_for(epsilon, delta))
 
     def bound(self, gains: Doubles) -> Doubles:
@@ -455,13 +454,11 @@ class GainSum(Mechanism[Doubles, Doubles]):
     def check(self, gain: float) -> None:
         """Refuse a gain that nobody who keeps to the bound can have sent."""
         if not abs(gain) <= self.clip:
-            raise BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
+            raise clipping.BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
 
     def protect(self, total: Doubles, source: Source) -> Doubles:
         """Noise on the sum."""
-        if isinstance(source, FastSource):
-            return np.asarray(total + self.sigma * source.generator().normal(0.0, 1.0, np.shape(total)))
-        return add_gaussian(np.asarray(total, np.float64), sigma=self.sigma, source=source)
+        return with_noise(np.asarray(total, np.float64), self.sigma, source)
 
     def threshold(self, judges: int) -> float:
         """What the noisy mean gain of so many judges has to exceed: standard errors of its noise and of chance.
@@ -485,8 +482,8 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        moved = on_lattice_l2(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma / UNITS)
-        return lattice_delta(GaussianEvent(moved / self.sigma), epsilon, 1)
+        event = base.lattice_event(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma)
+        return base.lattice_delta(event, epsilon, 1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """One judge who gains all, and nobody (add-remove) or one who loses all (replace-one)."""
@@ -496,7 +493,4 @@ class GainSum(Mechanism[Doubles, Doubles]):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """In both adjacencies."""
-        return (
-            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
-            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="replace-one"),
-        )
+        return tuple(cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)

@@ -5,26 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, uploads
+from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
-from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, to_vectors
-from veilrec.privacy.events import NonPrivateEvent
-from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep, low_rank
+from veilrec.core.schema import ClientUpdates, Rows, Schema, to_vectors
+from veilrec.privacy.mechanisms import compression
+from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
 from veilrec.privacy.mechanisms.local import RowwiseLaplace, UpdateNoise
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SeededSource
 from veilrec.wire import messages
 
-SCHEMA = Schema((Tensor("items", (12, 4), True), Tensor("near", (3, 4), False), Tensor("far", (5, 6), False)))
 TABLE = Schema(SCHEMA.tensors[:1])
-ABOUT = RoundSpec(5)
-
-
-def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0) -> ClientUpdates:
-    generator = np.random.default_rng(seed)
-    index = np.concatenate([generator.choice(12, 7, replace=False) for _ in range(n)]).astype(np.int32)
-    rows = Rows(np.arange(n + 1) * 7, index, generator.standard_normal((7 * n, 4)).astype(np.float32))
-    dense = {t.name: generator.standard_normal((n, *t.shape)).astype(np.float32) for t in schema.dense}
-    return ClientUpdates(5, n, {"items": rows}, dense)
 
 
 def gaussian(clip_norm: float = 1.0) -> UpdateNoise:
@@ -43,16 +35,10 @@ def entries(n: int = 3) -> ClientUpdates:
 @pytest.mark.parametrize(("size", "rank"), [((3, 12, 4), 1), ((3, 12, 4), 4), ((3, 400, 32), 16)])
 def test_low_rank_is_the_truncated_singular_value_decomposition(size: tuple[int, ...], rank: int) -> None:
     tables = np.random.default_rng(1).laplace(size=size).astype(np.float32)
-    for table, product in zip(tables, low_rank(tables, rank).product(), strict=True):
+    for table, product in zip(tables, compression.low_rank(tables, rank).product(), strict=True):
         left, scales, right = np.linalg.svd(table.astype(np.float64), full_matrices=False)
         best = (left[:, :rank] * scales[:rank]) @ right[:rank]
         assert np.linalg.norm(product - best) <= 1e-5 * np.linalg.norm(best)
-
-
-def test_low_rank_of_nothing_is_nothing() -> None:
-    factors = low_rank(np.zeros((2, 12, 4), np.float32), 2)
-    assert np.all(factors.product() == 0.0)
-    assert np.isfinite(factors.left).all()
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
@@ -109,25 +95,63 @@ def test_noise_goes_to_what_is_sent() -> None:
     assert np.diff(chosen.offsets).tolist() == [12, 12, 12]
 
 
-def test_support_of_the_published_message_is_the_data_section_7() -> None:
-    mechanism = LargestEntries.examples()[0]
-    source = SeededSource(3)
-    for value in mechanism.worst_pair():
-        sent = mechanism.release(np.tile(value, (200, 1)), source).value != 0.0
-        # A noisy entry is 0 with probability 4e-7 on the lattice.
-        np.testing.assert_array_equal(sent, np.tile(value != 0.0, (200, 1)))
-    assert mechanism.delta(100.0) == 1.0
+ITEMS, WIDTH = 40, 5
+LENGTHS = [7, 0, 40, 1, 23]
 
 
-def test_only_what_follows_the_noise_keeps_its_epsilon() -> None:
-    assert LowRank(by_row(), rank=2).event() == by_row().event()
-    for mechanism in (LargestEntries(by_row(), share=0.5), SentEntries(gaussian(), share=0.5)):
-        assert mechanism.event() == NonPrivateEvent()
+def some_rows(seed: int = 0) -> Rows:
+    generator = np.random.default_rng(seed)
+    index = np.concatenate([generator.choice(ITEMS, n, replace=False) for n in LENGTHS]).astype(np.int32)
+    sizes = 10.0 ** generator.uniform(-44, 38, (len(index), WIDTH))  # from below the normal floats up
+    values = (generator.choice([-1.0, 1.0], sizes.shape) * sizes).astype(np.float32)
+    return Rows(np.concatenate([[0], np.cumsum(LENGTHS)]), index, values)
 
 
-def test_numbers_are_counted_as_the_paper_counts() -> None:
-    table = SCHEMA["items"]
-    assert LowRank(by_row(), rank=2).counted_parameters(table, ABOUT) == 2 * (12 + 4 + 1)
-    assert LargestEntries(by_row(), share=0.25).counted_parameters(table, ABOUT) == 12
-    assert SentEntries(gaussian(), share=0.25).counted_parameters(table, ABOUT) == 12
-    assert SparseDeep(gaussian(), share=0.25, deep=("far",)).counted_parameters(table, ABOUT) == 48
+def first_largest(flat: Floats, count: int) -> list[int]:
+    """By a stable sort: of equal sizes the first."""
+    return sorted(np.argsort(-np.abs(flat), kind="stable")[:count].tolist())
+
+
+@pytest.mark.parametrize("count", [1, 9, 35, 1000])
+def test_rows_give_what_a_sort_gives(count: int) -> None:
+    rows = some_rows()
+    found = compression.largest_of_rows(rows, count)
+    assert np.diff(found.offsets).tolist() == [min(n * WIDTH, count) for n in LENGTHS]
+    for device in range(len(LENGTHS)):
+        mine = slice(rows.offsets[device], rows.offsets[device + 1])
+        part = slice(found.offsets[device], found.offsets[device + 1])
+        expected = np.array(first_largest(rows.values[mine].reshape(-1), count), np.int64)
+        assert np.array_equal(found.values[part, 0], rows.values[mine].reshape(-1)[expected])
+        assert np.array_equal(found.index[part], rows.index[mine][expected // WIDTH] * WIDTH + expected % WIDTH)
+
+
+@pytest.mark.parametrize("count", [1, 6, 29, 30])
+def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
+    generator = np.random.default_rng(1)
+    values = generator.integers(-4, 5, (3, 5, 6)).astype(np.float32)  # many ties, many zeros
+    found = compression.largest_of_dense(values, count)
+    for device, flat in enumerate(values.reshape(3, -1)):
+        part = slice(count * device, count * (device + 1))
+        assert found.index[part].tolist() == first_largest(flat, count)
+        assert np.array_equal(found.values[part, 0], flat[found.index[part]])
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(compression.largest_of_rows(some_rows(), 9))
+    assert np.array_equal(found[0].index, found[1].index)
+    assert np.array_equal(found[0].values, found[1].values)
+
+
+def test_what_is_no_number_counts_as_largest_so_that_it_is_noticed() -> None:
+    values = np.array([[1.0, np.nan, -np.inf, 3.0]], np.float32)
+    assert compression.largest_of_dense(values, 2).index.tolist() == [1, 2]
+
+
+def test_no_devices_and_devices_without_rows() -> None:
+    nobody = Rows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, WIDTH), np.float32))
+    idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
+    assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]
+    assert compression.largest_of_rows(idle, 4).offsets.tolist() == [0, 0, 0]
