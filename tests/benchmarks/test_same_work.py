@@ -63,15 +63,6 @@ def test_flower_gives_our_model(tmp_path):
             assert relative_difference(ours, answer[name]) <= CLOSE, name
 
 
-def test_epochs_of_the_plain_loop_have_as_many_examples_and_steps_as_ours():
-    _, workload = contest(replace(LOCAL["mf"], negatives=4, batch=16))
-    for examples, own in zip(examples_of(workload), workload.train.lengths(), strict=True):
-        batches = list(examples.epoch())
-        assert len(batches) == -(-own * 5 // 16)
-        assert sum(len(items) for items, _ in batches) == own * 5
-        assert sum(float(labels.sum()) for _, labels in batches) == own
-
-
 def test_negatives_are_fresh_and_never_own():
     _, workload = contest(replace(LOCAL["mf"], negatives=4, batch=16))
     examples: Examples = examples_of(workload)[0]

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import federate
 import secagg
 import serve
 import serve_http
@@ -60,18 +59,6 @@ def test_bad_input_is_one_line(script, arguments, said, capsys: pytest.CaptureFi
     assert script.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-
-
-def test_a_federation_counts_no_round_in_which_devices_wake() -> None:
-    process = {
-        "round_seconds": [9.0, 0.5, 0.7, 0.6],
-        "serving_cpu_seconds": 1.0,
-        "closing_cpu_seconds": 0.2,
-        "messages": 100,
-    }
-    status = {"process": process, "round": 4, "messages": 100, "down_bytes": 1000, "up_bytes": 500}
-    found = federate._figures(status, 20)
-    assert (found["round_seconds"], found["message_cpu_ms"]) == (0.6, pytest.approx(8.0))
 
 
 def test_contenders_take_turns_and_do_the_same_rounds() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from tests.kernels.feature_reference import N_ITEMS, World, histories, some_features, world
-from veilrec.client import reptile
+from tests.kernels.feature_reference import World, histories, some_features, world
 from veilrec.client.reptile import FeatureRanker, MetaSettings
 from veilrec.core.csr import Csr
 
@@ -26,30 +23,6 @@ def made(local: MetaSettings = LOCAL, *, popularity: bool = True) -> tuple[Featu
 
 def kept(w: World) -> Mapping[str, NDArray[Any]]:
     return w.data.kept
-
-
-@pytest.mark.parametrize("popularity", [True, False])
-def test_a_restored_ranker_gives_the_same_scores(popularity: bool) -> None:
-    ranker, w = made(popularity=popularity)
-    settings = json.loads(json.dumps(ranker.settings()))
-    again = FeatureRanker.restored(settings, {n: v.copy() for n, v in ranker.tables(w.weights).items()})
-    assert (again.local, again.hidden, again.activation) == (ranker.local, ranker.hidden, ranker.activation)
-    one, other = (r.model(w.weights, kept(w), w.data.rows) for r in (ranker, again))
-    np.testing.assert_array_equal(one.score_all(EVERYBODY), other.score_all(EVERYBODY))
-    some = histories((3, 9))
-    np.testing.assert_array_equal(*(m.fold_in(some).score_all(np.arange(2)) for m in (one, other)))
-
-
-def test_some_items_are_scored_as_all_are_however_few_users_fit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ranker, w = made()
-    model = ranker.model(w.weights, kept(w), w.data.rows)
-    users = np.array([2, 0, 2, 1, 0])
-    items = np.random.default_rng(3).integers(0, N_ITEMS, (5, 6)).astype(np.int32)
-    every = model.score_all(users)
-    for at_once in (1, 1 << 20):
-        monkeypatch.setattr(reptile, "_NUMBERS_AT_ONCE", at_once)
-        np.testing.assert_array_equal(model.score_all(users), every)
-        np.testing.assert_array_equal(model.score_some(users, items), np.take_along_axis(every, items, axis=1))
 
 
 def test_a_list_depends_on_history_and_features_and_on_nobody_else() -> None:
@@ -90,22 +63,7 @@ def test_more_is_known_of_people_than_the_model_reads() -> None:
     )
 
 
-def test_without_kept_features_users_are_strangers() -> None:
-    ranker, w = made()
-    strange = ranker.model(w.weights, {}, w.data.rows)
-    folded = ranker.model(w.weights, kept(w), w.data.rows).fold_in(w.data.rows)
-    np.testing.assert_array_equal(strange.score_all(EVERYBODY), folded.score_all(EVERYBODY))
-
-
 def test_no_history_is_the_model_as_it_is() -> None:
     ranker, w = made()
     model = ranker.model(w.weights, {}, Csr(np.zeros(2, np.int64), np.zeros(0, np.int32)))
     np.testing.assert_array_equal(model.adapted(np.zeros(1, np.int64))[0], w.start)
-
-
-def test_adapting_leaves_the_weights_alone() -> None:
-    ranker, w = made()
-    before = {name: values.copy() for name, values in w.weights.items()}
-    ranker.model(w.weights, kept(w), w.data.rows).score_all(EVERYBODY)
-    for name, values in before.items():
-        np.testing.assert_array_equal(w.weights[name], values)

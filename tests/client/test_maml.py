@@ -101,13 +101,3 @@ def test_devices_with_no_item_one_item_and_all_items(loss: Loss) -> None:
         assert not values[0].any(), name
     if loss == "softmax":
         assert not any(values[2].any() for values in dense.values()), "nobody is left to be ranked below"
-
-
-def test_a_cohort_gives_what_its_devices_give_alone() -> None:
-    made = world(of_loss("softmax", 2))
-    learner = MamlLocalTrainer(made.adapter)
-    together = learner.learn(made.cohort(), made.weights, RoundSpec(ROUND)).uploads.dense
-    for place in range(3):
-        alone = learner.learn(made.cohort(place), made.weights, RoundSpec(ROUND)).uploads.dense
-        for name, values in together.items():
-            np.testing.assert_allclose(alone[name][0], values[place], rtol=1e-4, atol=1e-6)

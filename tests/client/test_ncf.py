@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
-from veilrec.client.ncf import USER, NcfLocalTrainer, NcfSettings, schema, start_weights
+from veilrec.client.ncf import USER, NcfLocalTrainer, NcfSettings, start_weights
 from veilrec.core import rng
 from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
@@ -18,7 +18,6 @@ from veilrec.kernels.loops import draw_epoch
 from veilrec.kernels.neumf import _TILE
 from veilrec.models.baseline_networks import NeuMF
 from veilrec.models.scores import ITEMS
-from veilrec.wire import messages
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
 SMALL = NcfSettings(
@@ -185,21 +184,6 @@ def close(got, change, start, steps, rtol):
     np.testing.assert_allclose(got, change, rtol=0, atol=rtol * np.abs(change).max() + rounding)
 
 
-def test_a_cohort_learns_what_its_devices_learn_alone():
-    data = histories()
-    together, users = learn(SMALL, data, range(4))
-    rows = together.uploads.tables[ITEMS]
-    for device in range(4):
-        alone, user = learn(SMALL, data, [device])
-        mine = slice(rows.offsets[device], rows.offsets[device + 1])
-        np.testing.assert_array_equal(alone.uploads.tables[ITEMS].index, rows.index[mine])
-        values = alone.uploads.tables[ITEMS].values
-        np.testing.assert_allclose(values, rows.values[mine], rtol=1e-5, atol=1e-8)
-        np.testing.assert_allclose(user[0], users[device], rtol=1e-5)
-        for name, values in together.uploads.dense.items():
-            np.testing.assert_allclose(alone.uploads.dense[name][0], values[device], rtol=1e-5, atol=1e-8)
-
-
 def test_the_number_of_threads_changes_nothing(monkeypatch):
     outcomes = []
     for threads in ("1", "3", "8"):
@@ -220,26 +204,8 @@ def test_a_frozen_model_lets_only_the_user_learn():
     assert (users != NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
 
 
-def test_the_loss_falls_with_more_epochs():
-    few, _ = learn(replace(SMALL, epochs=1), histories(), range(4))
-    many, _ = learn(replace(SMALL, epochs=30), histories(), range(4))
-    assert (many.loss < few.loss).all()
-
-
 def test_a_device_that_owns_every_item_learns_without_negatives():
     data = Csr(np.array([0, 5]), np.arange(5, dtype=np.int32))
     learned, _ = learn(SMALL, data, [0], n_items=5)
     assert sorted(learned.uploads.tables[ITEMS].index) == [0, 1, 2, 3, 4]
     assert np.isfinite(learned.uploads.tables[ITEMS].values).all()
-
-
-def test_messages_fit_the_schema():
-    learned, _ = learn(SMALL, histories(), range(4))
-    layout = schema(N_ITEMS, SMALL.shape)
-    sizes = messages.sizes(learned.uploads, layout)
-    for device in range(4):
-        message = messages.encode_update(learned.uploads, layout, device)
-        assert len(message) == sizes[device]
-        back = messages.decode_update(message, layout, ROUND)
-        for name, values in learned.uploads.dense.items():
-            np.testing.assert_array_equal(back.dense[name][0], values[device])

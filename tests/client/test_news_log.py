@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilrec.audit.contract_subject import histories_of
 from veilrec.client.news_data import NONE, ClickExamples, count_clicks, draw_examples, pack_logs
 from veilrec.core.csr import Csr
 from veilrec.data.population import Impressions
 from veilrec.data.synthetic_news import generate
 
 
-def packed(rows: list[list[int]]) -> Csr:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return Csr(offsets, np.array([item for row in rows for item in row], np.int32))
-
-
 def impressions() -> Impressions:
     return Impressions(
         users=np.array([1, 1, 0, 2], np.int32),
         times=np.array([20, 10, 5, 1]),
-        shown=packed([[5, 6, 7], [8, 9], [3, 4], [1, 2]]),
+        shown=histories_of([[5, 6, 7], [8, 9], [3, 4], [1, 2]]),
         clicked=np.array([0, 1, 1, 1, 0, 1, 1, 0, 1], np.uint8),  # the third has no news without a click
-        histories=packed([[1, 2, 3], []]),
+        histories=histories_of([[1, 2, 3], []]),
         history_of=np.array([0, 0, 0, 1], np.int32),
     )
 
@@ -69,7 +65,7 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_device_and_round() -> Non
 
 
 def test_every_unclicked_news_is_drawn_equally_often() -> None:
-    log = packed([[0, 1, 5, 9, 0, 1, 2, 3, 4]])
+    log = histories_of([[0, 1, 5, 9, 0, 1, 2, 3, 4]])
     counts = np.zeros(5)
     for number in range(2000):
         counts[draw(log, [0], negatives=2, number=number).candidates[0, 1:]] += 1

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from veilrec.audit.contract_subject import histories_of
 from veilrec.client.local_training import Cohort, OwnSources, SharedSource
 from veilrec.client.news import LocalNoise, NewsTrainingSettings, Path, PrivateNewsLocalTrainer, start_weights
 from veilrec.client.news_data import NONE, OwnImpressions, every_click, one_click_of_some
@@ -35,8 +36,7 @@ ROWS = [
 
 
 def logs() -> Csr:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ROWS])]).astype(np.int64)
-    return Csr(offsets, np.concatenate(ROWS).astype(np.int32))
+    return histories_of(ROWS)
 
 
 def news() -> NewsInput:
@@ -137,15 +137,6 @@ def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_publis
         first.add(int(examples.candidates[0, 0]))
         assert examples.candidates[1].tolist()[2] == NONE  # one other item: fewer than k
     assert len(first) == 5
-
-
-def test_a_cohort_draws_as_its_devices_do_alone() -> None:
-    made = learner("through", pad_probability=0.3)
-    together = made.learn(cohort(0, 1), weights(made), RoundSpec(2)).uploads
-    for place, device in enumerate((0, 1)):
-        alone = made.learn(cohort(device), weights(made), RoundSpec(2)).uploads
-        for name, values in alone.dense.items():
-            assert np.allclose(together.dense[name][place], values[0], atol=1e-6), name
 
 
 def test_as_published_the_rows_of_clicked_words_are_in_the_message() -> None:

@@ -104,21 +104,6 @@ def test_a_place_is_that_of_what_came_before() -> None:
     assert not sent.dense[PLACES][3].any()  # nobody who has nothing
 
 
-def test_a_device_takes_its_own_part_away_from_its_target() -> None:
-    """What it sees of a target is what it would see had it not added to the sums, to first order."""
-    examples = HistoryReader(READING, content(), 7).made(HISTORIES.row(0), 0)
-    start = model()
-    told = STEPS.told(start, content())
-    own = places_of(READING, told.among[0], examples.history)
-    item, end = int(examples.candidates[0, 0]), int(examples.ends[0])
-    seen_by_others = told.basis[examples.candidates[0, 1]] - seen(READING, told, examples).beside[0, 0]
-    taken = told.basis[item] - seen_by_others
-    gain, expected = told.places.gains[item, 0], told.places.expected[item, 0]
-    assert taken[:2] == pytest.approx([0.0, 0.0], abs=1e-7)
-    assert taken[2] == pytest.approx(0.5 * gain * share_of_places(own) * (own[end, 0] - expected), rel=1e-4)
-    assert abs(taken[2]) > 1e-4
-
-
 TWICE = replace(
     STEPS,
     units={**STEPS.units, FURTHER: 0.8},
@@ -184,14 +169,6 @@ def test_parts_of_a_message_share_the_bound() -> None:
         assert (length <= 0.25 * np.sqrt(0.5)).all()
     assert set(learner().learn(cohort(), model(), RoundSpec(0, tensors=(PLACES,))).uploads.dense) == {PLACES}
     assert CLIPS[MAP] < CLIPS[WEIGHTS]
-
-
-def test_devices_together_send_what_each_sends_alone() -> None:
-    together = learner().learn(cohort(), model(), EVERYTHING).uploads
-    for device in range(4):
-        alone = learner().learn(cohort(HISTORIES.take(np.array([device])), (device,)), model(), EVERYTHING).uploads
-        for name, values in alone.dense.items():
-            assert np.array_equal(values[0], together.dense[name][device])
 
 
 def test_what_is_remembered_is_what_would_be_worked_out_again() -> None:

@@ -147,15 +147,6 @@ def test_who_has_seen_everything_twice_says_the_same() -> None:
         assert values[1] == pytest.approx(values[0], abs=1e-6)
 
 
-def test_devices_together_send_what_each_sends_alone() -> None:
-    together = VeilNewsLocalTrainer(content()).learn(cohort(logs()), model(), RoundSpec(0)).uploads
-    for device in range(2):
-        row = logs().take(np.array([device]))
-        alone = VeilNewsLocalTrainer(content()).learn(cohort(row), model(), RoundSpec(0)).uploads
-        for name, values in alone.dense.items():
-            assert np.array_equal(values[0], together.dense[name][device])
-
-
 def test_a_device_without_impressions_sends_nothing() -> None:
     learned = VeilNewsLocalTrainer(content()).learn(cohort(histories_of([[]])), model(), RoundSpec(0))
     assert not any(values.any() for values in learned.uploads.dense.values())

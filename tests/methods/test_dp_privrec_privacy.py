@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,21 +10,10 @@ import pytest
 from tests.audit.bounded_plans import PRIVACY, PUBLISHED, data, people, plain_plan, published_plan_of
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import BOUND
-from veilrec.methods.privrec.dp_privrec import (
-    BoundSettings,
-    proven_guarantee,
-    proven_plan,
-    published_guarantee,
-    published_plan,
-)
-from veilrec.privacy.accounting import epsilon_of
+from veilrec.methods.privrec.dp_privrec import BoundSettings, published_guarantee, published_plan
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
-from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.schedules import AdaptiveSum
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
-from veilrec.server.server import GeometricClipping
-from veilrec.simulation.real_clients import RealRun
 from veilrec.simulation.simulation import Seeds, Simulation
 
 
@@ -72,31 +60,7 @@ def test_algorithm_2_is_about_fixed_cohorts_means_and_plain_steps() -> None:
             published_plan(changed, PRIVACY, PUBLISHED, devices=60, keeps_state=False)
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_the_proven_plan_spends_what_it_promises(sampling: str) -> None:
-    plain = plain_plan(CohortSettings(size=20, sampling=sampling))  # type: ignore[arg-type]
-    plan = proven_plan(plain, PRIVACY, BoundSettings(quantile=0.7), devices=60, keeps_state=True)
-    stated = proven_guarantee(PRIVACY, plan.cohort, keeps_state=True)
-    assert stated.epsilon == PRIVACY.epsilon
-    assert 0.99 * PRIVACY.epsilon < epsilon_of(training_event(plan), PRIVACY.delta) <= PRIVACY.epsilon
-    assert isinstance(plan.mechanism, AdaptiveSum)
-    assert isinstance(plan.bound_rule, GeometricClipping)
-    assert (plan.bound_rule.quantile, plan.bound_rule.cohort) == (0.7, 20)
-    assert stated.adjacency == plan.mechanism.adjacency
-
-
 @pytest.mark.parametrize("wrong", [{"quantile": 1.0}, {"count_share": 0.0}, {"rate": -1.0}, {"noise_multiplier": 0.0}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
         BoundSettings(**wrong)
-
-
-def test_real_devices_give_the_printed_form_of_the_simulation(tmp_path: Path) -> None:
-    plan = published_plan_of()
-    simulated = Simulation(plan, data(), people(), Seeds.all_from(1, bytes(range(32))))
-    real = RealRun(tmp_path, plan, data(), simulated.seeds)
-    for number in range(3):
-        assert real.step().up_bytes == simulated.step(number).up_bytes
-    for name, value in simulated.server.weights.items():
-        assert np.allclose(value, real.coordinator.standing.weights[name], rtol=0, atol=1e-5), name
-    real.close()

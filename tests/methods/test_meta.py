@@ -13,9 +13,6 @@ from veilrec.data.synthetic_ratings import generate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY
-from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum
 from veilrec.simulation.simulation import Simulation
 
 FAMILY = ("privrec", "privrec-cen", "nn-self", "fofl-self", "dp-privrec", "popularity-head")
@@ -33,16 +30,6 @@ def plan_of(name: str, problem: Problem, *settings: str, preset: str = "tuned") 
     config, _ = configure(method, preset=preset, dataset="", settings=settings)
     assert method.plan is not None
     return method.plan(config, problem)
-
-
-@pytest.mark.parametrize("sampling", ["poisson", "fixed", "turns"])
-@pytest.mark.parametrize("popularity", ["true", "false"])
-def test_votes_and_rounds_together_spend_what_is_promised(problem: Problem, sampling: str, popularity: str) -> None:
-    settings = (*SMALL, f"cohort.sampling={sampling}", f"model.popularity={popularity}", "privacy.epsilon=3")
-    plan = plan_of("dp-privrec", problem, *settings)
-    assert isinstance(plan.mechanism, TreeSum if sampling == "turns" else AdaptiveSum)
-    assert (plan.reports is not None) == (popularity == "true")
-    assert 0.98 * 3.0 <= epsilon_of(training_event(plan), 1e-6) <= 3.0
 
 
 def test_who_is_replaced_moves_votes_further_than_who_is_added(problem: Problem) -> None:
@@ -106,29 +93,6 @@ def test_popularity_moves_scores_as_an_offset(problem: Problem) -> None:
     scores = trainer.model().fold_in(empty).score_all(np.zeros(1, np.int64))[0]
     votes = trainer.parts().weights[POPULARITY].reshape(-1)
     assert np.array_equal(np.argsort(-scores, kind="stable")[:20], np.argsort(-votes, kind="stable")[:20])
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "says"),
-    [
-        ("privrec", ['features.items=["nope"]'], "unknown feature 'nope'"),
-        ("privrec", ["features.items=[]"], "name at least one of"),
-        ("privrec", ["local.loss=rating"], "no ratings from 1 to 5"),
-        ("privrec", ["local.loss=hinge"], "local.loss"),
-        ("privrec", ["local.rate=-1"], "local.rate is -1"),
-        ("privrec", ["model.hidden=[0]"], "model.hidden"),
-        ("privrec", ["local.negatives=0"], "a softmax needs other items"),
-        ("nn-self", ["local.proximal=0.1"], "without ratings and proximal term"),
-        ("dp-privrec", ["cohort.sampling=fixed", "cohort.drop_out=0.1"], "use --set cohort.sampling=poisson"),
-        ("dp-privrec", ["calibration=as-published", "cohort.sampling=poisson"], "cohort.sampling=fixed"),
-        ("dp-privrec", ["aggregation=weighted-mean"], "use --set aggregation=mean"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(problem: Problem, name: str, settings: list[str], says: str) -> None:
-    with pytest.raises(BadInput) as refused:
-        plan_of(name, problem, "cohort.size=30", *settings)
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["privrec", "dp-privrec", "popularity-head", "nn-self"])

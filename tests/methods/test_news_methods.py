@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import ON_RATINGS
-from tests.methods.tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
-from veilrec.core.arrays import Floats
+from tests.methods.tiny_news import build, method, population, problem, split
 from veilrec.core.errors import BadInput
-from veilrec.data.population import ItemTable
 from veilrec.evaluation.evaluator import evaluate
-from veilrec.methods.base import configure, make_trainer, preset_names
+from veilrec.methods.base import configure, make_trainer
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.methods.registry import METHODS
 
@@ -24,19 +22,7 @@ def settings_of(name: str) -> tuple[str, ...]:
     return ("cohort.size=20",) if method(name).kind == "federated" else ("batch=64",)
 
 
-@pytest.fixture(autouse=True)
-def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentence vectors without the language model, whose package need not be there."""
-
-    def vectors(catalogue: ItemTable) -> Floats:
-        return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
-
-    monkeypatch.setattr("veilrec.methods.news.text_vectors.whole_vectors", vectors)
-
-
-def test_the_news_methods_are_these() -> None:
-    federated = {"fednewsrec", "fednewsrec-head", "privaterec", "fedrec", "dp-fedrec"}
-    assert set(NAMES) == {*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "centralized", *federated}
+pytestmark = pytest.mark.usefixtures("synthetic_sentences")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,16 +59,6 @@ def test_data_without_news_is_refused(name: str) -> None:
     with pytest.raises(BadInput, match=f"^{name} needs news with titles and train impressions") as error:
         make_trainer(method(name), config, replace(problem(), news=None))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_has_its_name_and_presets(name: str) -> None:
-    chosen = method(name)
-    assert chosen.name == name
-    for preset in preset_names(chosen):
-        for dataset in ("mind", "synthetic-news"):
-            config, _ = configure(chosen, preset=preset, dataset=dataset)
-            assert chosen.guarantee(config).caveats
 
 
 def test_frozen_word_vectors_stay(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -14,7 +14,6 @@ from tests.methods.tastes import small_problem
 from veilrec.audit.contract_subject import measured
 from veilrec.client.local_training import ITEMS, Cohort, OwnItems, VoteLocalTrainer, start_weights
 from veilrec.core.csr import Csr
-from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.references.popularity import METHOD, PrivatePopularityConfig, plan
@@ -115,22 +114,6 @@ def test_it_may_be_published_and_answers_from_a_history_alone(tmp_path: Path) ->
     assert [one.item for one in first] == [one.item for one in model.recommend([model.items[0], model.items[1]], 5)]
     event = json.loads((tmp_path / "r" / "model" / "guarantee.json").read_text())["event"]
     assert event["kind"] == "composed"
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("privacy.epsilon=0", "epsilon is 0"),
-        ("privacy.delta=1", "delta is 1"),
-        ("privacy.clip_norm=nan", "clip_norm is nan"),
-        ("privacy.epsilon=much", "privacy.epsilon of private-popularity is 'much'"),
-        ("privacy.no=1", "unknown setting of private-popularity"),
-    ],
-)
-def test_bad_promises_are_one_clear_line(setting: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words) as error:
-        prepare(RunRequest("popularity", DATA, settings=(setting,)))
-    assert "\n" not in str(error.value)
 
 
 def test_everybody_votes_and_nobody_is_told_apart_by_the_cohort() -> None:

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.audit.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
-from tests.audit.planted_bugs import protect as protecting
 from tests.methods.tiny_news import population, problem
 from tests.methods.tiny_news import split as tiny_split
 from veilrec.audit.contract_subject import histories_of
 from veilrec.audit.method import audit_method, small_problem, synthetic_for
-from veilrec.audit.plan import audit_plan
 from veilrec.client.veil import OwnHistory
 from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
-from veilrec.core.plan import Plan
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation.evaluator import evaluate
-from veilrec.methods.base import Problem, configure, make_trainer, promised
+from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import get
 from veilrec.methods.veil import news
 from veilrec.methods.veil.method import METHOD, plan
-from veilrec.methods.veil.news import SETTLED, NewsReading, ReadingModel, VeilNewsRanker, reach, reading_of
-from veilrec.models.news_content import NewsContent
-from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.events import training_event
+from veilrec.methods.veil.news import SETTLED, ReadingModel, reach, reading_of
 from veilrec.privacy.mechanisms.sums import CohortSum
 
-
-@pytest.fixture(autouse=True)
-def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentence vectors without the language model; they follow from the titles."""
-
-    def vectors(catalogue: ItemTable) -> Floats:
-        own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
-        return np.array(own, np.float32)
-
-    monkeypatch.setattr("veilrec.methods.veil.news.whole_vectors", vectors)
+pytestmark = pytest.mark.usefixtures("synthetic_sentences")
 
 
 def configured(*settings: str) -> Any:
@@ -62,17 +45,6 @@ def trained(*settings: str, on: Problem | None = None, rounds: int | None = None
 def test_impressions_make_another_plan_than_a_catalogue() -> None:
     assert isinstance(plan(configured(), problem()).learner, VeilNewsLocalTrainer)
     assert isinstance(METHOD.devices(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize("further", [(), ("cohort.size=20",), ("people=5000",), ("titles=sentences",)])
-def test_the_whole_run_spends_what_is_promised(epsilon: float, further: tuple[str, ...]) -> None:
-    config = configured(f"privacy.epsilon={epsilon}", *further)
-    spent = epsilon_of(training_event(plan(config, problem())), 1e-6)
-    assert 0.97 * epsilon < spent <= epsilon
-    promise = promised(METHOD, config, problem())
-    assert (promise.epsilon, promise.unit, promise.adjacency) == (epsilon, "user", "add-remove")
-    assert any("shown and clicked" in caveat for caveat in promise.caveats)
 
 
 def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt() -> None:
@@ -146,19 +118,6 @@ def test_without_a_history_everybody_gets_what_everybody_likes() -> None:
     assert not np.allclose(nobody, somebody)
 
 
-@pytest.mark.parametrize("titles", ["words", "sentences", "off"])
-def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> None:
-    model = trained(f"titles={titles}", "privacy.epsilon=100")
-    catalogue = population().catalogue
-    assert catalogue is not None
-    again = model.on(catalogue).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
-    assert again == pytest.approx(model.fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
-    strange = ItemTable(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
-    scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
-    assert scores.shape == (1, 2)
-    assert np.isfinite(scores).all()
-
-
 def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
     """Scores of a third of the news, read without the rest, and of the same among all."""
     catalogue = population().catalogue
@@ -178,29 +137,6 @@ def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
 def test_a_part_of_the_news_is_read_as_among_all(titles: str) -> None:
     alone, among_all = part_and_whole(trained(f"titles={titles}", "privacy.epsilon=100"))
     assert alone == pytest.approx(among_all, abs=1e-4)
-
-
-def test_words_that_are_learnt_again_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, read = trained("privacy.epsilon=100"), NewsReading.read
-
-    def relearnt(self: NewsReading, other: ItemTable) -> NewsContent:
-        names = {name: getattr(self, name) for name in ("categories", "subcategories", "rarity")}
-        return read(replace(reading_of(other, self.titles), **names), other)
-
-    monkeypatch.setattr(NewsReading, "read", relearnt)
-    alone, among_all = part_and_whole(model)
-    assert np.abs(alone - among_all).max() > 0.1
-
-
-def test_a_saved_ranker_reads_as_before() -> None:
-    made = plan(configured("titles=sentences"), problem()).ranker
-    assert isinstance(made, VeilNewsRanker)
-    opened = VeilNewsRanker.restored(made.settings(), made.tables({}))
-    catalogue = population().catalogue
-    assert catalogue is not None
-    first, second = made.reading.read(catalogue), opened.reading.read(catalogue)
-    for name, values in first.arrays("").items():
-        assert np.array_equal(values, second.arrays("")[name])
 
 
 def test_titles_that_nobody_wrote_are_not_read() -> None:
@@ -230,57 +166,3 @@ def test_an_audit_names_the_people_that_it_is_about() -> None:
     assert synthetic_for(get("privaterec")) == "synthetic-news"
     with pytest.raises(BadInput, match="choose from synthetic-ratings, synthetic-news"):
         audit_method("veil", quick=True, data="ml-1m")
-
-
-def failed(change: Callable[[Plan], Plan] = lambda made: made) -> set[str]:
-    """The checks that the plan fails on made-up readers."""
-    on = small_problem(METHOD, 40, 6, "synthetic-news")
-    config = configured("privacy.epsilon=8")
-    made = change(plan(config, on))
-    checks = audit_plan(made, METHOD.devices(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
-    return {check.name for check in checks if not check.holds}
-
-
-def test_the_audit_holds() -> None:
-    assert failed() == set()
-
-
-def half_sigma(made: Plan) -> Plan:
-    assert isinstance(made.mechanism, CohortSum)
-    made.mechanism.sigma /= 2.0
-    return made
-
-
-def only_one_round(made: Plan) -> Plan:
-    sound = made.mechanism.events
-    made.mechanism.events = lambda rounds: sound(1)  # type: ignore[method-assign]
-    return made
-
-
-def for_one_round(patch: pytest.MonkeyPatch) -> None:
-    sound = news.noisy_sum
-    patch.setattr(news, "noisy_sum", lambda *given, **named: sound(*given, **(named | {"rounds": 1})))
-
-
-@pytest.mark.parametrize(
-    ("plant", "change", "seen_by"),
-    [
-        (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
-        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
-        (protecting(all_but_the_last), None, BARE),
-        (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
-        (None, half_sigma, SPREAD),
-        (None, only_one_round, CHARGED),
-        (for_one_round, None, DELTA),
-    ],
-    ids=["no-noise", "half-noise", "a-tensor-left-out", "no-clip", "sigma", "charge", "noise-of-one-round"],
-)
-def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None] | None,
-    change: Callable[[Plan], Plan] | None,
-    seen_by: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if plant is not None:
-        plant(monkeypatch)
-    assert seen_by in failed(change or (lambda made: made))

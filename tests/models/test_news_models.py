@@ -1,4 +1,4 @@
-"""What every news model owes: shapes, padding that does not matter, candidates in any order, gradients everywhere."""
+"""What every news model owes: padding that does not matter, candidates in any order, gradients everywhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from veilrec.core.errors import BadInput
 from veilrec.methods.news.prepare import MODELS, make_model
+from veilrec.models import news_model
 from veilrec.models.federated_news import Interests, PublicHead
-from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, NewsSizes, losses_of, trimmed
+from veilrec.models.news_model import (
+    Batch,
+    NewsInput,
+    NewsModel,
+    NewsShape,
+    NewsSizes,
+    encode_in_parts,
+    latest,
+    losses_of,
+    news_input,
+    trimmed,
+)
+from veilrec.models.news_networks import Fm
 
 SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
 SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
@@ -114,15 +126,6 @@ def test_every_parameter_can_learn(name: str) -> None:
         assert parameter.grad.abs().max() > 0, parameter_name
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_generator_decides_the_start(name: str) -> None:
-    first, again = make(name), make(name)
-    other = make_model(name, SIZES, SHAPE, torch.Generator().manual_seed(9)).double()
-    same = [torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)]
-    assert all(same)
-    assert not all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
-
-
 @pytest.mark.parametrize("name", ["fednewsrec", "lstur-ini", "lstur-con", "ebnr"])
 def test_the_order_of_clicks_matters_to_recurrent_models_only(name: str) -> None:
     news = some_news()
@@ -154,6 +157,31 @@ def test_users_from_projected_clicks_are_those_from_vectors(name: str, mask: Ten
         assert torch.allclose(found, model.user(states[HISTORY], mask))
 
 
-def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(BadInput, match="did you mean nrms"):
-        make("nrm")
+@pytest.mark.parametrize("network", ["nrms", "naml", "dkn"])
+def test_news_that_are_encoded_in_parts_have_the_same_states(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def codes(*shape: int) -> object:
+        return torch.randint(1, 9, shape, generator=generator).numpy()
+
+    news = news_input(codes(10, 6), codes(10, 7), codes(10), codes(10), codes(10, 6))
+    sizes = NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=4)
+    model = make_model(network, sizes, NewsShape(9, 9, 9, 9), generator)
+    whole = model.encode_news(news)
+    monkeypatch.setattr(news_model, "_NEWS_AT_ONCE", 4)
+    assert torch.allclose(encode_in_parts(model, news), whole, atol=1e-6)
+
+
+def test_latest_keeps_the_end_of_each_history() -> None:
+    history = torch.arange(8.0).view(2, 4, 1)
+    mask = torch.tensor([[True] * 4, [True, False, False, False]])
+    kept, real = latest(history, mask, 2)
+    assert kept[0].flatten().tolist() == [2.0, 3.0]
+    assert real.tolist() == [[True, True], [True, False]]
+    assert kept[1, 0].item() == 4.0
+
+
+def test_a_model_that_scores_by_itself_has_no_user_vector() -> None:
+    model = object.__new__(Fm)
+    with pytest.raises(TypeError, match="Fm scores candidates beside the history"):
+        model.encode_user(torch.zeros(1, 2, 4), torch.ones(1, 2, dtype=torch.bool))
