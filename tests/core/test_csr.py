@@ -17,13 +17,6 @@ def test_rows_lengths_and_row_numbers(packed) -> None:
     assert csr.row_numbers().tolist() == [0, 0, 2, 3, 3, 3]
 
 
-def test_an_item_repeats_within_a_row_not_across_rows(packed) -> None:
-    assert not packed([[3, 1], [], [3, 1], [0]]).has_repeats()
-    assert packed([[0], [3, 1, 3]]).has_repeats()
-    assert not packed([]).has_repeats()
-    assert not packed([[], []]).has_repeats()
-
-
 def test_take_repeats_reorders_and_keeps_empty_rows(packed) -> None:
     taken = packed([[3, 1], [], [4]]).take(np.array([2, 1, 0, 2]))
     assert [taken.row(r).tolist() for r in range(4)] == [[4], [], [3, 1], [4]]

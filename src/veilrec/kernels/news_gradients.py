@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -45,46 +44,12 @@ class Gradients:
     losses: Floats  # of every device or, where the gradient is a sum, of every example
 
 
-class Differentiation(Protocol):
-    """How a model is differentiated; a single device is a cohort of one."""
-
-    def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """Of the mean loss of every device."""
-
-    def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """Of the sum of all losses times `share`, as if of one device."""
-
-    def count_words(self, examples: ClickExamples, n: int) -> Offsets:
-        """How many rows of words each device's gradient has."""
-
-
-class NewsVectors(Protocol):
-    """Vectors of news, and the way back from them."""
-
-    @property
-    def vectors(self) -> Floats:
-        """Of every news: [news, dim]."""
-
-    def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; words by row."""
-
-
-class NewsPart(Protocol):
-    """What a model makes of the news before it looks at users."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The tensors that it learns."""
-
-    def encode(self, weights: Weights, items: Offsets) -> NewsVectors:
-        """Some news."""
-
-    def count_words(self, items: Offsets, pairs: Pairs) -> Offsets:
-        """How many rows of words each device's gradient has."""
-
-
-def differentiation(model: NewsModel, news: NewsInput, frozen: frozenset[str]) -> Differentiation:
-    """The way that suits the model."""
+def differentiation(
+    model: NewsModel, news: NewsInput, frozen: frozenset[str]
+) -> CutAtNews | PublicHeadGradients | AutogradModel:
+    """Choose how a model is differentiated; a single client is a cohort of one."""
+    if isinstance(model, PublicHead):
+        return PublicHeadGradients(model, news)
     learned = frozenset(name for name, _ in model.named_parameters()) - frozen
     if isinstance(model, FedNewsRec):
         return CutAtNews(model, CompiledTitles(model, news, learned))
@@ -146,7 +111,7 @@ class AutogradModel:
 class CutAtNews:
     """Down to the vectors of the news, then the model's news part; every distinct news goes forward once."""
 
-    def __init__(self, model: NewsModel, part: NewsPart) -> None:
+    def __init__(self, model: NewsModel, part: CompiledTitles | TapedNews) -> None:
         self._losses, self._part = LossesOfStates(model), part
         self._users = TapedUsers(model)
 

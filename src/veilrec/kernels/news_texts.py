@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
-from veilrec.kernels.text_cnn import encode_texts
+from veilrec.kernels.text_cnn import EncodedTexts, encode_texts
 from veilrec.kernels.title_encoder import (
     HIDDEN,
     HIDDEN_BIAS,
@@ -172,17 +172,6 @@ _MIXED = _ATTENTION | {PROJECTIONS: "mix.projections.weight"}
 _CONVOLVED = _ATTENTION | {KERNEL: "cnn.kernel.weight", KERNEL_BIAS: "cnn.kernel.bias"}
 
 
-class EncodedText(Protocol):
-    """Texts that were encoded with some weights."""
-
-    @property
-    def vectors(self) -> Floats:
-        """Of every text: [texts, dim]."""
-
-    def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; words by row."""
-
-
 @dataclass(frozen=True)
 class CompiledText:
     """An encoder of one field of the news."""
@@ -198,7 +187,7 @@ class CompiledText:
         kinds = _MIXED if self.heads else _CONVOLVED
         return {name: f"{self.module}.{kind}" for name, kind in kinds.items()}
 
-    def encode(self, weights: Mapping[str, Floats], codes: Offsets) -> EncodedText:
+    def encode(self, weights: Mapping[str, Floats], codes: Offsets) -> EncodedMixed | EncodedTexts:
         """Texts with the weights of the model, of which those that do not learn may be missing."""
         own = {name: weights[known] for name, known in self.names.items() if known in weights}
         whole, learns_words = {**self.weights, **own}, WORDS in weights

@@ -24,7 +24,8 @@ from torch.func import functional_call
 from veilrec.client.news_data import OwnNews
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.schema import Rows
-from veilrec.kernels.news_texts import TABLE, TEXTS, EncodedText, NewsEncoder, find_texts, without_words
+from veilrec.kernels.news_texts import TABLE, TEXTS, EncodedMixed, NewsEncoder, find_texts, without_words
+from veilrec.kernels.text_cnn import EncodedTexts
 from veilrec.kernels.title_encoder import WORDS
 from veilrec.kernels.title_gradients import (
     Pairs,
@@ -182,7 +183,7 @@ class TapedVectors:
 
     part: TapedNews
     own: dict[str, Tensor]  # the weights on the tape
-    texts: tuple[EncodedText, ...]
+    texts: tuple[EncodedMixed | EncodedTexts, ...]
     items: Offsets
     vectors: Floats  # [items, dim]
 
