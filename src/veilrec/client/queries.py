@@ -63,7 +63,7 @@ class UserModel(Protocol):
         """Those that are decomposed over basis vectors, for models that have some."""
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """The same for clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors of clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
 
 
 class Encoder(Protocol):
@@ -369,7 +369,7 @@ class Serving:
 
     @property
     def law(self) -> Noise:
-        """Of the noise."""
+        """Distribution of the noise."""
         return self.noise or ("laplace" if self.delta is None else "gaussian")
 
     @property

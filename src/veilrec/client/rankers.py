@@ -168,7 +168,7 @@ class PopularityRanker(SettingsAlone):
 
 
 class PopularityModel:
-    """The same list for everybody."""
+    """One non-personalised list for every user."""
 
     def __init__(self, uses: Floats) -> None:
         self.uses = uses
@@ -252,7 +252,7 @@ class SentFirst:
 
 
 class SentFirstModel(SentFirst):
-    """The same for a model that takes in new users, who do not learn from such items either."""
+    """A model that ranks unsent items last; new users do not learn from such items either."""
 
     def __init__(self, model: Model, sent: Bools) -> None:
         super().__init__(model, sent)
@@ -266,7 +266,7 @@ class SentFirstModel(SentFirst):
 
 
 class SentFirstPeople(SentFirstModel):
-    """The same for a model that reads what a device knows of its user."""
+    """A model that ranks unsent items last and reads features of users."""
 
     def __init__(self, model: KnowsPeople, sent: Bools) -> None:
         super().__init__(model, sent)

@@ -370,7 +370,7 @@ class RecommenderClient:
         self.history.forget()
 
     def spent(self) -> tuple[AccountReport, ...]:
-        """Of the budgets."""
+        """What has been spent of each budget."""
         return self.ledger.report()
 
     def close(self) -> None:
@@ -461,7 +461,7 @@ class RecommenderClient:
         return encode(vector, QueryShape("vector", len(vector)))
 
     def _vector(self, model: ReleasedNews | ReleasedFactors) -> Floats:
-        """Of this user; zero where the model overflows."""
+        """Vector of this user; zero where the model overflows."""
         known = self.known()
         vector: Floats = numbers_of(model.users(Csr(np.array([0, len(known)], np.int64), known)))[0].astype(np.float32)
         return vector

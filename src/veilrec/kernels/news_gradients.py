@@ -37,7 +37,7 @@ _FIELDS = len(fields(Batch)) - 1  # all but its news
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of n devices; words go by row."""
+    """Gradients of n clients; those of words go by row."""
 
     dense: dict[str, Floats]  # [n, ...]
     words: Rows | None  # None: words do not learn
@@ -127,14 +127,14 @@ class CutAtNews:
     def of_users(
         self, weights: Weights, vectors: Floats, own: OwnNews, pairs: Pairs
     ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Of every device where the vectors of the news are known: in the user model, and in them; the losses."""
+        """Gradients of every client for known news vectors: in the user model, and in the vectors; and the losses."""
         return self._users.each(self._of_users(weights), vectors, own, pairs)
 
     def _of_users(self, weights: Weights) -> Weights:
         return {name: value for name, value in weights.items() if name not in self._part.names}
 
     def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """The same for all devices as one."""
+        """Gradient of the sum of all losses times `share`, as if of one client."""
         batch = _batch(examples)
         encoded = self._part.encode(weights, batch.news.numpy())
         of_users = self._of_users(weights)
@@ -196,13 +196,13 @@ class PublicHeadGradients:
         self._centres = centres if model.sizes.train_basis else None
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """Of the mean loss of every device."""
+        """Gradient of the mean loss of every client."""
         share = (1.0 / np.bincount(examples.device, minlength=n)[examples.device]).astype(np.float32)
         dense, losses = self._sums(weights, examples, examples.device, share, n)
         return Gradients(dense, None, np.bincount(examples.device, losses * share, n).astype(np.float32))
 
     def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """Of the sum of all losses times `share`."""
+        """Gradient of the sum of all losses times `share`."""
         dense, losses = self._sums(weights, examples, np.zeros(len(examples), np.int64), share, 1)
         return Gradients(dense, None, losses)
 
@@ -251,7 +251,7 @@ class PublicHeadGradients:
 
 
 def _moves(centres: Tensor, users: Tensor, news: Tensor, everybodys: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the loss of users put together from attention: gradients in the moves of the basis, and the losses."""
+    """Gradients of the loss of users put together from attention, in the moves of the basis; and the losses."""
     attention = torch.softmax(SHARP * users @ centres.T, -1)  # [E, B]
     together = _LENGTH * attention @ centres
     slopes, losses = _through_scores(everybodys + (news * together[:, None]).sum(-1), absent)

@@ -471,7 +471,7 @@ def add_to_tables(offsets: Offsets, codes: Indices, values: Floats, out: Floats)
 
 @jit
 def add_to_rows(offsets: Offsets, codes: Indices, values: Floats, starts: Offsets, index: Indices, out: Floats) -> None:
-    """The same in a table of each device's own codes: `index` from `starts` on, in rising order; 0 is padding."""
+    """Add up rows in a table of each client's own codes: `index` from `starts` on, in rising order; 0 is padding."""
     for device in range(len(offsets) - 1):
         own = index[starts[device] : starts[device + 1]]
         for row in range(offsets[device], offsets[device + 1]):

@@ -121,7 +121,7 @@ class LongAndShortTerm(nn.Module):
         return torch.cat(parts, -1)
 
     def from_projected(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
-        """The same as `forward`, from what `project` gives; each kind of interest gathers only what it looks at."""
+        """Compute `forward` from what `project` gives; each kind of interest gathers only what it looks at."""
         real = None if bool(mask.all()) else mask  # histories of one length need no mask
         interests = []
         width = projected.shape[-1] // (2 if self.interests == "both" else 1)

@@ -53,7 +53,7 @@ class KnowsPeople(Model, Protocol):
     people: Side  # the features that it reads, without rows
 
     def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
-        """The same for new users with these features."""
+        """Scorer of new users with these histories and features."""
 
 
 Source = Literal["history", "order", "own weights", "content", "popularity", "appeal"]

@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from veilrec.methods.base import Config, Method, Problem, read_presets
+from veilrec.methods.base import Method, Problem, read_presets, unprotected
 from veilrec.methods.news.common import DATASETS, NewsConfig, PlmConfig, news_of, news_ready
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import Trainer
 
 
@@ -46,9 +45,7 @@ def trainer(settings: NewsConfig, problem: Problem, *, name: str) -> Trainer:
     return NewsTrainer(row.network or name, settings, problem, news_of(problem, name), abstracts=row.abstracts)
 
 
-def guarantee(config: Config) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's clicks and what they were shown lie in one place.")
+guarantee = unprotected("Everybody's clicks and what they were shown lie in one place.")
 
 
 def _method(name: str, row: NewsPaper) -> Method[Any]:

@@ -16,7 +16,6 @@ from pydantic import Field
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Ranker
 from veilrec.client.validation import NewsValidator, parted
-from veilrec.core.csr import Csr
 from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
@@ -40,11 +39,9 @@ from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer
-    from veilrec.client.rankers import Ranker
-    from veilrec.core.plan import Aggregation, ModelSelection, Plan
+    from veilrec.core.plan import Aggregation, Plan
     from veilrec.core.schema import Schema
     from veilrec.methods.news.prepare import ReadNews
-    from veilrec.privacy.guarantee import Adjacency
     from veilrec.privacy.mechanisms.sums import UpdateMechanism
 
 
@@ -118,13 +115,13 @@ def read_news(
 
 def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """Local data of the clients that take part: their impressions."""
-
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
         logs = share_taking_part(logs, config.train_share, problem.public_seed)
     else:
         logs = taking_part(logs, config.train_users, problem.public_seed)
-    return learners_and_judges(logs, config.judging, problem.public_seed)
+    share = config.judging.share
+    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
 
 
 def count_devices(config: FederatedConfig, problem: Problem, method: str) -> int:
@@ -191,9 +188,11 @@ class Judges:
     delta: float
 
     def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
-        """The last comparison of a plan."""
-
-        return comparison(self.config, ranker, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
+        """Private model selection at the end of a run; None without validation clients."""
+        if self.config.share == 0.0:
+            return None
+        mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
+        return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
@@ -214,21 +213,6 @@ def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
             f"train_users {config.train_users} take part, and train_share {config.train_share:g} does not count"
         )
     return tuple(notes)
-
-
-def comparison(
-    judges: JudgeConfig, ranker: Ranker, *, epsilon: float, delta: float, adjacency: Adjacency
-) -> ModelSelection | None:
-    """The last comparison of a plan; None where nobody judges."""
-    if judges.share == 0.0:
-        return None
-    mechanism = GainSum(clip=judges.clip, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
-
-
-def learners_and_judges(logs: Csr, judges: JudgeConfig, public_seed: int) -> OwnImpressions:
-    """Local data for training, and impressions for validation."""
-    return OwnImpressions(logs) if judges.share == 0.0 else parted(logs, judges.share, public_seed)
 
 
 def told(judges: JudgeConfig) -> tuple[str, ...]:

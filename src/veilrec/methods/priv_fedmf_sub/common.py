@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
@@ -21,9 +21,8 @@ from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Problem
 from veilrec.methods.private import (
     NOT_COVERED,
-    C,
     PrivacySettings,
-    PrivateConfig,
+    PrivateFields,
     adjacency_of,
     as_published,
     devices_with_data,
@@ -45,6 +44,7 @@ from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.server.round_specs import CohortSettings, ReportedItems, ReportThreshold, RoundPlanner, Tally
 
 DATASETS = EVERY_DATASET  # of the private methods
+C = TypeVar("C", bound=PrivateFields)
 
 
 class Family(ABC, Generic[C]):
@@ -156,14 +156,6 @@ class SelectionSettings:
             )
 
 
-class SubModelConfig(PrivateConfig, Protocol):
-    """Settings that every private method on a sub-model has."""
-
-    @property
-    def selection(self) -> SelectionSettings:
-        """Which items, and how the server learns that."""
-
-
 DEVIATIONS = (
     "preset paper: the threshold is the mean frequency, as section 6.4 has it; Algorithm 1 takes a number p, which is "
     "not given (set selection.threshold)",
@@ -250,18 +242,18 @@ class OnPart:
     def __init__(self, family: Family[Any]) -> None:
         self.family = family
 
-    def build(self, config: SubModelConfig, problem: Problem) -> Plan:
+    def build(self, config: Any, problem: Problem) -> Plan:
         """The model with every message protected as published, or every sum as proven."""
         if config.calibration == "as-published":
             return self.published(config, problem, self.family.noisy(config, self.family.schema(config, problem)))
         return self.proven(config, problem)
 
-    def published(self, config: SubModelConfig, problem: Problem, mechanism: UpdateMechanism) -> Plan:
+    def published(self, config: Any, problem: Problem, mechanism: UpdateMechanism) -> Plan:
         """Randomised bits choose the items."""
         chosen = published_selection(config.selection, problem)
         return self.family.plan(config, problem, mechanism, agenda=chosen.agenda, reports=chosen.reports)
 
-    def proven(self, config: SubModelConfig, problem: Problem) -> Plan:
+    def proven(self, config: Any, problem: Problem) -> Plan:
         """Reports within the budget choose the items."""
         chosen = proven_selection(config.selection, config.privacy, config.cohort, problem)
         return self.family.proven(
@@ -276,7 +268,7 @@ class OnPart:
         """Round planner of the proven form, given that of the items."""
         return items
 
-    def guarantee(self, config: SubModelConfig, *caveats: str) -> Guarantee:
+    def guarantee(self, config: Any, *caveats: str) -> Guarantee:
         """User-level over the whole run with the selection in it, or the paper's claim."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.family.flaw, REPORTS)
@@ -285,7 +277,7 @@ class OnPart:
             return replace(promise, caveats=(HISTOGRAM, *promise.caveats))
         return replace(promise, unit="click", caveats=(CLICK, *promise.caveats))
 
-    def guarantee_of_run(self, config: SubModelConfig, problem: Problem) -> Guarantee:
+    def guarantee_of_run(self, config: Any, problem: Problem) -> Guarantee:
         """Guarantee of a run; beside the paper's claim, the epsilon of one report and one update of typical size."""
         if config.calibration == "proven":
             return self.guarantee(config)

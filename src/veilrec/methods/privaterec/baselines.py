@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Method, Problem, read_presets
+from veilrec.methods.base import Method, Problem, read_presets, unprotected
 from veilrec.methods.fednewsrec.baselines import guarantee as in_one_place
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, Count, JudgeConfig, NewsConfig, Positive, news_of, vectors_ready
@@ -34,7 +34,7 @@ from veilrec.methods.news.federated import (
 )
 from veilrec.methods.private import SIMULATED, PrivacySettings, honest, noisy_sum, participations, proven, takes_part
 from veilrec.privacy.events import repeated
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.round_specs import CohortSettings
@@ -70,13 +70,6 @@ def _plan(
         cohort_of(config, problem, method),
         "sum" if proven_sum else "mean",
         judges,
-    )
-
-
-def fedrec_guarantee(config: ModelConfig) -> Guarantee:
-    """No guarantee: gradients are sent in plaintext."""
-    return no_guarantee(
-        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
     )
 
 
@@ -209,7 +202,9 @@ FEDREC = Method(
     config=ModelConfig,
     plan=fedrec_plan,
     devices=partial(devices, method="fedrec"),
-    guarantee=fedrec_guarantee,
+    guarantee=unprotected(
+        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
+    ),
     ready=ready,
     rounds=200,
     private_form="dp-fedrec",

@@ -37,12 +37,12 @@ from veilrec.client.rankers import Arrays, EaseRanker, NeighbourRanker, arrays_o
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, private_votes, proven
 from veilrec.methods.references.popularity import OneStep
 from veilrec.models.item_item import ease_weights, similarities, transitions
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, PopularityTensor
 from veilrec.simulation.simulation import Trainer
@@ -72,11 +72,6 @@ def ease_trainer(config: EaseConfig, problem: Problem) -> Trainer:
     return OneStep(compute, EaseRanker(), problem.train)
 
 
-def ease_guarantee(config: EaseConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the weights are exact functions of it.")
-
-
 EASE = Method(
     name="ease",
     kind="centralised",
@@ -89,7 +84,7 @@ EASE = Method(
     datasets=tuple(name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")),  # too many items
     config=EaseConfig,
     trainer=ease_trainer,
-    guarantee=ease_guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the weights are exact functions of it."),
     rounds=1,
     presets={"tuned@ml-100k": {"ridge": 300.0}, "tuned@ml-1m": {"ridge": 700.0}},
     measured=("ml-100k", "ml-1m"),
@@ -130,11 +125,6 @@ def markov_trainer(config: MarkovConfig, problem: Problem) -> Trainer:
     return OneStep(compute, NeighbourRanker(config.decay, config.latest), problem.train)
 
 
-def markov_guarantee(config: MarkovConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the counts are exact.")
-
-
 MARKOV = Method(
     name="markov",
     kind="centralised",
@@ -147,7 +137,7 @@ MARKOV = Method(
     datasets=EVERY_DATASET,
     config=MarkovConfig,
     trainer=markov_trainer,
-    guarantee=markov_guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the counts are exact."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -175,11 +165,6 @@ def trainer(config: RecencyKnnConfig, problem: Problem) -> Trainer:
     return OneStep(compute, NeighbourRanker(config.decay, config.latest), problem.train)
 
 
-def guarantee(config: RecencyKnnConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the similarities are exact.")
-
-
 RECENCY_KNN = Method(
     name="recency-knn",
     kind="centralised",
@@ -193,7 +178,7 @@ RECENCY_KNN = Method(
     datasets=EVERY_DATASET,
     config=RecencyKnnConfig,
     trainer=trainer,
-    guarantee=guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the similarities are exact."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )

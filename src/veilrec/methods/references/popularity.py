@@ -26,10 +26,10 @@ from veilrec.client.rankers import Arrays, ModelParts, PopularityRanker, RandomR
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
 from veilrec.models.scores import Model
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import StepReport, Trainer
@@ -83,11 +83,6 @@ def popularity_trainer(config: NoSettings, problem: Problem) -> Trainer:
     return OneStep(compute, PopularityRanker(), problem.train)
 
 
-def popularity_guarantee(config: NoSettings) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("The counts are exact and made from everybody's data in one place.")
-
-
 POPULARITY = Method(
     name="popularity",
     kind="baseline",
@@ -103,7 +98,7 @@ POPULARITY = Method(
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=popularity_trainer,
-    guarantee=popularity_guarantee,
+    guarantee=unprotected("The counts are exact and made from everybody's data in one place."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -118,11 +113,6 @@ def random_trainer(config: NoSettings, problem: Problem) -> Trainer:
     return OneStep(compute, RandomRanker(problem.n_items), problem.train)
 
 
-def random_guarantee(config: NoSettings) -> Guarantee:
-    """Nothing is promised, because nothing is used."""
-    return no_guarantee("No data is used, so there is nothing to protect and nothing to promise.")
-
-
 RANDOM = Method(
     name="random",
     kind="baseline",
@@ -134,7 +124,7 @@ RANDOM = Method(
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=random_trainer,
-    guarantee=random_guarantee,
+    guarantee=unprotected("No data is used, so there is nothing to protect and nothing to promise."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
