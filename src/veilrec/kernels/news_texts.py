@@ -34,7 +34,16 @@ from veilrec.kernels.title_encoder import (
     encode_titles,
     starts,
 )
-from veilrec.kernels.title_gradients import BackwardInput, Pairs, count_distinct, number_words, slopes_of, unmix, unpool
+from veilrec.kernels.title_gradients import (
+    BackwardInput,
+    Pairs,
+    count_distinct,
+    extents,
+    number_words,
+    slopes_of,
+    unmix,
+    unpool,
+)
 from veilrec.models.news_model import CnnEncoder, MultiHeadPooling, NewsInput, NewsModel
 
 _ZERO = np.float32(0.0)
@@ -107,13 +116,7 @@ class EncodedMixed:
 @jit
 def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> None:
     """The gradients of all devices; `found` comes with zeros."""
-    most = longest = 1
-    for device in range(len(given.pair_offsets) - 1):
-        rows = 0
-        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
-            length = titles.offsets[given.title_of[pair] + 1] - titles.offsets[given.title_of[pair]]
-            rows, longest = rows + length, max(longest, length)
-        most = max(most, rows)
+    most, longest = extents(titles, given)
     dim, word_dim = titles.mixed.shape[1], given.table.shape[1]
     words, distinct, place = np.empty(most, np.int32), np.empty(most, np.int32), np.full(len(given.table), -1, np.int64)
     mixed, to_hidden = np.empty((most, dim), np.float32), np.empty((most, titles.hidden.shape[1]), np.float32)

@@ -7,6 +7,7 @@ cohorts in a fixed public order) calibrate the noise so that the whole run stays
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -174,6 +175,27 @@ def noisy_sum(
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
     return CohortSum(
         schema=schema, clip_norm=privacy.clip_norm, noise_multiplier=multiplier, taking_part=people, delta=privacy.delta
+    )
+
+
+def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: ReportsBefore | None = None) -> CohortSum:
+    """Calibrate noise on the sums of clients that keep no state, after votes if there are any."""
+    return noisy_sum(
+        config.privacy,
+        config.cohort,
+        schema,
+        rounds=problem.rounds,
+        devices=devices_with_data(problem),
+        keeps_state=False,
+        before=None if votes is None else votes.event,
+        numbers_before=0 if votes is None else votes.numbers,
+    )
+
+
+def proven_sums(*caveats: str) -> Callable[[Any], Guarantee]:
+    """Guarantee of such a method: per user, over the whole run."""
+    return lambda config: proven(
+        config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False
     )
 
 

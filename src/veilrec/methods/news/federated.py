@@ -31,7 +31,7 @@ from veilrec.methods.news.common import (
     taking_part,
     vectors_ready,
 )
-from veilrec.methods.private import adjacency_of
+from veilrec.methods.private import PrivacySettings, adjacency_of, noisy_sum
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server.aggregation import ServerRate
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from veilrec.core.plan import Aggregation, Plan
     from veilrec.core.schema import Schema
     from veilrec.methods.news.prepare import ReadNews
-    from veilrec.privacy.mechanisms.sums import UpdateMechanism
+    from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 
 
 PRIVATEREC = (
@@ -134,6 +134,19 @@ def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortS
     if config.cohort.size > 0 or config.round_share == 1.0:
         return config.cohort
     return replace(config.cohort, size=share_of(config.round_share, count_devices(config, problem, method)))
+
+
+def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) -> CohortSum:
+    """Calibrate noise on the sums of rounds of a news method, whose clients keep no state."""
+    p = config.privacy
+    return noisy_sum(
+        PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
+        cohort_of(config, problem, method),
+        schema,
+        rounds=problem.rounds,
+        devices=count_devices(config, problem, method),
+        keeps_state=False,
+    )
 
 
 def schema_of(read: ReadNews) -> Schema:

@@ -174,10 +174,6 @@ class Selection:
     reports: ReportSpec
     agenda: ReportedItems
 
-    def first_size(self, problem: Problem) -> int:
-        """How many items the sub-model of the first round has."""
-        return self.size(problem, 0)
-
     def size(self, problem: Problem, number: int) -> int:
         """How many items the sub-model of a round has when everybody is asked in a simulation."""
         everybody = (problem.train.lengths() > 0).nonzero()[0]
@@ -282,7 +278,7 @@ class OnPart:
         if config.calibration == "proven":
             return self.guarantee(config)
         chosen = published_selection(config.selection, problem)
-        rows = chosen.first_size(problem)
+        rows = chosen.size(problem, 0)
         report, update = chosen.reports.mechanism.event(), self.family.message_event(config, problem, rows)
         times = participations(config.cohort, problem.rounds, devices_with_data(problem))
         reports = _reports(config.selection, problem, times)
@@ -353,44 +349,21 @@ def totals(selected: Mapping[str, float]) -> list[Counted]:
     counted = []
     for dataset, items in selected.items():
         rows = ROWS[dataset]
-        whole = f"{rows} rows of"
-        part = f"{items:.1f} selected rows of"
-        counted += [
-            Counted("fedmf", dataset, _PRINTED["fedmf"][dataset], total(rows * mf, dataset), f"{whole} {mf}"),
-            Counted(
-                "priv-fedmf-sub",
-                dataset,
-                _PRINTED["priv-fedmf-sub"][dataset],
-                total(items * mf, dataset),
-                f"{part} {mf}",
-            ),
-            Counted("fedncf", dataset, _PRINTED["fedncf"][dataset], total(rows * ncf, dataset), f"{whole} {ncf}"),
-            Counted(
-                "priv-fedncf-sub-compress",
-                dataset,
-                _PRINTED["priv-fedncf-sub-compress"][dataset],
-                total(items * ncf, dataset),
-                f"{part} {ncf}; the printed number does not come out of this",
-            ),
-        ]
-    if "ml-1m" in selected:
-        rows = ROWS["ml-1m"]
-        counted += [
-            Counted(
-                "dp-fedmf-svd",
-                "ml-1m",
-                4785.93,
-                total(RANK * (rows + mf + 1), "ml-1m"),
-                f"rank {RANK}: {RANK} ({rows} + {mf} + 1)",
-            ),
-            Counted(
-                "dp-fedmf-topk",
-                "ml-1m",
-                4943.68,
-                total(HALF * rows * mf, "ml-1m"),
+        whole, part = f"{rows} rows of", f"{items:.1f} selected rows of"
+        numbers = {  # of a message, and how they are counted
+            "fedmf": (rows * mf, f"{whole} {mf}"),
+            "priv-fedmf-sub": (items * mf, f"{part} {mf}"),
+            "fedncf": (rows * ncf, f"{whole} {ncf}"),
+            "priv-fedncf-sub-compress": (items * ncf, f"{part} {ncf}; the printed number does not come out of this"),
+            "dp-fedmf-svd": (RANK * (rows + mf + 1), f"rank {RANK}: {RANK} ({rows} + {mf} + 1)"),
+            "dp-fedmf-topk": (
+                HALF * rows * mf,
                 f"half of {rows} rows of {mf}; the printed number is 200 more, and no share gives it",
             ),
-        ]
+        }
+        for method, (count, how) in numbers.items():
+            if dataset in _PRINTED[method]:
+                counted.append(Counted(method, dataset, _PRINTED[method][dataset], total(count, dataset), how))
     return counted
 
 
@@ -399,4 +372,6 @@ _PRINTED: dict[str, dict[str, float]] = {
     "priv-fedmf-sub": {"ml-100k": 698.67, "ml-1m": 2907.85},
     "fedncf": {"ml-100k": 10771.2, "ml-1m": 47436.8},
     "priv-fedncf-sub-compress": {"ml-100k": 4200.0, "ml-1m": 4421.2},
+    "dp-fedmf-svd": {"ml-1m": 4785.93},
+    "dp-fedmf-topk": {"ml-1m": 4943.68},
 }

@@ -25,6 +25,7 @@ from veilrec.methods.news.federated import (
     cohort_of,
     count_devices,
     devices,
+    noise_on_sums,
     plan_of,
     read_news,
     ready,
@@ -32,7 +33,7 @@ from veilrec.methods.news.federated import (
     text_of,
     told,
 )
-from veilrec.methods.private import SIMULATED, PrivacySettings, honest, noisy_sum, participations, proven, takes_part
+from veilrec.methods.private import SIMULATED, PrivacySettings, as_published, honest, participations, proven, takes_part
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
@@ -98,14 +99,7 @@ def _mechanism(config: DpFedRecConfig, problem: Problem, schema: Schema) -> Upda
     p = config.privacy
     if config.calibration == "as-published":
         return UpdateLaplace(schema=schema, clip_norm=p.clip_norm, epsilon=p.epsilon, calibration="as-published")
-    return noisy_sum(
-        p,
-        cohort_of(config, problem, "dp-fedrec"),
-        schema,
-        rounds=problem.rounds,
-        devices=count_devices(config, problem, "dp-fedrec"),
-        keeps_state=False,
-    )
+    return noise_on_sums(config, problem, schema, "dp-fedrec")
 
 
 def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarantee:
@@ -123,18 +117,11 @@ def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
     p = config.privacy
     if config.calibration == "proven":
         return sums_guarantee(config, p.epsilon, p.delta)
-    return Guarantee(
-        basis="as published",
-        unit="user",
-        adjacency="replace-one",
-        epsilon=p.epsilon,
-        delta=0.0,
-        scope="per message",
-        trust="nobody",
-        caveats=(
+    return replace(
+        as_published(
+            p,
             "The claim takes an L2 distance for the L1 distance that Laplace noise needs; every round sends another"
             " message.",
-            SIMULATED,
         ),
         honest_note="All numbers of a message move together, so its epsilon is this times the root of their number.",
     )

@@ -27,9 +27,8 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
-from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
+from veilrec.methods.private import PrivacySettings, proven_sums, sum_of_everybody
 from veilrec.models.scores import Model
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import StepReport, Trainer
@@ -76,11 +75,8 @@ class NoSettings(Config):
 def popularity_trainer(config: NoSettings, problem: Problem) -> Trainer:
     """Count once."""
 
-    def compute() -> Arrays:
-        uses = np.bincount(problem.train.items, minlength=problem.n_items).astype(np.float32)
-        return {PopularityRanker.USES: uses}
-
-    return OneStep(compute, PopularityRanker(), problem.train)
+    uses = np.bincount(problem.train.items, minlength=problem.n_items).astype(np.float32)
+    return OneStep(lambda: {PopularityRanker.USES: uses}, PopularityRanker(), problem.train)
 
 
 POPULARITY = Method(
@@ -107,10 +103,8 @@ POPULARITY = Method(
 def random_trainer(config: NoSettings, problem: Problem) -> Trainer:
     """Nothing is learnt: the model is the seed."""
 
-    def compute() -> Arrays:
-        return {RandomRanker.SEED: np.array([problem.public_seed], np.int64)}
-
-    return OneStep(compute, RandomRanker(problem.n_items), problem.train)
+    seed = np.array([problem.public_seed], np.int64)
+    return OneStep(lambda: {RandomRanker.SEED: seed}, RandomRanker(problem.n_items), problem.train)
 
 
 RANDOM = Method(
@@ -144,19 +138,11 @@ class PrivatePopularityConfig(Config):
 def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
     """Put the parts together."""
     schema = local_training.schema(problem.n_items)
-    mechanism = noisy_sum(
-        config.privacy,
-        config.cohort,
-        schema,
-        rounds=problem.rounds,
-        devices=devices_with_data(problem),
-        keeps_state=False,
-    )
     return Plan(
         schema=schema,
         start=local_training.start_weights(problem.n_items),
         learner=local_training.VoteLocalTrainer(),
-        mechanism=mechanism,
+        mechanism=sum_of_everybody(config, problem, schema),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="sum",
@@ -166,11 +152,7 @@ def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
     )
 
 
-def guarantee(config: PrivatePopularityConfig) -> Guarantee:
-    """User-level over the whole run."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, ONE_LIST, keeps_state=False)
-
+guarantee = proven_sums(ONE_LIST)
 
 METHOD = Method(
     name="private-popularity",
