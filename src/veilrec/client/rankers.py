@@ -163,7 +163,7 @@ class PopularityRanker(SettingsAlone):
     table: str = USES  # the weights that hold a number for every item
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> PopularityModel:
-        """For anybody."""
+        """One model for all users."""
         return PopularityModel(weights[self.table].reshape(-1))
 
 
@@ -197,7 +197,7 @@ class RandomRanker(SettingsAlone):
     n_items: int
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> RandomModel:
-        """For anybody."""
+        """One model for all users."""
         return RandomModel(int(weights[self.SEED][0]), self.n_items)
 
 

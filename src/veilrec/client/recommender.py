@@ -96,7 +96,7 @@ class ServerLink:
         return self._pool(self._send(f"/v1/recommend?k={k}&form=pool", query, LARGEST))
 
     def pool(self) -> Pool:
-        """What is the same for everybody: the items that anybody could get."""
+        """The non-personalised pool: all items that a query could return."""
         return self._pool(self._send("/v1/pool", None, LARGEST))
 
     def _pool(self, content: bytes) -> Pool:
@@ -176,7 +176,7 @@ _LONGEST_ID = 1024
 
 
 class HistoryStore:
-    """The items that somebody has used, the latest last; each once, at the place of its latest use."""
+    """Encrypted history of a user: each item once, ordered by its latest use."""
 
     def __init__(self, path: Path, seal: Seal) -> None:
         self._path, self._seal = path, seal
@@ -366,7 +366,7 @@ class RecommenderClient:
         )
 
     def _for_nobody(self, k: int, notes: tuple[str, ...]) -> Recommendations:
-        """What anybody gets; here, so that nobody learns that somebody has run out of budget."""
+        """Non-personalised list, ranked locally, so that the server does not learn of an exhausted budget."""
         nothing = np.zeros(0, np.int32)
         scores = self.model.scores(nothing)
         notes += self._rests_on(nothing)
@@ -459,7 +459,7 @@ def open_client(
     server: ServerLink | None = None,
     allowance: QueryBudget | None = None,
 ) -> RecommenderClient:
-    """The device whose state lies in a folder; made if it is not there, with what it may ever spend.
+    """Open the client whose state is in a folder; create it with this allowance if there is none.
 
     It trusts the key of the first release that it saw, or those that this key has handed over to, and never takes an
     older release than the newest that it used. Each later release is a new period of its budgets.

@@ -323,7 +323,7 @@ class Offer:
         return None if pool is None else int(pool)
 
     def mechanism(self) -> Mechanism[Any, Any]:
-        """What releases the query; its noise follows from the promise, not from what anybody writes beside it."""
+        """Mechanism that releases the query; its noise follows from the guarantee alone."""
         f, mode, size = self.fields, self.fields["mode"], int(self.fields["size"])
         clip = f.get("clip")
         how = Serving(

@@ -162,7 +162,7 @@ class HistoryReader:
         return known.examples, known.seen
 
     def made(self, history: Indices, device: int) -> VeilExamples:
-        """The examples of a history that nobody remembers."""
+        """Make the examples of a history."""
         return _made(self.reading, self.content, history, device, self.seed)
 
 
@@ -186,13 +186,13 @@ def seen(reading: Reading, told: ReleasedSums, examples: VeilExamples) -> Scored
 
 
 def tastes(reading: Reading, basis: Floats, history: Indices, ends: Offsets) -> Floats:
-    """Where contexts lie among items, at every recency scale, after a constant: [T, 1 + scales * D]."""
+    """Places of contexts among items, at every recency scale, after a constant: [T, 1 + scales * D]."""
     means = profiles(history, ends, basis, decays_of(reading.taste_recency))
     return np.column_stack([np.full(len(ends), 0.5, np.float32), means])
 
 
 def places_of(reading: Reading, among: Floats, history: Indices) -> Floats:
-    """Where each item of a history was used, among items that lie so: [n, directions]."""
+    """Place of the context in which each item of a history was used: [n, directions]."""
     return profiles(history, np.arange(len(history)), among, decays_of((reading.place_recency,)))
 
 

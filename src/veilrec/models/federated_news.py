@@ -324,7 +324,7 @@ class PublicHead(Interests):
             self.moves = nn.Parameter(torch.zeros(sizes.basis, sum(parts)))
 
     def start(self, generator: torch.Generator) -> None:
-        """The cosine with the mean, and a little for categories: a start that nobody's data went into."""
+        """Start at the cosine with the mean click and a little for categories, without any user's data."""
         super().start(generator)
         with torch.no_grad():
             self.scales.copy_(torch.tensor(START))

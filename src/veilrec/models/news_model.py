@@ -262,7 +262,7 @@ class NewsModel(nn.Module, ABC):
             self.newcomer = nn.Parameter(torch.zeros(self.dim))  # the user vector of an empty history
 
     def take_in(self, news: NewsInput) -> frozenset[str]:
-        """Set what is made of the public news before anybody learns; the parameters that nobody changes after it."""
+        """Set parameters from the public news before training; return the names of those that stay frozen."""
         return frozenset()
 
     @abstractmethod

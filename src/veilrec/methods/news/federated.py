@@ -69,7 +69,7 @@ class FederatedConfig(Config):
 
     @property
     def judging(self) -> JudgeConfig:
-        """Who judges: nobody, where nothing is proven."""
+        """Validation clients; none unless the guarantee is proven."""
         return JudgeConfig(share=0.0)
 
 

@@ -146,7 +146,7 @@ class CentralReptile:
         return ModelParts(self.ranker, self.weights, self.data.kept)
 
     def model(self) -> Model:
-        """The model as it stands."""
+        """Model with the current weights."""
         return self.parts().model(self.problem.train)
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -75,7 +75,7 @@ class MfTrainer:
         return ModelParts(self.ranker, {mf.ITEMS: self.items}, {mf.USER: self.users})
 
     def model(self) -> FactorModel:
-        """The model as it stands."""
+        """Model with the current weights."""
         return FactorModel(self.users, self.items, self.ranker)
 
     def state(self) -> dict[str, NDArray[Any]]:

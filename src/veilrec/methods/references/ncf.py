@@ -110,7 +110,7 @@ class NcfTrainer:
         return ModelParts(self.ranker, weights, {ncf.USER: weights.pop(ncf.USER)})
 
     def model(self) -> NeumfModel:
-        """The model as it stands."""
+        """Model with the current weights."""
         parts = self.parts()
         return NeumfModel(parts.private[ncf.USER], parts.weights, self.ranker)
 

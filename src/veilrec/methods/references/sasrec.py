@@ -100,7 +100,7 @@ class SasRecTrainer:
         return ModelParts(SasRecRanker(), {k: v.detach().numpy().copy() for k, v in self.parameters.items()})
 
     def model(self) -> SasRecScorer:
-        """The model as it stands."""
+        """Model with the current weights."""
         return SasRecScorer(self.parts().weights, self.problem.train)
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -168,7 +168,7 @@ class NewsReading:
 
 
 def reading_of(catalogue: ItemTable, titles: Titles) -> NewsReading:
-    """Learnt from all news of a catalogue, whoever read them; titles that nobody wrote are not read."""
+    """Fit the reading of news to a public catalogue; without titles none are read."""
     if len(catalogue.titles.data) == 0:
         titles = "off"
     words, views = None, []
