@@ -66,14 +66,6 @@ def test_without_people_and_without_popularity(about_people: bool, popularity: b
     compare(world(local, about_people=about_people, popularity=popularity), LEARNT)
 
 
-def test_somebody_with_few_items_learns_at_a_part_of_the_rate() -> None:
-    local = of_loss("logistic", steps=1, batch=0, rate=0.5)
-    whole, part = (world(local).with_local(needed=needed).learnt()[0] for needed in (0.0, 20.0))
-    start = world(local).start
-    for place, n in enumerate((7, 1, 12)):
-        np.testing.assert_allclose(part[place] - start, (whole[place] - start) * n / (n + 20.0), rtol=1e-3, atol=1e-7)
-
-
 def test_sampled_others_stand_for_all_of_them() -> None:
     """Every other item drawn once, or each of them twice: the loss and its slopes by own items are the same."""
     generator = np.random.default_rng(4)

@@ -75,9 +75,9 @@ def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwi
 
 
 def test_learns() -> None:
-    sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.01"))
-    losses = [sim.step(number).loss for number in range(25)]
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
+    sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.02"))
+    losses = [sim.step(number).loss for number in range(12)]
+    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.05
 
 
 def test_only_so_many_users_take_part() -> None:
@@ -92,15 +92,6 @@ def test_only_so_many_users_take_part() -> None:
     other = build("fednewsrec", ("train_users=10", "cohort.size=5"), seed=2)
     assert isinstance(other, Simulation)
     assert set(other.sampler.eligible) != taking_part
-
-
-def test_fewer_users_need_more_noise_and_the_promise_says_who_it_is_for() -> None:
-    sigmas = [
-        simulation("calibration=proven", *few).plan.mechanism.facts()["sigma"] for few in ((), ("train_users=30",))
-    ]
-    assert sigmas[1] > sigmas[0] > 0.0
-    config, _ = configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=30"])
-    assert any("train_users" in caveat for caveat in method("fednewsrec").guarantee(config).caveats)
 
 
 def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
@@ -157,15 +148,6 @@ def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
         for s in (["cohort.size=0", "round_share=0.25"], ["cohort.size=20"])
     ]
     assert promises[0] == promises[1]
-
-
-def test_a_centralised_method_learns_from_the_same_half() -> None:
-    whole, half = build("cennewsrec"), build("cennewsrec", ("train_share=0.5",))
-    devices = build("fednewsrec", ("train_share=0.5", "cohort.size=5", "judges.share=0"))
-    assert isinstance(devices, Simulation)
-    learning = np.flatnonzero(half.logs.lengths() > 0)  # type: ignore[attr-defined]
-    assert 0 < len(learning) < (whole.logs.lengths() > 0).sum()  # type: ignore[attr-defined]
-    assert np.array_equal(learning, devices.sampler.eligible)
 
 
 def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(

@@ -133,7 +133,12 @@ def test_noise_on_a_lattice_covers_what_cutting_to_it_moves() -> None:
 @pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
 def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
     method = get(name)
-    config, _ = configure(method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"])
+    config, _ = configure(
+        method,
+        preset="tuned",
+        dataset="",
+        settings=["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())],
+    )
     promise = method.guarantee(config)
     assert promise.unit == "click"
     assert "Only single clicks" in promise.caveats[0]
@@ -143,12 +148,13 @@ def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", SUB)
 def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
+    small = SMALL_NETWORK.get(name, ())
     with pytest.raises(BadInput, match="selection.threshold is 0.99: no item"):
-        build(name, small_problem(), ["selection.threshold=0.99", "selection.share=0.9"]).step(0)
+        build(name, small_problem(), ["selection.threshold=0.99", "selection.share=0.9", *small]).step(0)
     with pytest.raises(BadInput, match="from 0 to below 1"):
-        build(name, small_problem(), ["selection.threshold=1.5"])
+        build(name, small_problem(), ["selection.threshold=1.5", *small])
     one_item_each = Problem(Csr(np.arange(61), np.zeros(60, np.int32)), 1, 0, rounds=2)
-    whole = build(name, one_item_each)
+    whole = build(name, one_item_each, small)
     whole.step(0)
     assert all(np.isfinite(value).all() for value in whole.state().values())
 
@@ -157,7 +163,7 @@ def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
 def test_devices_without_ratings_take_part(name: str) -> None:
     train = small_problem().train
     gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # device 5 has nothing
-    trainer = build(name, Problem(gap, ITEMS, 0, rounds=2))
+    trainer = build(name, Problem(gap, ITEMS, 0, rounds=2), SMALL_NETWORK.get(name, ()))
     trainer.step(0)
     trainer.step(1)
     assert all(np.isfinite(value).all() for value in trainer.state().values())

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.audit.bounded_plans import PRIVACY, adaptive_plan, data, people, promise, tree_plan
+from tests.audit.bounded_plans import PRIVACY, data, people, promise, tree_plan
 from veilrec.client import mf
-from veilrec.core.errors import BadInput
-from veilrec.core.schema import BOUND, Schema, Tensor, with_bound
+from veilrec.core.schema import Schema, Tensor, with_bound
 from veilrec.methods.private import TURNS_ARE_PUBLIC, PrivacySettings, adaptive_sum, noisy_sum, tree_sum
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated, training_event
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.server.round_specs import CohortSettings, LearntBound
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.real_clients import RealRun
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -55,14 +54,6 @@ def test_what_was_released_before_and_a_noise_of_ones_own() -> None:
     assert (quiet.count_standard_deviation, quiet.noise_multiplier) == (30.0, alone.noise_multiplier)
 
 
-def test_a_plan_holds_the_bound_as_one_more_number() -> None:
-    plan = adaptive_plan()
-    assert plan.schema[BOUND].shape == (1,)
-    assert plan.start[BOUND].tolist() == [PRIVACY.clip_norm]
-    assert isinstance(plan.agenda, LearntBound)
-    assert epsilon_of(training_event(plan), PRIVACY.delta) <= PRIVACY.epsilon
-
-
 SECRET = bytes(range(32))
 SCHEMA = mf.schema(60, 4)
 
@@ -88,11 +79,6 @@ def test_what_was_released_before_needs_more_noise() -> None:
         for before in (None, GaussianEvent(1.0))
     )
     assert after.noise_multiplier > alone.noise_multiplier
-
-
-def test_cohorts_that_are_drawn_are_refused() -> None:
-    with pytest.raises(BadInput, match="needs --set cohort.sampling=turns"):
-        tree_sum(PRIVACY, CohortSettings(size=10), SCHEMA, rounds=12, devices=60)
 
 
 def test_the_statement_rests_on_no_secret() -> None:

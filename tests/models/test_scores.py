@@ -28,14 +28,6 @@ def test_scores_are_dot_products() -> None:
     assert np.allclose(some, expected[chosen[:, np.newaxis], candidates], rtol=1e-5, atol=1e-5)
 
 
-def test_columns_of_a_larger_array_can_be_scored() -> None:
-    generator = np.random.default_rng(1)
-    model = FactorScores(np.eye(4, dtype=np.float32), generator.standard_normal((6, 4)).astype(np.float32))
-    wide = generator.integers(0, 6, (4, 8)).astype(np.int32)
-    users = np.arange(8)[::2] // 2  # neither array is contiguous
-    assert np.array_equal(model.score_some(users, wide[:, ::2]), model.score_some(users, wide[:, ::2].copy()))
-
-
 SMALL = NeumfShape(gmf=3, mlp=2, layers=(4, 5))
 
 
@@ -87,12 +79,6 @@ def test_flat_and_named_are_inverse() -> None:
     for name, values in named.items():
         np.testing.assert_array_equal(values, np.stack([public[name], 2 * public[name]]))
     assert SMALL.layout().size == len(flat)
-
-
-def test_no_users_and_no_items_to_score() -> None:
-    scorer = scores_of(net(SMALL))
-    assert scorer.score_all(np.empty(0, np.int64)).shape == (0, 300)
-    assert scorer.score_some(np.array([1]), np.empty((1, 0), np.int32)).shape == (1, 0)
 
 
 N_ITEMS, LONGEST = 20, 6
