@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.plan import Plan
 from veilrec.methods.base import Method, Problem, read_presets, unprotected
-from veilrec.methods.fednewsrec.baselines import guarantee as in_one_place
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, Count, JudgeConfig, NewsConfig, Positive, news_of, vectors_ready
 from veilrec.methods.news.federated import (
@@ -229,7 +228,7 @@ CENTRALIZED = Method(
     datasets=DATASETS,
     config=CentralizedConfig,
     trainer=central_trainer,
-    guarantee=in_one_place,
+    guarantee=unprotected("Everybody's clicks and what they were shown lie in one place."),
     ready=_central_ready,
     rounds=5,
     presets=read_presets("centralized"),
