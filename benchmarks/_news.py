@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -108,7 +109,10 @@ class NewsLoop:
         self._loss = each_news_once if frugal else titles_of_every_example
         self._news = news
         self._learner: NewsLocalTrainer = simulation.plan.learner  # type: ignore[assignment]
-        self.model = self._learner.model_with(simulation.server.weights)
+        self.model = deepcopy(self._learner.start)
+        with torch.no_grad():
+            for name in self._learner.names:
+                self.model.get_parameter(name).copy_(torch.from_numpy(simulation.server.weights[name]))
         self.parameters = dict(self.model.named_parameters())
 
     def round(self, number: int) -> None:

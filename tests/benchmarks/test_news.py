@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -45,29 +43,3 @@ def assert_the_loop_gives_our_model(source: str, calibration: str, cohort: int, 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_the_loops_give_our_model(calibration: str, frugal: bool) -> None:
     assert_the_loop_gives_our_model(SOURCE, calibration, 12, frugal=frugal)
-
-
-@pytest.fixture
-def odd_news(tmp_path: Path) -> str:
-    """MIND files in which a history is longer than a device keeps, some are empty, and some titles are one word."""
-    titles = ["Rain", "Snow", *(f"Rain over city {k} and snow" for k in range(88))]
-    news = "".join(f"N{k}\tnews\tus\t{title}\tAbout it\t\t[]\t[]\n" for k, title in enumerate(titles))
-    everything = " ".join(f"N{k}" for k in range(len(titles)))
-    histories = [everything, "", "N0", "N0 N1", "N3 N4 N3", ""]
-    rows = [
-        f"{k}\tU{k}\t11/{10 + k}/2019 8:00:00 AM\t{history}\tN1-1 N0-0 N{k + 5}-0\n"
-        for k, history in enumerate(histories)
-    ]
-    for part in ("train", "dev"):
-        (tmp_path / part).mkdir()
-        (tmp_path / part / "news.tsv").write_text(news)
-        (tmp_path / part / "behaviors.tsv").write_text("".join(rows))
-    return f"mind:{tmp_path}"
-
-
-@pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_the_loop_gives_our_model_of_odd_news(
-    calibration: str, odd_news: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.mktemp("cache")))
-    assert_the_loop_gives_our_model(odd_news, calibration, 6, frugal=False)

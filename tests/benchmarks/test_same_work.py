@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from _plain_loop import Examples, PlainLoop, examples_of
+from _plain_loop import PlainLoop
 from tests.benchmarks.toys import LOCAL, contest, relative_difference
 
 ROUNDS = 3
@@ -61,21 +59,3 @@ def test_flower_gives_our_model(tmp_path):
     with np.load(run.answer) as answer:
         for name, ours in simulation.server.weights.items():
             assert relative_difference(ours, answer[name]) <= CLOSE, name
-
-
-def test_epochs_of_the_plain_loop_have_as_many_examples_and_steps_as_ours():
-    _, workload = contest(replace(LOCAL["mf"], negatives=4, batch=16))
-    for examples, own in zip(examples_of(workload), workload.train.lengths(), strict=True):
-        batches = list(examples.epoch())
-        assert len(batches) == -(-own * 5 // 16)
-        assert sum(len(items) for items, _ in batches) == own * 5
-        assert sum(float(labels.sum()) for _, labels in batches) == own
-
-
-def test_negatives_are_fresh_and_never_own():
-    _, workload = contest(replace(LOCAL["mf"], negatives=4, batch=16))
-    examples: Examples = examples_of(workload)[0]
-    epochs = [list(examples.epoch()) for _ in range(2)]
-    drawn = [sorted(int(item) for items, labels in epoch for item in items[labels == 0]) for epoch in epochs]
-    assert drawn[0] != drawn[1]
-    assert not set(drawn[0]) & set(examples.own.tolist())

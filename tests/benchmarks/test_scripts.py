@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-import federate
 import secagg
 import serve
 import serve_http
 import simulate
-from _measure import Options, Result, Turns, fresh_rounds, seconds_per_round
+from _measure import Options
 
 SMALL = Options(repeats=1, quick=True, peers=False)
 
@@ -60,34 +59,3 @@ def test_bad_input_is_one_line(script, arguments, said, capsys: pytest.CaptureFi
     assert script.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-
-
-def test_a_federation_counts_no_round_in_which_devices_wake() -> None:
-    process = {
-        "round_seconds": [9.0, 0.5, 0.7, 0.6],
-        "serving_cpu_seconds": 1.0,
-        "closing_cpu_seconds": 0.2,
-        "messages": 100,
-    }
-    status = {"process": process, "round": 4, "messages": 100, "down_bytes": 1000, "up_bytes": 500}
-    found = federate._figures(status, 20)
-    assert (found["round_seconds"], found["message_cpu_ms"]) == (0.6, pytest.approx(8.0))
-
-
-def test_contenders_take_turns_and_do_the_same_rounds() -> None:
-    calls: list[tuple[str, int]] = []
-    contenders = {name: lambda number, name=name: calls.append((name, number)) for name in ("slow", "fast")}
-    seconds_per_round(contenders, frozenset({"fast"}), Turns(repeats=2, rounds=2, laps=2))
-    slow, fast = [0, 0, 1], [0, 0, 1, 0, 1]  # the first one warms up
-    turns = [[(name, n + 2 * turn) for n in n_s] for turn in range(2) for name, n_s in (("slow", slow), ("fast", fast))]
-    assert calls == [call for turn in turns for call in turn]
-    calls.clear()
-    fresh_rounds(contenders, 3)
-    assert calls == [(name, number) for number in range(3) for name in ("slow", "fast")]
-
-
-def test_missed_promises_are_named_and_absent_peers_are_not() -> None:
-    result = Result("fedmf-ml-100k", "toy", 100, 0.002, 10.0, {"plain_loop": 0.1, "pfl": 0.3}).to_json()
-    assert simulate.missed("fedmf-ml-100k", result) == ["plain_loop"]
-    large = Result("population-1m", "toy", 100, 0.002, 7000.0, figures={"ratio_to_10k": 1.1}).to_json()
-    assert simulate.missed("population-1m", large) == ["peak_rss_mb"]

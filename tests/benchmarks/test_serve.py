@@ -38,13 +38,6 @@ def test_all_tasks_run_and_nothing_is_wrong(items, monkeypatch):
     assert said
 
 
-def test_a_flat_scan_is_exact(items):
-    values = np.round(items.vectors @ items.interests.T)
-    ask = serve_peers.flat_scan(values, 10)
-    for weights in items.weights:
-        assert ask(weights).tolist() == best_of(scores_of(values, weights), 10).tolist()
-
-
 def test_peers_find_the_same(items):
     pytest.importorskip("faiss", reason="faiss-cpu is not installed")
     pytest.importorskip("hnswlib", reason="hnswlib is not installed")

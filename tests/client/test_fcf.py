@@ -63,16 +63,6 @@ def test_uploads_are_the_negative_half_gradient_of_every_item() -> None:
             assert np.isclose(sent[i, q], -slope / 2, rtol=1e-4, atol=1e-6)
 
 
-def test_a_device_without_data_sends_zeros() -> None:
-    assert not learn([1]).uploads.tables[fcf.ITEMS].values.any()
-
-
-def test_a_message_depends_on_its_own_device_alone() -> None:
-    together, alone = learn([0, 1, 2]).uploads, learn([2]).uploads
-    rows = together.tables[fcf.ITEMS]
-    assert np.array_equal(rows.values[rows.offsets[2] :], alone.tables[fcf.ITEMS].values)
-
-
 def test_the_history_can_be_computed_from_what_is_sent() -> None:
     """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every unused item, and for no other."""
     sent = learn([0]).uploads.tables[fcf.ITEMS].values.astype(np.float64)

@@ -1,28 +1,41 @@
-"""Who judges is public and moves nobody else; a judge's gain is the difference of its own mean AUC."""
+"""Validation clients: chosen publicly; their gain is a difference of mean AUC; never validation and training alike."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from veilrec.audit.contract_subject import histories_of
+from veilrec.audit.method import small_problem
+from veilrec.client.federated import AnotherRole, FederatedClient
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.validation import NewsValidator, is_judge, parted
 from veilrec.core.csr import Csr
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.data.population import Impressions
-
-
-def csr(rows: list[list[int]]) -> Csr:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return Csr(offsets, np.array([item for row in rows for item in row], np.int32))
+from veilrec.methods.base import configure
+from veilrec.methods.registry import get
+from veilrec.privacy.ledger import BudgetExhausted
+from veilrec.privacy.mechanisms.sums import GainSum
+from veilrec.privacy.randomness import FastSource
+from veilrec.server.server import verdict_of
+from veilrec.simulation.real_clients import budget_for
+from veilrec.wire import messages, rounds
+from veilrec.wire.messages import BadMessage, WrongRound
 
 
 def logs() -> Csr:
     """User 0 has two impressions, user 1 none that has both labels, user 2 one."""
-    shown = csr([[0, 1, 2], [3, 4], [0, 1], [5, 6, 7, 8]])
+    shown = histories_of([[0, 1, 2], [3, 4], [0, 1], [5, 6, 7, 8]])
     clicked = np.array([1, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0], np.uint8)
-    histories = csr([[1, 2], [], [3]])
+    histories = histories_of([[1, 2], [], [3]])
     users = np.array([0, 0, 1, 2], np.int32)
     times, history_of = np.arange(4, dtype=np.int64), np.array([0, 1, 1, 2], np.int32)
     return pack_logs(Impressions(users, times, shown, clicked, histories, history_of), 3)
@@ -53,7 +66,7 @@ def test_adding_or_removing_somebody_moves_nobody_else() -> None:
 
 
 def test_each_device_learns_or_judges() -> None:
-    whole = csr([[number, number + 1] for number in range(200)])
+    whole = histories_of([[number, number + 1] for number in range(200)])
     both = parted(whole, 0.3, 1)
     assert both.judging is not None
     assert np.array_equal(both.rows.lengths() + both.judging.lengths(), whole.lengths())
@@ -64,7 +77,7 @@ def test_each_device_learns_or_judges() -> None:
 
 
 def test_a_gain_is_the_difference_of_the_mean_auc_of_a_device() -> None:
-    nothing = csr([[], [], []])
+    nothing = histories_of([[], [], []])
     data = OwnImpressions(nothing, logs())
     judge = NewsValidator(Fixed())  # type: ignore[arg-type]
     flat, good = np.zeros(9, np.float32), np.zeros(9, np.float32)
@@ -80,3 +93,150 @@ def test_where_nobody_judges_there_is_nothing() -> None:
     judge = NewsValidator(Fixed())  # type: ignore[arg-type]
     assert not len(judge.devices(OwnImpressions(logs())))
     assert not judge.gains(OwnImpressions(logs()), {}, {}).any()
+
+
+SETTINGS = ("training=sums", "size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2", "size.basis=2")
+LAST = 3
+
+
+@cache
+def made() -> tuple[Plan, OwnImpressions]:
+    method = get("privaterec")
+    assert method.plan is not None
+    config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
+    problem = small_problem(method, 40, LAST)
+    data = method.devices(config, problem)
+    assert isinstance(data, OwnImpressions)
+    return method.plan(config, problem), data
+
+
+def judge_and_learner() -> tuple[int, int]:
+    plan, data = made()
+    assert plan.comparison is not None
+    return int(plan.comparison.judge.devices(data)[0]), int(np.flatnonzero(data.rows.lengths() > 0)[0])
+
+
+def device(folder: Path, number: int, plan: Plan | None = None, **options: Any) -> FederatedClient[OwnImpressions]:
+    plan = plan or made()[0]
+    budgets = options.pop("budgets", [budget_for(plan)])
+    return FederatedClient.create(folder, plan, made()[1].take(np.array([number])), budgets, number=number, **options)
+
+
+def model(factor: float = 1.0, number: int = LAST) -> bytes:
+    """The start, or another model."""
+    plan = made()[0]
+    weights = {name: (values * np.float32(factor)).astype(np.float32) for name, values in plan.start.items()}
+    return rounds.encode(RoundSpec(number), whole_model(plan.schema, weights, number), plan.schema)
+
+
+def charged(one: FederatedClient[Any]) -> int:
+    return one.spent()[0].messages
+
+
+def test_a_judge_tells_its_clipped_gain_and_is_charged(tmp_path: Path) -> None:
+    plan, data = made()
+    number, _ = judge_and_learner()
+    with device(tmp_path, number) as one:
+        message = one.judge(model(), model(-1.0), LAST)
+        assert charged(one) == 1
+    comparison = plan.comparison
+    assert comparison is not None
+    other = {name: -values for name, values in plan.start.items()}
+    gain = comparison.judge.gains(data.take(np.array([number])), plan.start, other)
+    assert gain[0] != 0.0
+    assert messages.decode_gain(message) == comparison.mechanism.bound(gain)[0]
+    assert abs(messages.decode_gain(message)) <= comparison.mechanism.clip
+
+
+def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path: Path) -> None:
+    number, _ = judge_and_learner()
+    with device(tmp_path, number) as one:
+        message = one.judge(model(), model(-1.0), LAST)
+    plan, data = made()
+    with FederatedClient.open(tmp_path, plan, data.take(np.array([number]))) as again:
+        assert again.judge(model(), model(-1.0), LAST) == message
+        assert again.judge(model(-1.0), model(), LAST + 1) == message
+        assert again.judge(b"", b"", 0) == message
+        assert charged(again) == 1
+
+
+def test_a_learner_does_not_judge_and_a_judge_does_not_learn(tmp_path: Path) -> None:
+    judge, learner = judge_and_learner()
+    with device(tmp_path / "learner", learner) as one, pytest.raises(AnotherRole, match="does not judge"):
+        one.judge(model(), model(2.0), LAST)
+    with device(tmp_path / "judge", judge) as one:
+        with pytest.raises(AnotherRole, match="does not learn"):
+            one.take_part(model(number=0), 0)
+        assert charged(one) == 0
+
+
+def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path: Path) -> None:
+    judge, learner = judge_and_learner()
+    plan, data = made()
+    with device(tmp_path / "learner", learner) as one:
+        one.take_part(model(number=0), 0)
+    with (
+        FederatedClient.open(tmp_path / "learner", plan, data.take(np.array([judge]))) as one,
+        pytest.raises(AnotherRole),
+    ):
+        one.judge(model(), model(2.0), LAST)
+    with device(tmp_path / "judge", judge) as one:
+        one.judge(model(), model(2.0), LAST)
+    with (
+        FederatedClient.open(tmp_path / "judge", plan, data.take(np.array([learner]))) as one,
+        pytest.raises(AnotherRole),
+    ):
+        one.take_part(model(number=0), 0)
+
+
+def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path: Path) -> None:
+    number, _ = judge_and_learner()
+    with device(tmp_path, number, budgets=[budget_for(made()[0], epsilon=0.01)]) as one:
+        for _ in range(2):
+            with pytest.raises(BudgetExhausted):
+                one.judge(model(), model(2.0), LAST)
+        assert charged(one) == 0
+
+
+def test_models_that_are_none_are_refused_free_of_charge(tmp_path: Path) -> None:
+    number, _ = judge_and_learner()
+    with device(tmp_path, number) as one:
+        for start, trained in ((b"", model()), (model(), b"junk"), (model(), model()[:-1])):
+            with pytest.raises(BadMessage):
+                one.judge(start, trained, LAST)
+        with pytest.raises(WrongRound):
+            one.judge(model(number=1), model(), LAST)
+        assert charged(one) == 0
+        one.judge(model(), model(2.0), LAST)
+
+
+def test_a_plan_without_a_comparison_has_nobody_judge(tmp_path: Path) -> None:
+    number, _ = judge_and_learner()
+    with (
+        device(tmp_path, number, replace(made()[0], comparison=None)) as one,
+        pytest.raises(BadInput, match="nobody judge"),
+    ):
+        one.judge(model(), model(2.0), LAST)
+
+
+def test_a_device_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) -> None:
+    number, _ = judge_and_learner()
+    plan, data = made()
+    device(tmp_path, number).close()
+    assert plan.comparison is not None
+    louder = GainSum(clip=0.1, epsilon=50.0, delta=1e-6, adjacency=plan.comparison.mechanism.adjacency)
+    other = replace(plan, comparison=replace(plan.comparison, mechanism=louder))
+    with pytest.raises(BadInput, match="another plan"):
+        FederatedClient.open(tmp_path, other, data.take(np.array([number])))
+
+
+def test_the_server_takes_clipped_numbers_and_no_others() -> None:
+    mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    fair = [messages.encode_gain(0.1)] * 50
+    found = verdict_of(fair, mechanism, FastSource(1, one_generator=True))
+    assert found.judges == 50
+    assert found.gain == pytest.approx(0.1, abs=8 * mechanism.sigma / 50)
+    for wrong in (messages.encode_gain(0.11), messages.encode_gain(-5.0), b"1"):
+        with pytest.raises(VeilrecError):
+            verdict_of([*fair, wrong], mechanism, FastSource(1, one_generator=True))
+    assert verdict_of([], mechanism, FastSource(1, one_generator=True)).kept == "start"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from veilrec.kernels.loops import draw_epoch
 
 N_ITEMS, SEED, ROUND = 60, 3, 2
 SETTINGS = MfSettings(dim=9, start=0.5, epochs=3)
-WAYS = [(1, 4), (7, 4), (0, 4), (7, 0), (0, 0)]  # examples in a step, negatives: the last has its own kernel
+WAYS = [(1, 4), (7, 4), (0, 4), (7, 0), (0, 0)]  # examples in a step, negatives
 
 
 def table_of(settings: MfSettings) -> Floats:
@@ -87,20 +86,9 @@ def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doub
     return user.detach().numpy(), sent.numpy(), touched, float(np.mean(losses))
 
 
-@pytest.mark.parametrize("upload", ["change", "gradient"])
-@pytest.mark.parametrize("loss_name", ["logistic", "squared"])
-@pytest.mark.parametrize("decay", [0.0, 0.005, 0.1])
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("batch", [1, 7, 0])
-@pytest.mark.parametrize("length", [1, 13])
-def test_the_kernel_follows_the_gradient(
-    length: int, batch: int, reduction: Any, decay: float, loss_name: Any, upload: Any
-) -> None:
-    settings = replace(
-        SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss_name, upload=upload, user_rate=0.01
-    )
-    own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
-    learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
+def compare(settings: MfSettings, own: Indices) -> LocalResults:
+    """Learn from some items, and compare with autograd."""
+    learned, users = learn(settings, Csr(np.array([0, len(own)]), own), [5])
     user, change, touched, loss = by_autograd(own, 5, settings)
     assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
     # A change is a difference of two singles: it keeps 1e-5 of itself or the last bits of the row.
@@ -108,59 +96,42 @@ def test_the_kernel_follows_the_gradient(
     assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
     assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
     assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
-    assert learned.examples.tolist() == [length * 5 * 3]
+    assert learned.examples.tolist() == [len(own) * (1 + settings.negatives) * settings.epochs]
+    return learned
 
 
-@pytest.mark.parametrize(("loss", "upload"), [("squared", "change"), ("logistic", "gradient"), ("squared", "gradient")])
-def test_own_items_alone_learn_by_the_same_rule_as_with_others(loss: Any, upload: Any) -> None:
-    """Only the logistic loss has a kernel of its own for whole epochs of own items: the rest must not end up in it."""
-    settings = replace(SETTINGS, batch=0, negatives=0, loss=loss, upload=upload, user_rate=0.01)
-    own = np.arange(0, 26, 2, dtype=np.int32)
-    learned, users = learn(settings, Csr(np.array([0, len(own)]), own), [5])
-    user, sent, _, _ = by_autograd(own, 5, settings)
-    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
-    assert np.abs(as_table(learned, 0, settings) - sent).max() <= 1e-5 * np.abs(sent).max()
+def some_items(count: int) -> Indices:
+    return np.random.default_rng(count).choice(N_ITEMS, count, replace=False).astype(np.int32)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1, 40.0])
+@pytest.mark.parametrize("upload", ["change", "gradient"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("decay", [0.0, 0.005, 0.1])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-@pytest.mark.parametrize("epochs", [1, 4, 5, 7])
+@pytest.mark.parametrize("batch", [1, 7, 0])
+@pytest.mark.parametrize("length", [1, 13])
+def test_the_kernel_follows_the_gradient(
+    length: int, batch: int, reduction: Any, decay: float, loss: Any, upload: Any
+) -> None:
+    settings = replace(SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss, upload=upload)
+    learned = compare(replace(settings, user_rate=0.01), some_items(length))
+    if length == 13 and upload == "change":  # of 60 items an epoch draws some twice, and so does a full batch
+        assert len(learned.uploads.tables[ITEMS].index) < 13 * 5 * 3
+
+
+@pytest.mark.parametrize(("loss", "upload"), [("logistic", "change"), ("squared", "change"), ("logistic", "gradient")])
+@pytest.mark.parametrize("decay", [0.0, 40.0])
 @pytest.mark.parametrize("length", [1, 13, N_ITEMS])
-def test_full_batches_of_own_items_follow_the_gradient(length: int, epochs: int, reduction: Any, decay: float) -> None:
-    """Rows that are never moved on the way; a decay of 40 turns them round with every step of rate 0.03."""
-    settings = replace(
-        SETTINGS, batch=0, negatives=0, epochs=epochs, reduction=reduction, decay=decay, user_rate=0.0005
-    )
-    own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
-    learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
-    user, change, touched, loss = by_autograd(own, 5, settings)
-    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
-    tolerance = 1e-5 * np.abs(change).max() + 3 * np.finfo(np.float32).eps * np.abs(table_of(settings)).max()
-    assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
-    assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
-    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
-    assert learned.examples.tolist() == [length * epochs]
+def test_full_batches_of_own_items_follow_the_gradient(length: int, decay: float, loss: Any, upload: Any) -> None:
+    """Without negatives an epoch draws nothing; a decay of 40 turns rows round with every step of rate 0.03."""
+    settings = replace(SETTINGS, batch=0, negatives=0, decay=decay, loss=loss, upload=upload)
+    compare(replace(settings, user_rate=0.0005), some_items(length))
 
 
-def test_a_log_that_names_an_item_twice_learns_from_it_twice(packed) -> None:
-    """Full batches have a kernel for distinct items; a caller's own data need not be distinct."""
-    settings = replace(SETTINGS, batch=0, negatives=0)
-    own = np.array([4, 9, 4, 4, 7], np.int32)
-    learned, users = learn(settings, packed([own.tolist(), [1, 2]]), [5, 6])
-    user, change, touched, loss = by_autograd(own, 5, settings)
-    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
-    assert np.abs(as_table(learned, 0, settings) - change).max() <= 1e-5 * np.abs(change).max() + 3e-7
-    rows = learned.uploads.tables[ITEMS]
-    assert rows.index[: rows.offsets[1]].tolist() == [4, 9, 7]  # a message names a row once
-    assert touched == {4, 7, 9}
-    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
-
-
-def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
-    """Guard of the test above: with 13 own items of 60 an epoch draws some item twice."""
-    settings = replace(SETTINGS, batch=0)
-    learned, _ = learn(settings, Csr(np.array([0, 13]), np.arange(13, dtype=np.int32)), [5])
-    assert len(learned.uploads.tables[ITEMS].index) - 13 < 13 * 4
+def test_a_log_that_names_an_item_twice_learns_from_it_twice() -> None:
+    """A caller's own data need not be distinct; a message names a row once."""
+    learned = compare(replace(SETTINGS, batch=0, negatives=0), np.array([4, 9, 4, 4, 7], np.int32))
+    assert sorted(learned.uploads.tables[ITEMS].index.tolist()) == [4, 7, 9]
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
@@ -232,12 +203,6 @@ def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negativ
     assert learned.loss[0] < short.loss[0]
 
 
-def test_the_loss_falls_over_epochs(tiny_train: Csr) -> None:
-    short, _ = learn(replace(SETTINGS, epochs=1, start=0.1), tiny_train, list(range(40)))
-    long, _ = learn(replace(SETTINGS, epochs=30, start=0.1), tiny_train, list(range(40)))
-    assert long.loss.mean() < 0.7 * short.loss.mean()
-
-
 def test_starting_values_have_the_size_asked_for() -> None:
     weights = start_weights(2_000, 16, 0.2, SEED)[ITEMS]
     assert weights.shape == schema(2_000, 16)[ITEMS].shape
@@ -246,25 +211,7 @@ def test_starting_values_have_the_size_asked_for() -> None:
     assert not np.array_equal(weights, start_weights(2_000, 16, 0.2, SEED + 1)[ITEMS])
 
 
-@pytest.mark.parametrize("items", [[N_ITEMS], [-1], [3, 2**31 - 1]])
-def test_item_numbers_outside_the_model_are_refused(packed, items: list[int]) -> None:
-    with pytest.raises(BadInput, match="the model has items 0 to 59"):
-        learn(SETTINGS, packed([items]), [0])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("dim", 0),
-        ("epochs", 0),
-        ("negatives", -1),
-        ("batch", -1),
-        ("user_rate", math.nan),
-        ("item_rate", -1.0),
-        ("decay", math.inf),
-        ("start", -0.1),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(name: str, value: float) -> None:
-    with pytest.raises(BadInput, match=f"local.{name} is {value}"):
-        MfSettings(**{name: value})  # type: ignore[arg-type]
+def test_item_numbers_outside_the_model_are_refused(packed) -> None:
+    for items in ([N_ITEMS], [-1], [3, 2**31 - 1]):
+        with pytest.raises(BadInput, match="the model has items 0 to 59"):
+            learn(SETTINGS, packed([items]), [0])

@@ -1,4 +1,4 @@
-"""What a device of veil sends, and what its list depends on."""
+"""veil on a client: what it sends of items and of impressions, and what its list depends on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.web.veil_vectors import N_ITEMS as N_RELEASED
+from tests.web.veil_vectors import SIDES, made
 from veilrec.audit.contract_subject import histories_of
 from veilrec.client.local_training import Cohort
+from veilrec.client.news_data import OwnImpressions, blocks_of, pack_logs
+from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.client.veil import (
     CLIPS,
     FURTHER,
@@ -25,10 +29,14 @@ from veilrec.client.veil import (
     seen,
     share_of_places,
 )
-from veilrec.core.arrays import Floats
+from veilrec.client.veil_news import CLIP, KINDS, SCALES, TASTE, VeilNewsLocalTrainer, VeilNewsModel
+from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
-from veilrec.models.veil import ALONE, Content, placed
+from veilrec.data.population import Impressions
+from veilrec.models import veil
+from veilrec.models.news_content import NO_NAME, NewsContent
+from veilrec.models.veil import ALONE, Content, decays_of, placed
 from veilrec.privacy.mechanisms.clipping import upload_norms
 
 N_ITEMS = 12
@@ -104,21 +112,6 @@ def test_a_place_is_that_of_what_came_before() -> None:
     assert not sent.dense[PLACES][3].any()  # nobody who has nothing
 
 
-def test_a_device_takes_its_own_part_away_from_its_target() -> None:
-    """What it sees of a target is what it would see had it not added to the sums, to first order."""
-    examples = HistoryReader(READING, content(), 7).made(HISTORIES.row(0), 0)
-    start = model()
-    told = STEPS.told(start, content())
-    own = places_of(READING, told.among[0], examples.history)
-    item, end = int(examples.candidates[0, 0]), int(examples.ends[0])
-    seen_by_others = told.basis[examples.candidates[0, 1]] - seen(READING, told, examples).beside[0, 0]
-    taken = told.basis[item] - seen_by_others
-    gain, expected = told.places.gains[item, 0], told.places.expected[item, 0]
-    assert taken[:2] == pytest.approx([0.0, 0.0], abs=1e-7)
-    assert taken[2] == pytest.approx(0.5 * gain * share_of_places(own) * (own[end, 0] - expected), rel=1e-4)
-    assert abs(taken[2]) > 1e-4
-
-
 TWICE = replace(
     STEPS,
     units={**STEPS.units, FURTHER: 0.8},
@@ -186,14 +179,6 @@ def test_parts_of_a_message_share_the_bound() -> None:
     assert CLIPS[MAP] < CLIPS[WEIGHTS]
 
 
-def test_devices_together_send_what_each_sends_alone() -> None:
-    together = learner().learn(cohort(), model(), EVERYTHING).uploads
-    for device in range(4):
-        alone = learner().learn(cohort(HISTORIES.take(np.array([device])), (device,)), model(), EVERYTHING).uploads
-        for name, values in alone.dense.items():
-            assert np.array_equal(values[0], together.dense[name][device])
-
-
 def test_what_is_remembered_is_what_would_be_worked_out_again() -> None:
     data = OwnHistory(HISTORIES)
     first = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
@@ -220,3 +205,182 @@ def test_items_beside_a_target_were_not_used() -> None:
     assert not np.isin(examples.candidates[:, 1:], HISTORIES.row(0)).any()
     everything = HistoryReader(READING, content(), 7).made(np.arange(N_ITEMS, dtype=np.int32), 0)
     assert everything.candidates.shape == (6, 4)  # nothing is left to draw, and drawing ends
+
+
+NEWS, FEATURES, LATEST = 10, 4, 3
+CLICKS = histories_of([[0, 1, 2, 3], [4], []])
+SHOWN = histories_of([[5, 6, 7], [8, 9, 1, 0], [2, 6], [3, 8, 9]])
+CLICKED = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1], np.uint8)
+
+
+def news_content() -> NewsContent:
+    """A view of words by its mean, and one of sentences by both; the last news has no names."""
+    generator = np.random.default_rng(3)
+    parts = [generator.standard_normal((NEWS, width)) for width in (3, 2)]
+    vectors = np.concatenate([part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts], axis=1)
+    categories, subcategories = np.arange(NEWS) % 2, np.arange(NEWS) % 3
+    categories[-1] = subcategories[-1] = NO_NAME
+    return NewsContent(
+        vectors=vectors.astype(np.float32),
+        ends=np.array([3, 5]),
+        means=np.array([[1, 0, 0, 0], [0, 0.5, 0, 0]], np.float32),
+        softs=np.array([[0, 0, 0, 0], [0, 0.5, 0, 0]], np.float32),
+        categories=categories.astype(np.int32),
+        subcategories=subcategories.astype(np.int32),
+        rarity=np.array([1.0, 2.0, 3.0], np.float32),
+        appeal=generator.standard_normal((NEWS, 2)).astype(np.float32),
+        start=np.array([2.0, 1.0, 0.5, 0.25], np.float32),
+    )
+
+
+def impressions() -> Impressions:
+    """Of two users, one with three impressions."""
+    return Impressions(
+        np.array([0, 0, 1, 0], np.int32), np.arange(4), SHOWN, CLICKED, CLICKS, np.array([0, 1, 2, 0], np.int32)
+    )
+
+
+def logs() -> Csr:
+    return pack_logs(impressions(), 2, LATEST)
+
+
+def news_weights(seed: int = 0) -> dict[str, Floats]:
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal(size).astype(np.float32) for name, size in _sizes().items()}
+
+
+def _sizes() -> dict[str, int]:
+    return {SCALES: FEATURES, TASTE: 2, KINDS: 3}
+
+
+def features_of(history: list[int], items: list[int]) -> Doubles:
+    """The page's formulas, one news at a time."""
+    known, out = news_content(), np.zeros((len(items), FEATURES))
+    for place, item in enumerate(items if history else []):
+        views = [slice(0, 3), slice(3, 5)]
+        near = [known.vectors[history, v] @ known.vectors[item, v] for v in views]
+        out[place, 0] = near[0].mean()
+        out[place, 1] = 0.5 * near[1].mean() + 0.5 * np.log(np.exp(5.0 * near[1]).mean()) / 5.0
+        if known.categories[item] != NO_NAME:
+            out[place, 2] = np.mean(known.categories[history] == known.categories[item])
+            same = np.mean(known.subcategories[history] == known.subcategories[item])
+            out[place, 3] = same * known.rarity[known.subcategories[item]]
+    return out
+
+
+def scores_of(history: list[int], items: list[int], weights: dict[str, Floats]) -> Doubles:
+    known = news_content()
+    counts = known.start + weights[SCALES]
+    kinds = np.where(known.subcategories[items] == NO_NAME, 0.0, weights[KINDS][known.subcategories[items]])
+    return np.asarray(features_of(history, items) @ counts + known.appeal[items] @ weights[TASTE] + kinds)
+
+
+def losses_of(weights: dict[str, Floats]) -> Doubles:
+    """The mean loss of each device over its impressions."""
+    out = []
+    for row in range(2):
+        own = []
+        for history, clicks, others in blocks_of(logs().row(row)):
+            scores = scores_of(history.tolist(), [*clicks.tolist(), *others.tolist()], weights)
+            own.append(np.log(np.exp(scores).sum()) - scores[: len(clicks)].mean())
+        out.append(np.mean(own))
+    return np.array(out)
+
+
+def readers(rows: Csr) -> Cohort[OwnImpressions]:
+    return Cohort(np.arange(len(rows)), OwnImpressions(rows), {}, 7)
+
+
+def test_features_are_those_of_the_page() -> None:
+    lists = histories_of([[5, 6, 9], [9, 0], [3]])
+    found = news_content().described(CLICKS, np.array([0, 1, 2]), lists, LATEST)
+    expected = [features_of([1, 2, 3], [5, 6, 9]), features_of([4], [9, 0]), features_of([], [3])]
+    assert found == pytest.approx(np.concatenate(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", [SCALES, TASTE, KINDS])
+def test_the_message_is_the_gradient_of_the_loss_cut(name: str) -> None:
+    weights = news_weights()
+    learned = VeilNewsLocalTrainer(news_content()).learn(readers(logs()), weights, RoundSpec(0))
+    assert learned.loss == pytest.approx(losses_of(weights), rel=1e-5)
+    assert learned.examples.tolist() == [10, 2]
+    slopes: dict[str, Doubles] = {part: np.zeros((2, size)) for part, size in _sizes().items()}
+    for part, size in _sizes().items():
+        for place in range(size):
+            moved = [weights | {part: weights[part] + sign * 1e-2 * np.eye(size)[place]} for sign in (1.0, -1.0)]
+            slopes[part][:, place] = (losses_of(moved[0]) - losses_of(moved[1])) / 2e-2  # type: ignore[arg-type]
+    whole = np.concatenate(list(slopes.values()), axis=1)
+    lengths = np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), CLIP)
+    assert learned.uploads.dense[name] == pytest.approx(-slopes[name] / lengths, abs=2e-3)
+
+
+def test_no_message_is_longer_than_the_bound_of_its_round() -> None:
+    steep = replace(news_content(), appeal=100.0 * news_content().appeal)
+    for about, most in ((RoundSpec(0), 1.0), (RoundSpec(0, clip_norm=0.25), 0.25)):
+        norms = upload_norms(VeilNewsLocalTrainer(steep).learn(readers(logs()), news_weights(), about).uploads)
+        assert (norms <= most).all()
+        assert norms == pytest.approx(most, rel=1e-5)  # as long as they may be
+
+
+def test_who_has_seen_everything_twice_says_the_same() -> None:
+    known = news_content()
+    nameless = np.full(NEWS, NO_NAME, np.int32)
+    faint = replace(
+        known, appeal=0.05 * known.appeal, vectors=0.1 * known.vectors, categories=nameless, subcategories=nameless
+    )
+    once = logs().row(0)
+    rows = Csr(np.array([0, len(once), 3 * len(once)]), np.concatenate([once, once, once]))
+    sent = VeilNewsLocalTrainer(faint).learn(readers(rows), news_weights(), RoundSpec(0)).uploads
+    assert (upload_norms(sent) < 0.9).all()  # shorter than the cut, which would make all of them alike
+    for values in sent.dense.values():
+        assert values[1] == pytest.approx(values[0], abs=1e-6)
+
+
+def test_a_device_without_impressions_sends_nothing() -> None:
+    learned = VeilNewsLocalTrainer(news_content()).learn(readers(histories_of([[]])), news_weights(), RoundSpec(0))
+    assert not any(values.any() for values in learned.uploads.dense.values())
+    assert (learned.loss[0], learned.examples[0]) == (0.0, 0)
+
+
+def test_ranks_by_what_it_learnt() -> None:
+    ranks, weights = (VeilNewsModel(news_content(), news_weights(), CLICKS, LATEST), news_weights())
+    asked = np.array([0, 2])
+    everything = ranks.score_all(asked)
+    for row, history in zip(everything, ([1, 2, 3], []), strict=True):
+        assert row == pytest.approx(scores_of(history, list(range(NEWS)), weights), abs=1e-4)
+    shown = ranks.score_impressions(impressions())
+    assert shown[:3] == pytest.approx(scores_of([1, 2, 3], [5, 6, 7], weights), abs=1e-4)
+    assert shown[7:9] == pytest.approx(scores_of([], [2, 6], weights), abs=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [7, 4096])
+def test_features_are_the_same_without_a_compiler(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    ranker, _ = made(0, plain=True, directions=3, caution=30.0)
+    content, decays = ranker.content, decays_of((1.0, 8.0, 100.0))
+    generator = np.random.default_rng(3)
+    history = generator.permutation(N_RELEASED)[:30].astype(np.int32)
+    ends = np.array([0, 1, 5, 9, 30])
+    candidates = generator.integers(0, N_RELEASED, (5, 20)).astype(np.int32)
+    compiled = content.features(history, ends, candidates, decays, 9)
+    monkeypatch.setattr(veil, "compiles", lambda: False)
+    monkeypatch.setattr(veil, "_AT_ONCE", at_once)
+    assert np.abs(content.features(history, ends, candidates, decays, 9) - compiled).max() < 1e-5
+    assert np.abs(compiled[1:]).min(axis=(0, 1)).max() > 0.0
+
+
+def test_packing_keeps_what_sixteen_bits_hold_and_the_rest_exactly() -> None:
+    ranker, learnt = made(0, plain=True, directions=3, caution=30.0)
+    arrays = packed(ranker, learnt)
+    assert arrays["content.codes"].dtype == np.uint8 and arrays["content.kernels"].dtype == np.int8
+    assert int(arrays["content.widths"].max()) == max(SIDES)
+    assert np.array_equal(arrays["learnt.weights"], learnt.weights)
+    halves = {"content.basis": ranker.content.basis, "places.values": learnt.told.places.values}
+    assert float(np.abs(halves["places.values"]).max()) > 2.0
+    for name, values in halves.items():
+        assert arrays[name].dtype == np.float16 and np.abs(arrays[name] - values).max() < 2e-3
+    again = unpacked(program_of(ranker), arrays, N_RELEASED)
+    twice = packed(again._ranker, again._learnt)
+    assert all(np.array_equal(values, twice[name]) for name, values in arrays.items())
+    history = np.arange(12, dtype=np.int32)
+    scores = again.fold_in(one_history(history)).score_all(np.zeros(1, np.int64))[0]
+    assert np.isfinite(scores).all() and len(scores) == N_RELEASED

@@ -6,22 +6,27 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.core import csr
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 
 
 def test_rows_lengths_and_row_numbers(packed) -> None:
-    rows = packed([[3, 1], [], [4], [5, 9, 2]])
-    assert len(rows) == 4
-    assert [rows.row(r).tolist() for r in range(4)] == [[3, 1], [], [4], [5, 9, 2]]
-    assert rows.lengths().tolist() == [2, 0, 1, 3]
-    assert rows.row_numbers().tolist() == [0, 0, 2, 3, 3, 3]
+    csr = packed([[3, 1], [], [4], [5, 9, 2]])
+    assert len(csr) == 4
+    assert [csr.row(r).tolist() for r in range(4)] == [[3, 1], [], [4], [5, 9, 2]]
+    assert csr.lengths().tolist() == [2, 0, 1, 3]
+    assert csr.row_numbers().tolist() == [0, 0, 2, 3, 3, 3]
 
 
 def test_take_repeats_reorders_and_keeps_empty_rows(packed) -> None:
     taken = packed([[3, 1], [], [4]]).take(np.array([2, 1, 0, 2]))
     assert [taken.row(r).tolist() for r in range(4)] == [[4], [], [3, 1], [4]]
     assert taken.items.dtype == np.int32
+
+
+def test_take_of_nothing(packed) -> None:
+    taken = packed([[3, 1]]).take(np.array([], np.int64))
+    assert len(taken) == 0
+    assert len(taken.items) == 0
 
 
 def test_take_reads_a_memory_mapped_population(tmp_path: Path) -> None:
@@ -35,19 +40,14 @@ def test_take_reads_a_memory_mapped_population(tmp_path: Path) -> None:
 def test_pairs_keep_their_order_within_a_row(pairs: list[tuple[int, int]]) -> None:
     rows = np.array([row for row, _ in pairs], np.int64)
     items = np.array([item for _, item in pairs], np.int32)
-    made = csr_from_pairs(rows, items, 7)
-    assert len(made) == 7
+    csr = csr_from_pairs(rows, items, 7)
+    assert len(csr) == 7
     for r in range(7):
-        assert made.row(r).tolist() == [item for row, item in pairs if row == r]
+        assert csr.row(r).tolist() == [item for row, item in pairs if row == r]
 
 
-def test_repeats_offsets_and_packing(packed) -> None:
-    assert not packed([[3, 1], [], [3, 1], [0]]).has_repeats()
-    assert packed([[0], [3, 1, 3]]).has_repeats()
-    assert not packed([[], []]).has_repeats()
+def test_offsets_are_where_rows_begin() -> None:
+    assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
     assert offsets_of([]).tolist() == [0]
     assert offsets_of(np.array([True, False, True])).tolist() == [0, 1, 1, 2]
     assert offsets_of(np.full(3, 2**31, np.uint32))[-1] == 3 * 2**31
-    made = csr.packed([[], np.array([5, 2]), [7]])
-    assert (made.offsets.tolist(), made.items.tolist(), made.items.dtype) == ([0, 0, 2, 3], [5, 2, 7], np.int32)
-    assert len(csr.packed([])) == 0

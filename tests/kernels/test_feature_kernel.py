@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.feature_reference import N_ITEMS, ROUND, SEED, Reference, World, assert_same_change, world
+from tests.kernels.feature_reference import N_ITEMS, ROUND, Reference, World, assert_same_change, world
 from veilrec.client.reptile import Loss, MetaLocalTrainer, MetaSettings
-from veilrec.core import rng
 from veilrec.core.schema import RoundSpec
 from veilrec.kernels import feature_net as kernel
 from veilrec.models.feature_net import Activation
@@ -65,14 +64,6 @@ def test_the_proximal_term_is_that_of_autograd(term: Any, proximal: float) -> No
 def test_without_people_and_without_popularity(about_people: bool, popularity: bool) -> None:
     local = of_loss("softmax", steps=4, rate=0.1)
     compare(world(local, about_people=about_people, popularity=popularity), LEARNT)
-
-
-def test_somebody_with_few_items_learns_at_a_part_of_the_rate() -> None:
-    local = of_loss("logistic", steps=1, batch=0, rate=0.5)
-    whole, part = (world(local).with_local(needed=needed).learnt()[0] for needed in (0.0, 20.0))
-    start = world(local).start
-    for place, n in enumerate((7, 1, 12)):
-        np.testing.assert_allclose(part[place] - start, (whole[place] - start) * n / (n + 20.0), rtol=1e-3, atol=1e-7)
 
 
 def test_sampled_others_stand_for_all_of_them() -> None:
@@ -181,29 +172,6 @@ def test_scores_are_those_of_autograd() -> None:
         reference = Reference(made, place)
         wanted = reference.scores(reference.start.new_tensor(learnt[place]), np.arange(N_ITEMS)).numpy()
         np.testing.assert_allclose(scores[place], wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_draws_are_a_new_order_every_epoch_and_items_that_others_have() -> None:
-    """Once more, in plain Python."""
-    made = world(of_loss("logistic", epochs=2))
-    own = made.data.rows.row(2)
-    steps = list(made.adapter.drawn(own, N_ITEMS, device=12, seed=SEED, round_number=ROUND))
-    stream = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, 12))
-    words = (np.uint64(rng.word(stream, k)) for k in range(10_000))
-    order, at = own.tolist(), 0
-    for items, labels, count in steps:
-        if at == 0:
-            for j in range(len(order)):
-                pick = j + int(rng.below(next(words), len(order) - j))
-                order[j], order[pick] = order[pick], order[j]
-        wanted = order[at : at + 5]
-        while len(wanted) < count * 4:
-            item = int(rng.below(next(words), N_ITEMS))
-            wanted += [] if item in order else [item]
-        assert items.tolist() == wanted
-        assert labels.tolist() == [1.0] * count + [0.0] * (3 * count)
-        at = (at + count) % len(order)
-    assert len(steps) == 6
 
 
 def test_a_device_that_diverges_has_no_loss() -> None:

@@ -67,19 +67,6 @@ def test_the_order_of_own_items_is_uniform() -> None:
     assert stats.chisquare(counts).pvalue > ALMOST_NEVER
 
 
-def test_epochs_and_devices_differ() -> None:
-    items, _ = epochs(list(range(10)), 4, 2)
-    other, _ = epochs(list(range(10)), 4, 1, device=1)
-    assert not np.array_equal(items[0], items[1])
-    assert not np.array_equal(items[0], other[0])
-
-
-def test_no_negatives_need_no_other_item() -> None:
-    items, labels = epochs(list(range(N_ITEMS)), 0, 2)
-    assert np.array_equal(np.sort(items, axis=1), np.tile(np.arange(N_ITEMS), (2, 1)))
-    assert np.all(labels == 1.0)
-
-
 def sigmoids_of(values: np.ndarray) -> np.ndarray:
     result = values.astype(np.float32)
     sigmoids(result, len(result), np.empty(len(result), np.int32))

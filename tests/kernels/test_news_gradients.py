@@ -1,6 +1,9 @@
-"""Gradients of news models are those of autograd on each device alone, whatever its history and its titles are."""
+"""Every model whose user has a vector: a client's gradient is that of autograd on this client alone."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,110 +11,202 @@ import torch
 from torch import Tensor
 
 from veilrec.client.news_data import NONE, ClickExamples
-from veilrec.core.arrays import Floats, Indices, Offsets
-from veilrec.kernels.news_gradients import Gradients, differentiation
+from veilrec.core.arrays import Bools, Floats, Offsets
+from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.models.federated_news import FedNewsRec
-from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes, losses, make_batch, take_news
+from veilrec.methods.news.prepare import make_model
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, losses, make_batch, take_news
 
-VOCABULARY, LONGEST_TITLE, LONGEST_HISTORY, NEWS = 60, 30, 50, 70
-LONG, EMPTY = list(range(NEWS))[-LONGEST_HISTORY:], []
-ONE_WORD = [10, 11, 12]  # news with titles of one word
-NO_WORD = 13
-HISTORIES = [LONG, EMPTY, ONE_WORD, [NO_WORD], [5, 5, 6, 5], [1, 2, 3], EMPTY]
+VOCABULARY, NEWS, LONGEST_HISTORY, BASIS = 50, 40, 12, 3
+SHAPE = NewsShape(words=VOCABULARY, categories=5, subcategories=7, entities=2, sentence_dim=9)
+SIZES = NewsSizes(
+    word_dim=6, heads=2, head_dim=5, attention=4, category_dim=3, recent=3, dropout=0.0, basis=BASIS, attention_clip=0.6
+)
+ONE_WORD, NO_WORD = [7, 10, 11], 13  # news with titles of one word and of none
+HISTORIES = [list(range(20, 32)), [], [7], [5, 5, 6, 5], [1, 2, 3], [], [NO_WORD]]
 HISTORY_OF = [0, 0, 1, 2, 3, 4, 5, 6]
-DEVICE = [0, 0, 1, 2, 3, 4, 4, 4]  # the last device has three histories, one of them empty
+DEVICE = [0, 0, 1, 2, 3, 3, 3, 4]  # device 1 has one click and no history, device 3 several histories
 CANDIDATES = [
     [1, 2, 3, 4, 5],
     [20, 21, 22, 23, 24],
-    [1, 2, NONE, NONE, NONE],
-    [10, 11, NONE, NONE, NONE],
-    [NO_WORD, 10, 4, NONE, NONE],
+    [1, 2, NONE, NONE, NONE],  # one negative
+    [10, 11, 12, NONE, NONE],
     [5, 6, 7, 8, 9],
     [1, 2, 3, 4, 5],
     [30, NO_WORD, 31, 32, 33],
+    [NO_WORD, 10, 4, NONE, NONE],
 ]
+N = max(DEVICE) + 1
+PLAIN = ["fednewsrec", "nrms", "naml", "plm-nr", "lstur-ini", "lstur-con", "ebnr"]
+WITH_BASIS = ["interest-nrms", "interest-naml", "interest-plm-nr"]
 
 
-def examples() -> ClickExamples:
+def examples(padded: Bools | None = None, noise: Floats | None = None) -> ClickExamples:
     histories = np.full((len(HISTORIES), LONGEST_HISTORY), NONE, np.int32)
     for row, items in zip(histories, HISTORIES, strict=True):
         row[: len(items)] = items
-    return ClickExamples(np.array(DEVICE), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories)
+    return ClickExamples(
+        np.array(DEVICE), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories, padded=padded, noise=noise
+    )
+
+
+def noisy_examples() -> ClickExamples:
+    """Some clicks are the pad; the noise leaves one history without attention."""
+    generator = np.random.default_rng(3)
+    padded = generator.random((len(HISTORIES), LONGEST_HISTORY)) < 0.3
+    noise = generator.normal(0.0, 0.4, (len(HISTORIES), BASIS)).astype(np.float32)
+    noise[2] = -5.0
+    return examples(padded & (examples().histories != NONE), noise)
 
 
 def news() -> NewsInput:
-    """Titles of all lengths from 1 to the longest, and one without a word."""
+    """Titles and abstracts of all lengths; some news have no abstract, one has no word at all."""
     generator = np.random.default_rng(1)
-    codes = generator.integers(1, VOCABULARY, (NEWS, LONGEST_TITLE))
-    lengths = np.r_[LONGEST_TITLE, generator.integers(1, LONGEST_TITLE + 1, NEWS - 1)]
-    lengths[ONE_WORD], lengths[NO_WORD] = 1, 0
-    codes[np.arange(LONGEST_TITLE) >= lengths[:, np.newaxis]] = 0
-    none = torch.zeros(NEWS, 0, dtype=torch.int64)
-    return NewsInput(torch.from_numpy(codes), none, none, none, none, none.float())
+
+    def texts(longest: int, empty: list[int]) -> Tensor:
+        codes = generator.integers(1, VOCABULARY, (NEWS, longest))
+        lengths = generator.integers(1, longest + 1, NEWS)
+        lengths[ONE_WORD], lengths[empty] = 1, 0
+        codes[np.arange(longest) >= lengths[:, np.newaxis]] = 0
+        return torch.from_numpy(codes)
+
+    title, abstract = texts(9, [NO_WORD]), texts(15, [2, 5, NO_WORD, 21])
+    category, subcategory = (torch.from_numpy(generator.integers(0, n, NEWS)) for n in (5, 7))
+    sentence = torch.from_numpy(generator.standard_normal((NEWS, 9)).astype(np.float32))
+    return NewsInput(title, abstract, category, subcategory, torch.zeros_like(title), sentence)
 
 
-def model(heads: int, width: int) -> FedNewsRec:
-    sizes = NewsSizes(word_dim=6, heads=heads, head_dim=width, attention=4, dropout=0.0)
-    made = FedNewsRec(sizes, NewsShape(VOCABULARY, 2, 2, 2))
-    made.start(torch.Generator().manual_seed(2))
-    return made
+def model(name: str, sizes: NewsSizes = SIZES) -> NewsModel:
+    return make_model(name, sizes, SHAPE, torch.Generator().manual_seed(2))
 
 
-def losses_of(made: FedNewsRec, rows: Offsets) -> Tensor:
+def weights_of(made: NewsModel, frozen: frozenset[str] = frozenset()) -> dict[str, Floats]:
+    return {name: value.detach().numpy() for name, value in made.named_parameters() if name not in frozen}
+
+
+def losses_alone(made: NewsModel, every: ClickExamples, rows: Offsets) -> Tensor:
     """By torch alone, of some examples."""
-    every = examples()
-    batch = make_batch(every.histories, every.history_of[rows], every.candidates[rows])
+    batch = make_batch(every.histories, every.history_of[rows], every.candidates[rows], every.padded, every.noise)
     return losses(made, take_news(news(), batch.news), batch)
 
 
-def weights_of(made: FedNewsRec) -> dict[str, Floats]:
-    return {name: value.detach().numpy() for name, value in made.named_parameters()}
+def parts_of(found: Gradients, device: int) -> dict[str, Floats]:
+    parts = {name: value[device] for name, value in found.dense.items()}
+    if found.words is not None:
+        rows = slice(found.words.offsets[device], found.words.offsets[device + 1])
+        parts[WORDS] = np.zeros((VOCABULARY, found.words.values.shape[1]), np.float32)
+        parts[WORDS][found.words.index[rows]] = found.words.values[rows]
+    return parts
 
 
-def table(found: Gradients, device: int) -> Floats:
-    assert found.words is not None
-    rows = slice(found.words.offsets[device], found.words.offsets[device + 1])
-    whole = np.zeros((VOCABULARY, found.words.values.shape[1]), np.float32)
-    index: Indices = found.words.index[rows]
-    whole[index] = found.words.values[rows]
-    return whole
-
-
-def assert_those_of_autograd(found: Gradients, device: int, made: FedNewsRec, loss: Tensor) -> None:
+def assert_those_of_autograd(parts: Mapping[str, Floats], made: NewsModel, loss: Tensor) -> None:
     made.zero_grad()
-    loss.backward()
-    parts = {name: value[device] for name, value in found.dense.items()} | {WORDS: table(found, device)}
-    assert parts.keys() == dict(made.named_parameters()).keys()
+    loss.backward()  # type: ignore[no-untyped-call]
     for name, part in parts.items():
         gradient = made.get_parameter(name).grad
         expected = np.zeros_like(part) if gradient is None else gradient.numpy()
-        assert np.allclose(part, expected, atol=1e-6, rtol=1e-5), (device, name)
+        assert np.allclose(part, expected, atol=1e-6, rtol=1e-5), name
 
 
-SHAPES = pytest.mark.parametrize(("heads", "width"), [(2, 5), (3, 8), (2, 16)])
-
-
-@SHAPES
-def test_every_device_has_the_gradient_that_it_has_alone(heads: int, width: int) -> None:
-    made, n = model(heads, width), max(DEVICE) + 1
-    found = differentiation(made, news(), frozenset()).each(weights_of(made), examples(), n)
-    for device in range(n):
-        loss = losses_of(made, np.flatnonzero(np.array(DEVICE) == device)).mean()
+def assert_every_device_is_alone(
+    name: str, every: ClickExamples, frozen: frozenset[str] = frozenset(), sizes: NewsSizes = SIZES
+) -> None:
+    made = model(name, sizes)
+    way, weights = differentiation(made, news(), frozen), weights_of(made, frozen)
+    assert isinstance(way, CutAtNews)
+    found = way.each(weights, every, N)
+    assert not any(part._forward_hooks for part in made.modules())
+    for device in range(N):
+        parts = parts_of(found, device)
+        assert parts.keys() == weights.keys()
+        loss = losses_alone(made, every, np.flatnonzero(every.device == device)).mean()
         assert found.losses[device] == pytest.approx(loss.item(), rel=1e-5)
-        assert_those_of_autograd(found, device, made, loss)
+        assert_those_of_autograd(parts, made, loss)
 
 
-@SHAPES
-def test_one_pass_gives_the_weighted_sum(heads: int, width: int) -> None:
-    made, share = model(heads, width), np.linspace(0.1, 0.8, len(DEVICE), dtype=np.float32)
-    found = differentiation(made, news(), frozenset()).together(weights_of(made), examples(), share)
-    loss = (losses_of(made, np.arange(len(DEVICE))) * torch.from_numpy(share)).sum()
-    assert_those_of_autograd(found, 0, made, loss)
+@pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
+@pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS})])
+def test_every_device_has_the_gradient_that_it_has_alone(name: str, frozen: frozenset[str]) -> None:
+    assert_every_device_is_alone(name, examples(), frozen)
+
+
+@pytest.mark.parametrize(("heads", "width", "window"), [(3, 8, 1), (2, 16, 3), (2, 5, 5)])
+def test_compiled_gradients_fit_heads_and_windows_of_every_width(heads: int, width: int, window: int) -> None:
+    sizes = replace(SIZES, heads=heads, head_dim=width, window=window)
+    assert_every_device_is_alone("fednewsrec", examples(), sizes=sizes)
 
 
 def test_only_users_without_history_move_the_newcomer() -> None:
-    made = model(2, 8)
-    found = differentiation(made, news(), frozenset()).each(weights_of(made), examples(), max(DEVICE) + 1)
-    moved = np.abs(found.dense["newcomer"]).sum(1) > 0
-    assert moved.tolist() == [False, True, False, False, True]
+    made = model("fednewsrec")
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), examples(), N)
+    assert (np.abs(found.dense["newcomer"]).sum(1) > 0).tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("name", WITH_BASIS)
+@pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS, "basis"})])
+def test_padded_clicks_and_noise_are_those_of_the_history(name: str, frozen: frozenset[str]) -> None:
+    assert_every_device_is_alone(name, noisy_examples(), frozen)
+
+
+@pytest.mark.parametrize("name", WITH_BASIS)
+def test_of_released_attention_only_basis_and_news_learn(name: str) -> None:
+    every = replace(noisy_examples(), padded=None)
+    assert_every_device_is_alone(name, every)
+    made = model(name)
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), every, N)
+    assert not any(value.any() for name, value in found.dense.items() if name.startswith("clicks."))
+
+
+@pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
+def test_one_pass_gives_the_weighted_sum(name: str) -> None:
+    made, share = model(name), np.linspace(0.1, 0.8, len(DEVICE), dtype=np.float32)
+    every = noisy_examples() if name in WITH_BASIS else examples()
+    found = differentiation(made, news(), frozenset()).together(weights_of(made), every, share)
+    loss = (losses_alone(made, every, np.arange(len(DEVICE))) * torch.from_numpy(share)).sum()
+    parts = parts_of(found, 0)
+    assert parts.keys() == weights_of(made).keys()
+    assert_those_of_autograd(parts, made, loss)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"), [("fednewsrec", ["title"]), ("nrms", ["title"]), ("naml", ["title", "abstract"])]
+)
+def test_a_device_has_rows_of_its_own_words_only(name: str, texts: list[str]) -> None:
+    made, every = model(name), examples()
+    way = differentiation(made, news(), frozenset())
+    words = way.each(weights_of(made), every, N).words
+    assert words is not None
+    assert way.count_words(every, N).tolist() == np.diff(words.offsets).tolist()
+    for device in range(N):
+        own = every.device == device
+        seen = np.unique(np.r_[every.candidates[own].ravel(), every.histories[every.history_of[own]].ravel()])
+        codes = np.concatenate([getattr(news(), text)[seen[seen != NONE]].numpy().ravel() for text in texts])
+        rows = words.index[words.offsets[device] : words.offsets[device + 1]]
+        assert rows.tolist() == np.unique(codes[codes > 0]).tolist()
+
+
+@pytest.mark.parametrize("name", ["fednewsrec", "nrms", "naml", "plm-nr"])
+def test_nothing_goes_by_row_where_words_stay_as_they_are(name: str) -> None:
+    made, frozen = model(name), frozenset({WORDS})
+    way = differentiation(made, news(), frozen)
+    assert way.each(weights_of(made, frozen), examples(), N).words is None
+    assert way.count_words(examples(), N).tolist() == [0] * N
+
+
+@pytest.mark.parametrize("name", ["fednewsrec", "nrms", "naml", "plm-nr"])
+def test_a_device_without_examples_has_no_gradient(name: str) -> None:
+    made, every = model(name), examples()
+    later = replace(every, device=every.device + (every.device > 0))  # nobody is device 1
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), later, N + 2)
+    for device in (1, N + 1):
+        assert not any(value[device].any() for value in found.dense.values())
+
+
+def test_models_with_other_parameters_are_differentiated_whole() -> None:
+    made = model("sentence-head")
+    way, weights = differentiation(made, news(), frozenset()), weights_of(made)
+    assert not isinstance(way, CutAtNews)
+    found = way.each(weights, examples(), N)
+    for device in range(N):
+        loss = losses_alone(made, examples(), np.flatnonzero(np.array(DEVICE) == device)).mean()
+        assert_those_of_autograd(parts_of(found, device), made, loss)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
+import pytest
 
 from tests.models.test_public_head import NEWS, make, some_news
 from veilrec.client.news_data import NONE, ClickExamples
@@ -26,37 +26,17 @@ def weights() -> dict[str, np.ndarray]:
     return {"scales": np.array([2, -1, 3], np.float32), "taste": generator.normal(0, 1, 4).astype(np.float32)}
 
 
-def test_each_device_has_the_gradient_of_autograd() -> None:
+@pytest.mark.parametrize("train_basis", [False, True])
+def test_gradients_are_those_of_autograd(train_basis: bool) -> None:
     news = some_news()
-    model, _ = make(news)
-    ours = PublicHeadGradients(model, news).each(weights(), examples(), 3)
-    theirs = AutogradModel(model, news).each(weights(), examples(), 3)
-    for name, value in theirs.dense.items():
-        np.testing.assert_allclose(ours.dense[name], value, atol=2e-6)
-        assert np.abs(value).max() > 0.01
-    np.testing.assert_allclose(ours.losses, theirs.losses, atol=1e-5)
-
-
-def test_all_at_once_is_the_weighted_sum() -> None:
-    news = some_news()
-    model, _ = make(news)
-    share = np.linspace(0.1, 0.5, len(DEVICE)).astype(np.float32)
-    ours = PublicHeadGradients(model, news).together(weights(), examples(), share)
-    theirs = AutogradModel(model, news).together(weights(), examples(), share)
-    for name, value in theirs.dense.items():
-        np.testing.assert_allclose(ours.dense[name], value, atol=2e-6)
-    np.testing.assert_allclose(ours.losses, theirs.losses, atol=1e-5)
-    assert not PublicHeadGradients(model, news).count_words(examples(), 3).any()
-    assert torch.isfinite(model.whitening).all()
-
-
-def test_the_gradient_in_the_basis_is_that_of_autograd_and_the_rest_learns_as_before() -> None:
-    news = some_news()
-    model, frozen = make(news, train_basis=True)
-    assert "moves" not in frozen
-    learned = weights() | {"moves": np.random.default_rng(2).normal(0, 1, model.moves.shape).astype(np.float32)}
+    model, frozen = make(news, train_basis=train_basis)
+    assert "moves" not in frozen or not train_basis
+    learned = weights()
+    if train_basis:
+        learned["moves"] = np.random.default_rng(2).normal(0, 1, model.moves.shape).astype(np.float32)
     share = np.linspace(0.1, 0.5, len(DEVICE)).astype(np.float32)
     ours, theirs = PublicHeadGradients(model, news), AutogradModel(model, news)
+    assert not ours.count_words(examples(), 3).any()
     for found, wanted in (
         (ours.each(learned, examples(), 3), theirs.each(learned, examples(), 3)),
         (ours.together(learned, examples(), share), theirs.together(learned, examples(), share)),
@@ -65,7 +45,12 @@ def test_the_gradient_in_the_basis_is_that_of_autograd_and_the_rest_learns_as_be
             np.testing.assert_allclose(found.dense[name], value, atol=5e-6)
             assert np.abs(value).max() > 0.01
         np.testing.assert_allclose(found.losses, wanted.losses, atol=1e-5)
-    alone = PublicHeadGradients(make(news)[0], news).each(weights(), examples(), 3)
-    both = ours.each(learned, examples(), 3)
-    for name, value in alone.dense.items():
-        np.testing.assert_array_equal(both.dense[name], value)
+
+
+def test_a_basis_that_learns_changes_no_other_gradient() -> None:
+    news = some_news()
+    alone, both = (PublicHeadGradients(make(news, train_basis=train)[0], news) for train in (False, True))
+    moves = {"moves": np.zeros(make(news, train_basis=True)[0].moves.shape, np.float32)}
+    found = both.each(weights() | moves, examples(), 3)
+    for name, value in alone.each(weights(), examples(), 3).dense.items():
+        np.testing.assert_array_equal(found.dense[name], value)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, copied, same
+from veilrec.client.local_training import OwnItems
+from veilrec.core.plan import Plan
 from veilrec.methods.base import Problem
 from veilrec.methods.registry import METHODS, get
-from veilrec.simulation.simulation import Trainer
+from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
-__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "build", "same", "saved_state", "small_problem"]
+__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "after_a_round", "build", "same", "saved_state", "small_problem"]
 ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datasets]  # the others need news
 
 
@@ -28,3 +30,10 @@ def build(name: str, problem: Problem, settings: Sequence[str] = (), *, secret: 
 def saved_state(trainer: Trainer) -> dict[str, Any]:
     """A copy that later steps do not change."""
     return copied(trainer.state())
+
+
+def after_a_round(plan: Plan, problem: Problem, secret: bytes | None = None) -> Simulation:
+    """Every device with its items, and one round of the plan."""
+    run = Simulation(plan, OwnItems(problem.train), problem.train, Seeds.all_from(1, secret))
+    run.step(0)
+    return run

@@ -46,24 +46,14 @@ def apart(sim: Simulation, secret: bytes | None = None, **changes: Any) -> Simul
     return Simulation(plan, sim.data, sim.histories, Seeds.all_from(1, secret))
 
 
-@pytest.mark.parametrize("drop_out", [0.5])
-def test_one_backward_pass_gives_what_all_messages_give(drop_out: float) -> None:
-    shortcut = simulation(f"cohort.drop_out={drop_out}")
+def test_one_backward_pass_gives_what_all_messages_give() -> None:
+    shortcut = simulation("cohort.drop_out=0.5")
     slow = apart(shortcut)
     for number in range(2):
         reports = shortcut.step(number), slow.step(number)
         assert reports[0].up_bytes == reports[1].up_bytes
         assert reports[0].up_params == reports[1].up_params
     assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
-
-
-def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
-    sim = simulation("calibration=proven")
-    assert sim.plan.mechanism.noise_on == "sum"
-    assert not sim.plan.tells_examples
-    before = {name: value.copy() for name, value in sim.server.weights.items()}
-    sim.step(0)
-    assert all((sim.server.weights[name] != value).mean() > 0.99 for name, value in before.items())
 
 
 def test_says_what_it_promises() -> None:
@@ -102,11 +92,6 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
     assert Guarantee.from_json(stated.to_json()) == stated
 
 
-def test_missing_devices_make_a_fixed_cohort_unprovable() -> None:
-    with pytest.raises(BadInput, match="fixed cohort"):
-        simulation("calibration=proven", "cohort.sampling=fixed", "cohort.drop_out=0.1")
-
-
 def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwise() -> None:
     def chosen(*settings: str) -> tuple[int, int, int]:
         config, rounds = configure(method("fednewsrec"), preset="tuned", dataset="", settings=settings)
@@ -119,9 +104,9 @@ def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwi
 
 
 def test_learns() -> None:
-    sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.01"))
-    losses = [sim.step(number).loss for number in range(25)]
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
+    sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.02"))
+    losses = [sim.step(number).loss for number in range(12)]
+    assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.05
 
 
 def test_only_so_many_users_take_part() -> None:
@@ -136,22 +121,6 @@ def test_only_so_many_users_take_part() -> None:
     other = build("fednewsrec", ("train_users=10", "cohort.size=5"), seed=2)
     assert isinstance(other, Simulation)
     assert set(other.sampler.eligible) != taking_part
-
-
-def test_fewer_users_need_more_noise_and_the_promise_says_who_it_is_for() -> None:
-    sigmas = [
-        simulation("calibration=proven", *few).plan.mechanism.facts()["sigma"] for few in ((), ("train_users=30",))
-    ]
-    assert sigmas[1] > sigmas[0] > 0.0
-    config, _ = configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=30"])
-    assert any("train_users" in caveat for caveat in method("fednewsrec").guarantee(config).caveats)
-
-
-def test_more_users_than_there_are_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"train_users is 81, but \d+ users can learn: .* or leave it out"):
-        simulation("train_users=81")
-    with pytest.raises(BadInput, match="train_users"):
-        configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=0"])
 
 
 def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
@@ -210,15 +179,6 @@ def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
     assert promises[0] == promises[1]
 
 
-def test_a_centralised_method_learns_from_the_same_half() -> None:
-    whole, half = build("cennewsrec"), build("cennewsrec", ("train_share=0.5",))
-    devices = build("fednewsrec", ("train_share=0.5", "cohort.size=5", "judges.share=0"))
-    assert isinstance(devices, Simulation)
-    learning = np.flatnonzero(half.logs.lengths() > 0)  # type: ignore[attr-defined]
-    assert 0 < len(learning) < (whole.logs.lengths() > 0).sum()  # type: ignore[attr-defined]
-    assert np.array_equal(learning, devices.sampler.eligible)
-
-
 def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -241,9 +201,3 @@ def test_says_beforehand_which_settings_do_not_count(tmp_path: Path) -> None:
     assert ready(fednewsrec, papers(f"text.words={wide}")[0]) == ()
     shares = ready(fednewsrec, papers(f"text.words={wide}", "cohort.size=30", "train_users=40")[0])
     assert [note.split(",")[0] for note in shares] == ["a round has cohort.size 30 devices", "train_users 40 take part"]
-
-
-def test_shares_are_shares() -> None:
-    for setting in ("round_share=0", "train_share=1.5", "round_share=nan"):
-        with pytest.raises(BadInput, match=setting.partition("=")[0]):
-            papers(setting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from tests.methods.tastes import small_problem
 from veilrec.audit.contract_subject import measured
 from veilrec.client.local_training import ITEMS, Cohort, OwnItems, VoteLocalTrainer, start_weights
 from veilrec.core.csr import Csr
-from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.references.popularity import METHOD, PrivatePopularityConfig, plan
@@ -23,7 +21,6 @@ from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.clipping import upload_norms
 from veilrec.runs.request import RunRequest, as_meant, default_out, prepare
-from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -103,40 +100,3 @@ def test_popularity_with_a_promise_is_private_popularity(tmp_path: Path) -> None
     assert not any("no better than popularity" in caveat for caveat in results[0]["guarantee"]["caveats"])
     resumed = train(prepare(asked), tmp_path / "popularity", resume=True)
     assert resumed["weights_sha256"] == results[0]["weights_sha256"]
-
-
-def test_it_may_be_published_and_answers_from_a_history_alone(tmp_path: Path) -> None:
-    result = train(
-        prepare(RunRequest("popularity", DATA, settings=("privacy.epsilon=1",), noise="secure")), tmp_path / "r"
-    )
-    assert result["publishable"]
-    model = open_model(tmp_path / "r" / "model")
-    first = model.recommend([model.items[0], model.items[1]], 5)
-    assert [one.item for one in first] == [one.item for one in model.recommend([model.items[0], model.items[1]], 5)]
-    event = json.loads((tmp_path / "r" / "model" / "guarantee.json").read_text())["event"]
-    assert event["kind"] == "composed"
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("privacy.epsilon=0", "epsilon is 0"),
-        ("privacy.delta=1", "delta is 1"),
-        ("privacy.clip_norm=nan", "clip_norm is nan"),
-        ("privacy.epsilon=much", "privacy.epsilon of private-popularity is 'much'"),
-        ("privacy.no=1", "unknown setting of private-popularity"),
-    ],
-)
-def test_bad_promises_are_one_clear_line(setting: str, words: str) -> None:
-    with pytest.raises(BadInput, match=words) as error:
-        prepare(RunRequest("popularity", DATA, settings=(setting,)))
-    assert "\n" not in str(error.value)
-
-
-def test_everybody_votes_and_nobody_is_told_apart_by_the_cohort() -> None:
-    made = plan(PrivatePopularityConfig(), small_problem())
-    assert made.mechanism.adjacency == "add-remove"
-    assert made.mechanism.taking_part.rate == 1.0  # type: ignore[attr-defined]
-    assert METHOD.guarantee(PrivatePopularityConfig()).line() == (
-        "(1, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
-    )

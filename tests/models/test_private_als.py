@@ -104,17 +104,3 @@ def test_features_of_nothing_new_change_little_and_good_ones_say_what_sums_canno
 
     assert error(drawn) < 0.7 * error(plain)
     assert abs(error(nothing) - error(plain)) < 0.1
-
-
-def test_what_features_say_solves_their_equations() -> None:
-    sums = replace(SUMS, gramians=0.0, exponent=0.0, ridge=1e-6)
-    features = np.random.default_rng(3).standard_normal((N_ITEMS, 1)).astype(np.float32)
-    values = np.array([1.0, 2.0, 3.0])
-    scales = np.linspace(0.5, 1.5, N_ITEMS)
-    sides = np.random.default_rng(4).standard_normal((N_ITEMS, DIM))
-    said = sums._said(POPULARITY, features, scales, values, sides)
-    votes = np.maximum(POPULARITY.astype(np.float64), 0.1)
-    root = np.sqrt(votes / votes.mean())
-    known = np.concatenate([np.ones_like(root), root, root * features], axis=1)
-    # The gradient along every feature is nothing, but for a ridge that is almost none.
-    assert np.allclose(known.T @ (np.outer(scales, values) * said - sides), 0.0, atol=1e-4)

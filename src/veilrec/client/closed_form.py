@@ -35,7 +35,7 @@ def schema_of(popularity: Tensor, features: Floats | None, n_items: int, sums: A
 
 
 def item_vectors(sums: AlsSums, model: Arrays) -> Floats:
-    """What whoever has the model can solve."""
+    """Scorer that solves user vectors from the model and a history."""
     return sums.solve(model[ALS_POPULARITY], model[ALS_GRAM], model[ITEMS], model.get(FEATURES))
 
 

@@ -440,7 +440,7 @@ def _mechanisms(plan: Plan) -> tuple[Mechanism[Any, Any], ...]:
 
 
 def plan_digest(plan: Plan) -> str:
-    """Of the model's shape and of what is stated about messages: both have to stay as they were agreed to."""
+    """Digest of the model's shape and of what is stated about messages; neither may change after consent."""
     stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
     return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()
 

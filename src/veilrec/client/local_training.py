@@ -103,7 +103,7 @@ class OwnSources:
 
 
 class SharedSource(OwnSources):
-    """One source for all devices, in simulations, which protect nobody."""
+    """One source for all clients, in simulations without a formal guarantee."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(lambda _: source)
@@ -157,7 +157,7 @@ class SumLocalTrainer(LocalTrainer[Data], Protocol[Data]):
 
 
 def places(rows: Indices, n_items: int) -> Indices:
-    """Where each item lies in the sub-model; -1 outside."""
+    """Place of each item in the sub-model; -1 outside."""
     place = np.full(n_items, _OUTSIDE, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     return place

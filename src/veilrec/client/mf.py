@@ -20,15 +20,7 @@ from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
-from veilrec.kernels.loops import (
-    add_scaled_rows,
-    draw_epoch,
-    learn_full_batches,
-    mean_logistic_loss,
-    mean_squared_loss,
-    row_dots,
-    sigmoids,
-)
+from veilrec.kernels.loops import add_scaled_rows, draw_epoch, mean_logistic_loss, mean_squared_loss, row_dots, sigmoids
 
 ITEMS = "items"
 USER = "user"
@@ -91,37 +83,7 @@ class MfLocalTrainer:
         _check_items(data.items, len(table))
         lengths = data.lengths()
         loss = np.zeros(len(lengths), np.float32)
-        plain = s.loss == "logistic" and s.upload == "change"
-        full_batches = plain and s.batch == 0 and s.negatives == 0 and not data.has_repeats()
-        learn = self._learn_full_batches if full_batches else self._learn_examples
-        rows = learn(cohort, table, about.number, loss)
-        drawn = np.where(lengths < len(table), s.negatives, 0)
-        examples = lengths * (1 + drawn) * s.epochs
-        return LocalResults(ClientUpdates(about.number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
-
-    def _rates(self) -> tuple[np.float32, np.float32, np.float32]:
-        s = self.settings
-        return (np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate), np.float32(s.decay))
-
-    def _learn_full_batches(self, cohort: Cohort[OwnItems], table: Floats, round_number: int, loss: Floats) -> Rows:
-        s, data = self.settings, cohort.data.rows
-        values = np.empty((len(data.items), s.dim), np.float32)
-        learn_full_batches(
-            data.offsets,
-            data.items,
-            cohort.private[USER],
-            table,
-            s.epochs,
-            s.reduction == "mean",
-            *self._rates(),
-            values,
-            loss,
-        )
-        return Rows(data.offsets, data.items, values)
-
-    def _learn_examples(self, cohort: Cohort[OwnItems], table: Floats, round_number: int, loss: Floats) -> Rows:
-        s, data = self.settings, cohort.data.rows
-        most = np.minimum(data.lengths() * (1 + s.negatives * s.epochs), len(table))
+        most = np.minimum(lengths * (1 + s.negatives * s.epochs), len(table))
         offsets = np.zeros(len(data) + 1, np.int64)
         index = np.empty(int(most.sum()), np.int32)
         values = np.empty((len(index), s.dim), np.float32)
@@ -137,15 +99,20 @@ class MfLocalTrainer:
             s.loss == "squared",
             s.reduction == "mean",
             s.upload == "gradient",
-            *self._rates(),
+            np.float32(s.user_rate),
+            np.float32(0.0 if self.freeze_items else s.item_rate),
+            np.float32(s.decay),
             cohort.draws_seed,
-            round_number,
+            about.number,
             offsets,
             index,
             values,
             loss,
         )
-        return Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
+        rows = Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
+        drawn = np.where(lengths < len(table), s.negatives, 0)
+        examples = lengths * (1 + drawn) * s.epochs
+        return LocalResults(ClientUpdates(about.number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
 
 
 def _check_items(items: Indices, n_items: int) -> None:

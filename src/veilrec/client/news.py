@@ -37,9 +37,9 @@ from veilrec.core import schema as updates
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema
-from veilrec.kernels.news_gradients import Differentiation, Gradients, PublicHeadGradients, differentiation
+from veilrec.kernels.news_gradients import Gradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.models.federated_news import Interests, PublicHead
+from veilrec.models.federated_news import Interests
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, encode_in_parts, make_batch, take_news, trimmed
 from veilrec.privacy.mechanisms.attention import PaddedNoise, uniform_if_overflown
 from veilrec.privacy.mechanisms.responses import LabelPerturbation
@@ -76,15 +76,7 @@ class NewsLocalTrainer:
         self.start = model
         self.settings = settings
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
-        self._differentiation = _differentiation(model, news, frozen)
-
-    def model_with(self, weights: Mapping[str, Floats]) -> NewsModel:
-        """A copy of the model with the server's weights, to rank with."""
-        model = deepcopy(self.start)
-        with torch.no_grad():
-            for name in self.names:
-                model.get_parameter(name).copy_(torch.from_numpy(weights[name]))
-        return model
+        self._differentiation = differentiation(model, news, frozen)
 
     def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: a user is known by the history alone."""
@@ -132,12 +124,6 @@ class NewsLocalTrainer:
             seed=cohort.draws_seed,
             number=round_number,
         )
-
-
-def _differentiation(model: NewsModel, news: NewsInput, frozen: frozenset[str]) -> Differentiation:
-    if isinstance(model, PublicHead):
-        return PublicHeadGradients(model, news)
-    return differentiation(model, news, frozen)
 
 
 def _outlines(mean: ClientUpdates, count: int, words: Offsets) -> ClientUpdates:

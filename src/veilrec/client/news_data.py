@@ -395,7 +395,7 @@ class OwnNews:
         return (1.0 / counts[self.device]).astype(np.float32)
 
     def packed(self, devices: Offsets) -> tuple[Offsets, Offsets, Batch]:
-        """Of some devices: the rows of histories and of examples, and these with items as places in `batch.news`,
+        """Rows of histories and of examples of some clients, and these with items as places in `batch.news`,
         which are rows of `items`.
         """
         import torch

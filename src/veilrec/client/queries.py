@@ -63,7 +63,7 @@ class UserModel(Protocol):
         """Those that are decomposed over basis vectors, for models that have some."""
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """The same for clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors of clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
 
 
 class Encoder(Protocol):
@@ -156,7 +156,7 @@ class PlacedInput:
 
 @dataclass(frozen=True)
 class PooledInput:
-    """The clicks on public vectors; with a public list of what is sensitive, the others are summed in the clear.
+    """The clicks on public vectors; with a public list of what is sensitive, the others are summed in plaintext.
 
     Sensitive and other clicks are cut to the latest ones each by themselves: which clicks in the clear are still
     there must not depend on how many sensitive ones came after them.
@@ -238,7 +238,7 @@ class QueryMethod:
         return self.as_numbers(np.asarray(released), self.encoder.clear(histories))
 
     def as_numbers(self, released: Any, clear: Doubles | None) -> Floats:
-        """What was released, and what is in the clear behind it, as a query carries them."""
+        """Encode the released numbers, and the plaintext sum behind them, as a query."""
         numbers = released.reshape(len(released), -1).astype(np.float32)
         return numbers if clear is None else np.concatenate((numbers, clear.astype(np.float32)), axis=1)
 
@@ -369,7 +369,7 @@ class Serving:
 
     @property
     def law(self) -> Noise:
-        """Of the noise."""
+        """Distribution of the noise."""
         return self.noise or ("laplace" if self.delta is None else "gaussian")
 
     @property

@@ -163,12 +163,12 @@ class PopularityRanker(SettingsAlone):
     table: str = USES  # the weights that hold a number for every item
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> PopularityModel:
-        """For anybody."""
+        """One model for all users."""
         return PopularityModel(weights[self.table].reshape(-1))
 
 
 class PopularityModel:
-    """The same list for everybody."""
+    """One non-personalised list for every user."""
 
     def __init__(self, uses: Floats) -> None:
         self.uses = uses
@@ -197,7 +197,7 @@ class RandomRanker(SettingsAlone):
     n_items: int
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> RandomModel:
-        """For anybody."""
+        """One model for all users."""
         return RandomModel(int(weights[self.SEED][0]), self.n_items)
 
 
@@ -252,7 +252,7 @@ class SentFirst:
 
 
 class SentFirstModel(SentFirst):
-    """The same for a model that takes in new users, who do not learn from such items either."""
+    """A model that ranks unsent items last; new users do not learn from such items either."""
 
     def __init__(self, model: Model, sent: Bools) -> None:
         super().__init__(model, sent)
@@ -266,7 +266,7 @@ class SentFirstModel(SentFirst):
 
 
 class SentFirstPeople(SentFirstModel):
-    """The same for a model that reads what a device knows of its user."""
+    """A model that ranks unsent items last and reads features of users."""
 
     def __init__(self, model: KnowsPeople, sent: Bools) -> None:
         super().__init__(model, sent)

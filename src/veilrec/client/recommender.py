@@ -17,22 +17,12 @@ import sqlite3
 import ssl
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import (
-    HTTPHandler,
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
 
 import numpy as np
 
@@ -72,61 +62,23 @@ class NotConnected(ServerAway):
     """There was no connection to the server: nothing was sent."""
 
 
-class _ConnectError(OSError):
-    """Raised while connecting, TLS handshake included: no byte of a request has left by then."""
-
-
-class _PlainConnection(HTTPConnection):
-    def connect(self) -> None:
-        try:
-            super().connect()
-        except OSError as error:
-            raise _ConnectError(str(error)) from error
-
-
-class _TlsConnection(HTTPSConnection):
-    def connect(self) -> None:
-        try:
-            super().connect()
-        except OSError as error:
-            raise _ConnectError(str(error)) from error
-
-
-class _PlainHandler(HTTPHandler):
-    def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_PlainConnection, req)
-
-
-class _TlsHandler(HTTPSHandler):
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._tls = context
-
-    def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_TlsConnection, req, context=self._tls)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *given: Any, **named: Any) -> None:
-        return None
-
-
 class ServerLink:
-    """One server."""
+    """Connection to one server; it follows no redirect and uses no proxy."""
 
     def __init__(self, address: str, *, ca: Path | None = None, plaintext: bool = False) -> None:
         parts = urlsplit(address.rstrip("/"))
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        try:
+            self._where = parts.hostname or "", parts.port
+        except ValueError:
+            self._where = "", None
+        if parts.scheme not in ("http", "https") or not self._where[0] or parts.query or parts.username:
             raise BadInput(f"{address!r} is no address of a server: give one such as https://news.example.org")
-        if parts.scheme == "http" and not plaintext and not is_loopback(parts.hostname):
+        if parts.scheme == "http" and not plaintext and not is_loopback(self._where[0]):
             raise BadInput(
                 f"{address} is not encrypted, and not on this machine: a query would be read on its way; use https"
             )
         self.address = address.rstrip("/")
-        self._opener: OpenerDirector = build_opener(
-            _NoRedirects(), _PlainHandler(), _TlsHandler(_context(ca)), ProxyHandler({})
-        )
-        self._opener.addheaders = [("User-Agent", "veilrec"), ("Accept-Encoding", "gzip")]
+        self._path, self._is_plain, self._tls = parts.path, parts.scheme == "http", _context(ca)
 
     def best(self, query: bytes, k: int) -> list[dict[str, Any]]:
         """The k best items of a query."""
@@ -144,7 +96,7 @@ class ServerLink:
         return self._pool(self._send(f"/v1/recommend?k={k}&form=pool", query, LARGEST))
 
     def pool(self) -> Pool:
-        """What is the same for everybody: the items that anybody could get."""
+        """The non-personalised pool: all items that a query could return."""
         return self._pool(self._send("/v1/pool", None, LARGEST))
 
     def _pool(self, content: bytes) -> Pool:
@@ -154,29 +106,46 @@ class ServerLink:
             raise ServerAway(f"{self.address} sends a pool that is not understood ({error})") from None
 
     def _send(self, path: str, body: bytes | None, largest: int) -> bytes:
-        headers = {} if body is None else {"Content-Type": "application/octet-stream"}
-        asked = Request(self.address + path, data=body, headers=headers)  # noqa: S310
-        try:
-            with self._opener.open(asked, timeout=_TIMEOUT) as answer:
-                content: bytes = answer.read(largest + 1)
-                packed = answer.headers.get("Content-Encoding") == "gzip"
-        except HTTPError as error:
-            raise ServerAway(f"{self.address} refuses ({error.code}): {_told(error)}") from None
-        except (URLError, OSError, ValueError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            if isinstance(reason, _ConnectError | InvalidURL):
-                raise NotConnected(f"{self.address} cannot be reached ({reason})") from None
-            raise ServerAway(f"{self.address} gives no answer ({reason})") from None
+        headers = {"User-Agent": "veilrec", "Accept-Encoding": "gzip", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        with closing(self._connected()) as connection:
+            try:
+                connection.request("GET" if body is None else "POST", self._path + path, body, headers)
+                answer = connection.getresponse()
+                if not 200 <= answer.status < 300:
+                    raise ServerAway(f"{self.address} refuses ({answer.status}): {_told(answer)}")
+                content = answer.read(largest + 1)
+            except InvalidURL as error:
+                raise NotConnected(f"{self.address} cannot be reached ({error})") from None
+            except (OSError, ValueError, HTTPException) as error:
+                raise ServerAway(f"{self.address} gives no answer ({error})") from None
         if len(content) > largest:
             raise ServerAway(f"{self.address} sends more than {largest:,} bytes: they are not read")
-        return _unpacked(content, largest, self.address) if packed else content
+        return (
+            _unpacked(content, largest, self.address) if answer.headers.get("Content-Encoding") == "gzip" else content
+        )
+
+    def _connected(self) -> HTTPConnection:
+        """Connect, TLS handshake included: no byte of a request leaves before that."""
+        host, port = self._where
+        connection = (
+            HTTPConnection(host, port, timeout=_TIMEOUT)
+            if self._is_plain
+            else HTTPSConnection(host, port, timeout=_TIMEOUT, context=self._tls)
+        )
+        try:
+            connection.connect()
+        except (OSError, ValueError, HTTPException) as error:
+            raise NotConnected(f"{self.address} cannot be reached ({error})") from None
+        return connection
 
 
-def _told(error: HTTPError) -> str:
+def _told(answer: HTTPResponse) -> str:
     try:
-        return str(json.loads(error.read(4096))["error"])[:300]
-    except (ValueError, KeyError, TypeError, OSError):
-        return str(error.reason)[:300]
+        return str(json.loads(answer.read(4096))["error"])[:300]
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+        return answer.reason[:300]
 
 
 def _unpacked(content: bytes, largest: int, address: str) -> bytes:
@@ -207,7 +176,7 @@ _LONGEST_ID = 1024
 
 
 class HistoryStore:
-    """The items that somebody has used, the latest last; each once, at the place of its latest use."""
+    """Encrypted history of a user: each item once, ordered by its latest use."""
 
     def __init__(self, path: Path, seal: Seal) -> None:
         self._path, self._seal = path, seal
@@ -370,7 +339,7 @@ class RecommenderClient:
         self.history.forget()
 
     def spent(self) -> tuple[AccountReport, ...]:
-        """Of the budgets."""
+        """What has been spent of each budget."""
         return self.ledger.report()
 
     def close(self) -> None:
@@ -397,7 +366,7 @@ class RecommenderClient:
         )
 
     def _for_nobody(self, k: int, notes: tuple[str, ...]) -> Recommendations:
-        """What anybody gets; here, so that nobody learns that somebody has run out of budget."""
+        """Non-personalised list, ranked locally, so that the server does not learn of an exhausted budget."""
         nothing = np.zeros(0, np.int32)
         scores = self.model.scores(nothing)
         notes += self._rests_on(nothing)
@@ -461,7 +430,7 @@ class RecommenderClient:
         return encode(vector, QueryShape("vector", len(vector)))
 
     def _vector(self, model: ReleasedNews | ReleasedFactors) -> Floats:
-        """Of this user; zero where the model overflows."""
+        """Vector of this user; zero where the model overflows."""
         known = self.known()
         vector: Floats = numbers_of(model.users(Csr(np.array([0, len(known)], np.int64), known)))[0].astype(np.float32)
         return vector
@@ -490,7 +459,7 @@ def open_client(
     server: ServerLink | None = None,
     allowance: QueryBudget | None = None,
 ) -> RecommenderClient:
-    """The device whose state lies in a folder; made if it is not there, with what it may ever spend.
+    """Open the client whose state is in a folder; create it with this allowance if there is none.
 
     It trusts the key of the first release that it saw, or those that this key has handed over to, and never takes an
     older release than the newest that it used. Each later release is a new period of its budgets.

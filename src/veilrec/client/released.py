@@ -185,7 +185,7 @@ class ReleasedModel(Protocol):
         """How many items it scores."""
 
     def scores(self, history: Indices) -> Floats:
-        """Of every item, for somebody with this history, the latest last."""
+        """Score every item for a user with this history, the latest last."""
 
 
 class ReleasedNews:
@@ -229,11 +229,11 @@ class ReleasedNews:
         return np.stack(rows).astype(np.float32) if rows else np.zeros((0, self.encoder.dim), np.float32)
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """Of clicks in places: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors before the basis, of clicks in places: [devices, slots, dim] -> [devices, dim]."""
         return np.stack([self.encoder.user(own[there]) for own, there in zip(clicks, taken, strict=True)])
 
     def scores(self, history: Indices) -> Floats:
-        """Of every news."""
+        """Score every news."""
         found: Floats = self.news @ self.users(one_history(history))[0]
         return found
 
@@ -273,7 +273,7 @@ class ReleasedFactors:
         raise BadInput("matrix factorisation knows items by their numbers, not by clicks in places")
 
     def scores(self, history: Indices) -> Floats:
-        """Of every item."""
+        """Score every item."""
         found: Floats = self.news @ self.users(one_history(history))[0]
         return found
 
@@ -286,7 +286,7 @@ class ReleasedRanker:
         self.n_items = model.n_items
 
     def scores(self, history: Indices) -> Floats:
-        """Of every item."""
+        """Score every item."""
         found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
         return found
 
@@ -296,7 +296,7 @@ class ReleasedRanker:
 
 
 def one_history(history: Indices) -> Csr:
-    """Of one user."""
+    """Pack the history of one user."""
     return Csr(np.array([0, len(history)], np.int64), np.ascontiguousarray(history, dtype=np.int32))
 
 
@@ -323,7 +323,7 @@ class Offer:
         return None if pool is None else int(pool)
 
     def mechanism(self) -> Mechanism[Any, Any]:
-        """What releases the query; its noise follows from the promise, not from what anybody writes beside it."""
+        """Mechanism that releases the query; its noise follows from the guarantee alone."""
         f, mode, size = self.fields, self.fields["mode"], int(self.fields["size"])
         clip = f.get("clip")
         how = Serving(
@@ -479,7 +479,7 @@ class ReleasedCatalogue:
         self._model = unpacked(program, release.arrays(RANKING_FILE), self.n_items)
 
     def scores(self, history: Indices) -> Floats:
-        """Of every item."""
+        """Score every item."""
         found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
         return found
 

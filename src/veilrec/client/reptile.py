@@ -299,7 +299,7 @@ class FeatureRanker:
 
 
 class FeatureModel:
-    """A model that adapts to whoever asks."""
+    """A model that adapts to each user before it scores."""
 
     def __init__(self, ranker: FeatureRanker, weights: Arrays, histories: Csr, people: Side) -> None:
         self._ranker, self._weights = ranker, weights

@@ -64,7 +64,7 @@ class NewsValidator:
         return np.flatnonzero(data.judging.lengths() > 0).astype(np.int64)
 
     def gains(self, data: OwnImpressions, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
-        """Of every device of the data: 0 for one without impressions."""
+        """Gain of every client of the data: 0 for one without impressions."""
         logs = data.judging
         if logs is None or not len(logs.items):
             return np.zeros(len(data.rows))

@@ -53,11 +53,11 @@ class Reading:
     negatives: int = 5  # beside each target
 
     def popularity_features(self) -> int:
-        """How many there are."""
+        """Number of features of popularity."""
         return _OF_ITEM + len(self.popularity_recency)
 
     def features(self, content: Content) -> int:
-        """Of a candidate: popularity first, then kernels."""
+        """Number of features of a candidate: popularity first, then kernels."""
         return self.popularity_features() + content.n_kernels * len(self.recency)
 
     def tastes(self, width: int) -> int:
@@ -120,7 +120,7 @@ class VeilExamples:
 
 @dataclass(frozen=True)
 class ScoredExamples:
-    """The same examples in the light of what was released."""
+    """Examples with the features that follow from what was released."""
 
     popularity: Floats  # [T, negatives, features]: of each beside the target, the difference
     tastes: Floats  # [T, 1 + scales * D]
@@ -162,7 +162,7 @@ class HistoryReader:
         return known.examples, known.seen
 
     def made(self, history: Indices, device: int) -> VeilExamples:
-        """The examples of a history that nobody remembers."""
+        """Make the examples of a history."""
         return _made(self.reading, self.content, history, device, self.seed)
 
 
@@ -177,7 +177,7 @@ def _made(reading: Reading, content: Content, history: Indices, device: int, see
 
 
 def seen(reading: Reading, told: ReleasedSums, examples: VeilExamples) -> ScoredExamples:
-    """Of what was released a device takes its own part away where it looks at its own target."""
+    """Features of examples; a client takes its own part away from what was released about its target."""
     return ScoredExamples(
         popular_examples(reading, told.popularity, examples),
         tastes(reading, told.basis, examples.history, examples.ends),
@@ -186,18 +186,18 @@ def seen(reading: Reading, told: ReleasedSums, examples: VeilExamples) -> Scored
 
 
 def tastes(reading: Reading, basis: Floats, history: Indices, ends: Offsets) -> Floats:
-    """Where contexts lie among items, at every recency scale, after a constant: [T, 1 + scales * D]."""
+    """Places of contexts among items, at every recency scale, after a constant: [T, 1 + scales * D]."""
     means = profiles(history, ends, basis, decays_of(reading.taste_recency))
     return np.column_stack([np.full(len(ends), 0.5, np.float32), means])
 
 
 def places_of(reading: Reading, among: Floats, history: Indices) -> Floats:
-    """Where each item of a history was used, among items that lie so: [n, directions]."""
+    """Place of the context in which each item of a history was used: [n, directions]."""
     return profiles(history, np.arange(len(history)), among, decays_of((reading.place_recency,)))
 
 
 def _all_as_long(table: Floats) -> Floats:
-    """The same with columns of standard deviation 2; of which nothing is known stays 0."""
+    """Scale columns to standard deviation 2; those of which nothing is known stay 0."""
     return np.ascontiguousarray(table * (np.float32(2.0) / np.maximum(table.std(axis=0), np.float32(1e-6))))
 
 
@@ -226,7 +226,7 @@ def popular(reading: Reading, popularity: Floats, history: Indices, ends: Offset
 
 
 def popular_examples(reading: Reading, popularity: Floats, examples: VeilExamples) -> Floats:
-    """Of every item beside a target, less those of the target as the others see it: [T, negatives, features].
+    """Popularity of items beside a target, less that of the target as others see it: [T, negatives, features].
 
     The target's own vote is taken away from its popularity, as far as it moved it: the item beside it got none.
     """
@@ -244,7 +244,7 @@ def _context(reading: Reading, known: Floats, history: Indices, ends: Offsets) -
 
 
 def _popularity_table(popularity: Floats) -> Floats:
-    """Of every item: [items, 3]."""
+    """Popularity features of every item: [items, 3]."""
     return _popularity_forms(popularity[:, 0], popularity[:, 0].mean())
 
 

@@ -182,7 +182,7 @@ class VeilNewsModel:
         return type(self)(self.content, self.weights, histories, self.latest)
 
     def rests_on(self, history: Indices) -> RestsOn:
-        """What the list of somebody with this history is made of."""
+        """Describe what the list for this history rests on."""
         read = min(len(history), self.latest)
         if not read:
             said = "Nothing was used yet: ranked by what everybody likes of news (appeal), the same for everybody."

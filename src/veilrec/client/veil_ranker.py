@@ -98,7 +98,7 @@ class VeilRanker:
 
 
 class VeilModel:
-    """Scores from histories; whoever asks first fits own weights to the own history."""
+    """Scores from histories; weights are fitted to each history first."""
 
     def __init__(self, ranker: VeilRanker, learnt: Learnt, histories: Csr) -> None:
         self._ranker, self._learnt, self._histories = ranker, learnt, histories
@@ -145,7 +145,7 @@ class VeilModel:
         return np.asarray(described @ weights[:popular_part] + alike + of_map, np.float32)
 
     def rests_on(self, history: Indices) -> RestsOn:
-        """What the list of somebody with this history is made of."""
+        """Describe what the list for this history rests on."""
         if not len(history):
             said = "Nothing was used yet: ranked by how popular items are and by their content, the same for everybody."
             return RestsOn(("popularity", "content"), 0, said)

@@ -38,10 +38,6 @@ class Csr:
         _gather(self.offsets, self.items, chosen, offsets, items)
         return Csr(offsets, items)
 
-    def has_repeats(self) -> bool:
-        """Whether a row holds an item more than once."""
-        return len(self.items) > 0 and bool(_repeats(self.offsets, self.items, int(self.items.max()) + 1))
-
     def row_numbers(self) -> Offsets:
         """For every entry, the row that it belongs to."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths())
@@ -72,17 +68,6 @@ def csr_from_pairs(rows: Offsets, items: Indices, n_rows: int) -> Csr:
     """Pack (row, item) pairs by row; the order within a row is the order given."""
     order = np.argsort(rows, kind="stable")
     return Csr(offsets_of(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(items[order], dtype=np.int32))
-
-
-@jit
-def _repeats(offsets: Offsets, items: Indices, n_items: int) -> bool:
-    last_row = np.full(n_items, -1, np.int32)
-    for row in range(len(offsets) - 1):
-        for entry in range(offsets[row], offsets[row + 1]):
-            if last_row[items[entry]] == row:
-                return True
-            last_row[items[entry]] = row
-    return False
 
 
 @jit

@@ -281,7 +281,7 @@ def errors_of(loss: int, scores: Floats, labels: Floats, own: int, outside: int,
 
 @jit
 def _softmax_errors(scores: Floats, own: int, weight: np.float32, errors: Floats) -> float:
-    """The same of a softmax.
+    """Replace scores by the derivatives of a softmax loss, and return the loss.
 
     Loops that write do not add up: where the compiler cannot rule out that two arrays overlap it asks at run time, and
     sums would then be in another order from one call to the next.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,53 +37,19 @@ _FIELDS = len(fields(Batch)) - 1  # all but its news
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of n devices; words go by row."""
+    """Gradients of n clients; those of words go by row."""
 
     dense: dict[str, Floats]  # [n, ...]
     words: Rows | None  # None: words do not learn
     losses: Floats  # of every device or, where the gradient is a sum, of every example
 
 
-class Differentiation(Protocol):
-    """How a model is differentiated; a single device is a cohort of one."""
-
-    def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """Of the mean loss of every device."""
-
-    def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """Of the sum of all losses times `share`, as if of one device."""
-
-    def count_words(self, examples: ClickExamples, n: int) -> Offsets:
-        """How many rows of words each device's gradient has."""
-
-
-class NewsVectors(Protocol):
-    """Vectors of news, and the way back from them."""
-
-    @property
-    def vectors(self) -> Floats:
-        """Of every news: [news, dim]."""
-
-    def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; words by row."""
-
-
-class NewsPart(Protocol):
-    """What a model makes of the news before it looks at users."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The tensors that it learns."""
-
-    def encode(self, weights: Weights, items: Offsets) -> NewsVectors:
-        """Some news."""
-
-    def count_words(self, items: Offsets, pairs: Pairs) -> Offsets:
-        """How many rows of words each device's gradient has."""
-
-
-def differentiation(model: NewsModel, news: NewsInput, frozen: frozenset[str]) -> Differentiation:
-    """The way that suits the model."""
+def differentiation(
+    model: NewsModel, news: NewsInput, frozen: frozenset[str]
+) -> CutAtNews | PublicHeadGradients | AutogradModel:
+    """Choose how a model is differentiated; a single client is a cohort of one."""
+    if isinstance(model, PublicHead):
+        return PublicHeadGradients(model, news)
     learned = frozenset(name for name, _ in model.named_parameters()) - frozen
     if isinstance(model, FedNewsRec):
         return CutAtNews(model, CompiledTitles(model, news, learned))
@@ -146,7 +111,7 @@ class AutogradModel:
 class CutAtNews:
     """Down to the vectors of the news, then the model's news part; every distinct news goes forward once."""
 
-    def __init__(self, model: NewsModel, part: NewsPart) -> None:
+    def __init__(self, model: NewsModel, part: CompiledTitles | TapedNews) -> None:
         self._losses, self._part = LossesOfStates(model), part
         self._users = TapedUsers(model)
 
@@ -162,14 +127,14 @@ class CutAtNews:
     def of_users(
         self, weights: Weights, vectors: Floats, own: OwnNews, pairs: Pairs
     ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Of every device where the vectors of the news are known: in the user model, and in them; the losses."""
+        """Gradients of every client for known news vectors: in the user model, and in the vectors; and the losses."""
         return self._users.each(self._of_users(weights), vectors, own, pairs)
 
     def _of_users(self, weights: Weights) -> Weights:
         return {name: value for name, value in weights.items() if name not in self._part.names}
 
     def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """The same for all devices as one."""
+        """Gradient of the sum of all losses times `share`, as if of one client."""
         batch = _batch(examples)
         encoded = self._part.encode(weights, batch.news.numpy())
         of_users = self._of_users(weights)
@@ -231,13 +196,13 @@ class PublicHeadGradients:
         self._centres = centres if model.sizes.train_basis else None
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """Of the mean loss of every device."""
+        """Gradient of the mean loss of every client."""
         share = (1.0 / np.bincount(examples.device, minlength=n)[examples.device]).astype(np.float32)
         dense, losses = self._sums(weights, examples, examples.device, share, n)
         return Gradients(dense, None, np.bincount(examples.device, losses * share, n).astype(np.float32))
 
     def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
-        """Of the sum of all losses times `share`."""
+        """Gradient of the sum of all losses times `share`."""
         dense, losses = self._sums(weights, examples, np.zeros(len(examples), np.int64), share, 1)
         return Gradients(dense, None, losses)
 
@@ -286,7 +251,7 @@ class PublicHeadGradients:
 
 
 def _moves(centres: Tensor, users: Tensor, news: Tensor, everybodys: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the loss of users put together from attention: gradients in the moves of the basis, and the losses."""
+    """Gradients of the loss of users put together from attention, in the moves of the basis; and the losses."""
     attention = torch.softmax(SHARP * users @ centres.T, -1)  # [E, B]
     together = _LENGTH * attention @ centres
     slopes, losses = _through_scores(everybodys + (news * together[:, None]).sum(-1), absent)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
-from veilrec.kernels.text_cnn import encode_texts
+from veilrec.kernels.text_cnn import EncodedTexts, encode_texts
 from veilrec.kernels.title_encoder import (
     HIDDEN,
     HIDDEN_BIAS,
@@ -34,7 +34,16 @@ from veilrec.kernels.title_encoder import (
     encode_titles,
     starts,
 )
-from veilrec.kernels.title_gradients import BackwardInput, Pairs, count_distinct, number_words, slopes_of, unmix, unpool
+from veilrec.kernels.title_gradients import (
+    BackwardInput,
+    Pairs,
+    count_distinct,
+    extents,
+    number_words,
+    slopes_of,
+    unmix,
+    unpool,
+)
 from veilrec.models.news_model import CnnEncoder, MultiHeadPooling, NewsInput, NewsModel
 
 _ZERO = np.float32(0.0)
@@ -107,13 +116,7 @@ class EncodedMixed:
 @jit
 def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> None:
     """The gradients of all devices; `found` comes with zeros."""
-    most = longest = 1
-    for device in range(len(given.pair_offsets) - 1):
-        rows = 0
-        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
-            length = titles.offsets[given.title_of[pair] + 1] - titles.offsets[given.title_of[pair]]
-            rows, longest = rows + length, max(longest, length)
-        most = max(most, rows)
+    most, longest = extents(titles, given)
     dim, word_dim = titles.mixed.shape[1], given.table.shape[1]
     words, distinct, place = np.empty(most, np.int32), np.empty(most, np.int32), np.full(len(given.table), -1, np.int64)
     mixed, to_hidden = np.empty((most, dim), np.float32), np.empty((most, titles.hidden.shape[1]), np.float32)
@@ -172,17 +175,6 @@ _MIXED = _ATTENTION | {PROJECTIONS: "mix.projections.weight"}
 _CONVOLVED = _ATTENTION | {KERNEL: "cnn.kernel.weight", KERNEL_BIAS: "cnn.kernel.bias"}
 
 
-class EncodedText(Protocol):
-    """Texts that were encoded with some weights."""
-
-    @property
-    def vectors(self) -> Floats:
-        """Of every text: [texts, dim]."""
-
-    def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; words by row."""
-
-
 @dataclass(frozen=True)
 class CompiledText:
     """An encoder of one field of the news."""
@@ -198,7 +190,7 @@ class CompiledText:
         kinds = _MIXED if self.heads else _CONVOLVED
         return {name: f"{self.module}.{kind}" for name, kind in kinds.items()}
 
-    def encode(self, weights: Mapping[str, Floats], codes: Offsets) -> EncodedText:
+    def encode(self, weights: Mapping[str, Floats], codes: Offsets) -> EncodedMixed | EncodedTexts:
         """Texts with the weights of the model, of which those that do not learn may be missing."""
         own = {name: weights[known] for name, known in self.names.items() if known in weights}
         whole, learns_words = {**self.weights, **own}, WORDS in weights

@@ -24,7 +24,8 @@ from torch.func import functional_call
 from veilrec.client.news_data import OwnNews
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.schema import Rows
-from veilrec.kernels.news_texts import TABLE, TEXTS, EncodedText, NewsEncoder, find_texts, without_words
+from veilrec.kernels.news_texts import TABLE, TEXTS, EncodedMixed, NewsEncoder, find_texts, without_words
+from veilrec.kernels.text_cnn import EncodedTexts
 from veilrec.kernels.title_encoder import WORDS
 from veilrec.kernels.title_gradients import (
     Pairs,
@@ -76,8 +77,8 @@ class Tape:
     def slopes(
         self, result: Tensor, leaves: Sequence[Tensor] = (), gradient: Tensor | None = None
     ) -> tuple[dict[str, tuple[Tensor, Tensor]], tuple[Tensor, ...]]:
-        """Of every layer that was used, [rows, positions, ...]: its inputs and the gradient in its outputs; and the
-        gradient in the leaves. `gradient` is that in the result, which is a single number without it.
+        """Inputs and output gradients of every layer that was used, [rows, positions, ...], and the gradient in the
+        leaves. `gradient` is that in the result, which is a single number without it.
         """
         outputs = [output for uses in self._uses.values() for _, output in uses]
         found = torch.autograd.grad(result, [*outputs, *leaves], gradient, materialize_grads=True)
@@ -156,7 +157,7 @@ class TapedNews:
         return TapedVectors(self, own, texts, items, torch.cat(parts).numpy())
 
     def encoded(self, own: dict[str, Tensor], items: Offsets, given: tuple[Tensor, ...]) -> Tensor:
-        """The same as part of a graph."""
+        """Vectors of some news as part of a graph."""
         news = take_news(self.news, torch.from_numpy(items))
         news = trimmed(news) if self.reads_words else news
         vectors: Tensor = functional_call(self.encoder, own, (given, news))
@@ -182,7 +183,7 @@ class TapedVectors:
 
     part: TapedNews
     own: dict[str, Tensor]  # the weights on the tape
-    texts: tuple[EncodedText, ...]
+    texts: tuple[EncodedMixed | EncodedTexts, ...]
     items: Offsets
     vectors: Floats  # [items, dim]
 
@@ -276,7 +277,7 @@ class TapedUsers:
     def each(
         self, weights: Weights, vectors: Floats, own: OwnNews, pairs: Pairs
     ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Of every device where the vectors of the news are known: in the weights, and in them; the losses."""
+        """Gradients of every client for known news vectors: in the weights, and in the vectors; and the losses."""
         n = len(own.offsets) - 1
         dense = {name: np.zeros((n, *value.shape), np.float32) for name, value in weights.items()}
         in_vectors, values = np.empty((len(pairs.title), vectors.shape[1]), np.float32), np.zeros(n, np.float32)
@@ -326,7 +327,7 @@ class LossesOfStates(nn.Module):
 
 
 def fields_of(batch: Batch) -> tuple[Tensor | None, ...]:
-    """Of a batch, all but its news."""
+    """All fields of a batch but its news."""
     return tuple(getattr(batch, part.name) for part in fields(batch)[1:])
 
 

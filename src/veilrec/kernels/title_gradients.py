@@ -261,7 +261,8 @@ def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> N
 
 
 @jit
-def _scratch(titles: Titles, given: BackwardInput) -> _BackwardScratch:
+def extents(titles: Titles, given: BackwardInput) -> tuple[int, int]:
+    """Most words of a client in all of its titles, and of any title; at least one."""
     most = longest = 1
     for device in range(len(given.pair_offsets) - 1):
         rows = 0
@@ -269,6 +270,12 @@ def _scratch(titles: Titles, given: BackwardInput) -> _BackwardScratch:
             length = titles.offsets[given.title_of[pair] + 1] - titles.offsets[given.title_of[pair]]
             rows, longest = rows + length, max(longest, length)
         most = max(most, rows)
+    return most, longest
+
+
+@jit
+def _scratch(titles: Titles, given: BackwardInput) -> _BackwardScratch:
+    most, longest = extents(titles, given)
     filters, dim = titles.convolved.shape[1], titles.mixed.shape[1]
     window_filters, word_dim = given.kernel.shape
     distinct = min(most, len(given.table))
@@ -471,7 +478,7 @@ def add_to_tables(offsets: Offsets, codes: Indices, values: Floats, out: Floats)
 
 @jit
 def add_to_rows(offsets: Offsets, codes: Indices, values: Floats, starts: Offsets, index: Indices, out: Floats) -> None:
-    """The same in a table of each device's own codes: `index` from `starts` on, in rising order; 0 is padding."""
+    """Add up rows in a table of each client's own codes: `index` from `starts` on, in rising order; 0 is padding."""
     for device in range(len(offsets) - 1):
         own = index[starts[device] : starts[device + 1]]
         for row in range(offsets[device], offsets[device + 1]):

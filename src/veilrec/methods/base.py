@@ -22,7 +22,7 @@ from veilrec.core.features import Features
 from veilrec.core.plan import Plan
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Impressions, ItemTable
-from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
 
@@ -121,6 +121,11 @@ class Method(Generic[C]):
     made_up: tuple[str, ...] = ()
     trial: LearningTrial = LearningTrial()  # how the contract sees that it learns
     exemptions: tuple[Exemption, ...] = ()  # from the contract, with reasons
+
+
+def unprotected(*caveats: str) -> Callable[[Any], Guarantee]:
+    """Guarantee of a method without formal guarantee, whatever its configuration."""
+    return lambda _: no_guarantee(*caveats)
 
 
 def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: bytes | None = None) -> Trainer:

@@ -7,9 +7,9 @@ cohorts in a fixed public order) calibrate the noise so that the whole run stays
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 from veilrec.core.errors import BadInput
 from veilrec.core.errors import times as how_often
@@ -80,36 +80,6 @@ class PrivacySettings:
         probability(delta=self.delta)
 
 
-class PrivateConfig(Protocol):
-    """Settings that every private method has."""
-
-    @property
-    def calibration(self) -> Calibration:
-        """Whether the noise is proven or the paper's."""
-
-    @property
-    def privacy(self) -> PrivacySettings:
-        """Budget and clip norm."""
-
-    @property
-    def cohort(self) -> CohortSettings:
-        """Client sampling."""
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """Aggregation of a round."""
-
-    @property
-    def server(self) -> ServerRate:
-        """Server optimiser."""
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """Copy the settings with some of them replaced."""
-
-
-C = TypeVar("C", bound=PrivateConfig)
-
-
 class PrivateFields(Config):
     """Settings of private methods, to be mixed into the configuration of a model."""
 
@@ -118,6 +88,9 @@ class PrivateFields(Config):
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
     aggregation: Aggregation = "sum"  # proven: what divides the sum is the size that the settings give a cohort
     server: ServerRate = ServerRate(rate=0.01)
+
+
+C = TypeVar("C", bound=Config)
 
 
 def adjacency_of(cohort: CohortSettings) -> Adjacency:
@@ -205,6 +178,27 @@ def noisy_sum(
     )
 
 
+def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: ReportsBefore | None = None) -> CohortSum:
+    """Calibrate noise on the sums of clients that keep no state, after votes if there are any."""
+    return noisy_sum(
+        config.privacy,
+        config.cohort,
+        schema,
+        rounds=problem.rounds,
+        devices=devices_with_data(problem),
+        keeps_state=False,
+        before=None if votes is None else votes.event,
+        numbers_before=0 if votes is None else votes.numbers,
+    )
+
+
+def proven_sums(*caveats: str) -> Callable[[Any], Guarantee]:
+    """Guarantee of such a method: per user, over the whole run."""
+    return lambda config: proven(
+        config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False
+    )
+
+
 def adaptive_sum(
     privacy: PrivacySettings,
     cohort: CohortSettings,
@@ -271,14 +265,15 @@ def with_public_divisor(config: C, problem: Problem) -> C:
 
     Dividing a change by n is the rate of SGD divided by n, or the caution of FedAdam and FedYogi times n.
     """
-    if config.aggregation == "weighted-mean":
+    fields: Any = config  # those of PrivateFields
+    if fields.aggregation == "weighted-mean":
         raise BadInput(
             "aggregation is weighted-mean: how many examples a device has is not covered by any noise; "
             "use --set aggregation=mean"
         )
-    power = {"sum": 0.0, "row-sqrt": 0.5}.get(config.aggregation, 1.0)
-    divisor = config.cohort.among(devices_with_data(problem)) ** power
-    server = config.server
+    power = {"sum": 0.0, "row-sqrt": 0.5}.get(fields.aggregation, 1.0)
+    divisor = fields.cohort.among(devices_with_data(problem)) ** power
+    server = fields.server
     if server.optimiser == "sgd":
         server = replace(server, rate=server.rate / divisor)
     else:

@@ -28,7 +28,7 @@ USERS, ITEMS = "users.embedding", "items.embedding"
 
 
 class Net(NamedTuple):
-    """The same as compiled code reads it: where everything lies in one flat vector."""
+    """Layout of a feature network for compiled code: where everything lies in one flat vector."""
 
     embedding: int
     widths: Offsets  # [layers + 1]: of the input, the hidden layers, the output
@@ -62,7 +62,7 @@ class FeatureNet:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Of the input, the hidden layers and the output."""
+        """Widths of the input, the hidden layers and the output."""
         return (self.inputs, *self.hidden, 1)
 
     @cached_property
@@ -137,7 +137,7 @@ class FeatureNet:
 
 
 def _rows_of(categories: tuple[int, ...], first: int, embedding: int) -> Offsets:
-    """Of every code, the row of the first layer where its feature begins."""
+    """Row of the first layer where the feature of each code begins."""
     rows = first + embedding * np.arange(len(categories), dtype=np.int64)
     return np.repeat(rows, np.array(categories, np.int64))
 

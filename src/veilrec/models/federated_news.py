@@ -121,7 +121,7 @@ class LongAndShortTerm(nn.Module):
         return torch.cat(parts, -1)
 
     def from_projected(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
-        """The same as `forward`, from what `project` gives; each kind of interest gathers only what it looks at."""
+        """Compute `forward` from what `project` gives; each kind of interest gathers only what it looks at."""
         real = None if bool(mask.all()) else mask  # histories of one length need no mask
         interests = []
         width = projected.shape[-1] // (2 if self.interests == "both" else 1)
@@ -324,7 +324,7 @@ class PublicHead(Interests):
             self.moves = nn.Parameter(torch.zeros(sizes.basis, sum(parts)))
 
     def start(self, generator: torch.Generator) -> None:
-        """The cosine with the mean, and a little for categories: a start that nobody's data went into."""
+        """Start at the cosine with the mean click and a little for categories, without any user's data."""
         super().start(generator)
         with torch.no_grad():
             self.scales.copy_(torch.tensor(START))

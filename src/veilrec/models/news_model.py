@@ -208,7 +208,7 @@ def moments_of(optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor
 def load_moments(
     optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor], state: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Go on from them."""
+    """Restore the moments and step counts of a saved state."""
     optimiser.state.clear()
     for name, parameter in parameters.items():
         prefix = f"adam.{name}."
@@ -262,7 +262,7 @@ class NewsModel(nn.Module, ABC):
             self.newcomer = nn.Parameter(torch.zeros(self.dim))  # the user vector of an empty history
 
     def take_in(self, news: NewsInput) -> frozenset[str]:
-        """Set what is made of the public news before anybody learns; the parameters that nobody changes after it."""
+        """Set parameters from the public news before training; return the names of those that stay frozen."""
         return frozenset()
 
     @abstractmethod
@@ -439,7 +439,7 @@ def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
 
 
 def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
-    """The same for news whose states are known: [m, ...]."""
+    """Losses of a batch whose news have known states: [m, ...]."""
     if model.is_dot_product:
         users, extra = model.learning_users(states[batch.histories], batch)
         scores = (states[batch.candidates] @ users[batch.history_of].unsqueeze(-1)).squeeze(-1)

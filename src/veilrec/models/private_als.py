@@ -54,7 +54,7 @@ class AlsSums:
 
     @property
     def lengths(self) -> tuple[float, float, float]:
-        """Of a message's parts: u u^T, those of items, and the right sides; one after the other in squares."""
+        """Lengths of a message's parts: u u^T, those of items, and the right sides; the squares add up to norm^2."""
         shares = (self.whole, self.gramians, 1.0 - self.whole - self.gramians)
         whole, gramians, right = (self.norm * math.sqrt(share) for share in shares)
         return whole, gramians, right

@@ -53,7 +53,7 @@ class KnowsPeople(Model, Protocol):
     people: Side  # the features that it reads, without rows
 
     def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
-        """The same for new users with these features."""
+        """Scorer of new users with these histories and features."""
 
 
 Source = Literal["history", "order", "own weights", "content", "popularity", "appeal"]
@@ -77,7 +77,7 @@ class SaysWhatItUses(Protocol):
     """A model that can tell what its list for a history rests on."""
 
     def rests_on(self, history: Indices) -> RestsOn:
-        """What the list of somebody with this history is made of."""
+        """Describe what the list for this history rests on."""
 
 
 def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:
@@ -152,7 +152,7 @@ class NeumfShape:
         return self.gmf + self.mlp
 
     def network(self) -> dict[str, tuple[int, ...]]:
-        """The dense tensors, in the order in which they lie in the flat network."""
+        """Shapes of the dense tensors, in the order of the flat network."""
         shapes: dict[str, tuple[int, ...]] = {}
         below = 2 * self.mlp  # [user | item]
         for number, width in enumerate(self.layers, start=1):
@@ -162,7 +162,7 @@ class NeumfShape:
         return shapes | {"output.weight": (self.gmf + below,), "output.bias": (1,)}
 
     def layout(self) -> NeumfLayout:
-        """Where the tensors lie in the flat network."""
+        """Layout of the tensors in the flat network."""
         widths = (self.mlp, *self.layers)
         starts, at = [], self.layers[0] * self.mlp
         for inputs, outputs in pairwise(widths):

@@ -76,7 +76,7 @@ class Content:
         return out
 
     def features(self, history: Indices, ends: Offsets, candidates: Indices, decays: Floats, latest: int) -> Floats:
-        """Of candidates [T, C] before the positions `ends` [T] of a history: [T, C, scales * kernels].
+        """Features of candidates [T, C] before the positions `ends` [T] of a history: [T, C, scales * kernels].
 
         Only the `latest` items before a position count.
         """
@@ -90,7 +90,7 @@ class Content:
     def _features_at_once(
         self, history: Indices, ends: Offsets, candidates: Indices, decays: Floats, latest: int, out: Floats
     ) -> None:
-        """The same as the kernel, by whole arrays: for a device without a compiler."""
+        """Compute features by whole arrays, without a compiler."""
         weights = decays[np.newaxis] ** np.arange(latest, dtype=np.float32)[:, np.newaxis]
         for target, end in enumerate(ends.tolist()):
             context = history[max(0, end - latest) : end][::-1]
@@ -101,7 +101,7 @@ class Content:
                     out[target, part, :, kernel] = values @ shares
 
     def scores(self, context: Indices, candidates: Indices, amounts: Floats) -> Floats:
-        """Of candidates [C]: the sum over a context [n] and all kernels of `amounts` [n, kernels] times the kernel.
+        """Scores of candidates [C]: sums over a context [n] and all kernels of `amounts` [n, kernels] times the kernel.
 
         What ranking needs of `features`, which are linear in kernels: nothing is worked out for every scale, and a
         similarity by values of a feature once for each value.

@@ -10,9 +10,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from veilrec.methods.base import Config, Method, Problem, read_presets
+from veilrec.methods.base import Method, Problem, read_presets, unprotected
 from veilrec.methods.news.common import DATASETS, NewsConfig, PlmConfig, news_of, news_ready
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import Trainer
 
 
@@ -46,11 +45,6 @@ def trainer(settings: NewsConfig, problem: Problem, *, name: str) -> Trainer:
     return NewsTrainer(row.network or name, settings, problem, news_of(problem, name), abstracts=row.abstracts)
 
 
-def guarantee(config: Config) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's clicks and what they were shown lie in one place.")
-
-
 def _method(name: str, row: NewsPaper) -> Method[Any]:
     of_words = "_words-learnt" if row.word_vectors else "_no-word-vectors"
     return Method(
@@ -63,7 +57,7 @@ def _method(name: str, row: NewsPaper) -> Method[Any]:
         datasets=DATASETS,
         config=PlmConfig if row.sentences else NewsConfig,
         trainer=partial(trainer, name=name),
-        guarantee=guarantee,
+        guarantee=unprotected("Everybody's clicks and what they were shown lie in one place."),
         ready=news_ready,
         rounds=5 if row.sentences else 8,
         presets=read_presets("_sentences" if row.sentences else of_words),

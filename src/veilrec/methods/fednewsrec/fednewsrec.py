@@ -33,13 +33,14 @@ from veilrec.methods.news.federated import (
     cohort_of,
     count_devices,
     devices,
+    noise_on_sums,
     notes_on,
     plan_of,
     read_news,
     schema_of,
     told,
 )
-from veilrec.methods.private import SIMULATED, PrivacySettings, noisy_sum, participations, proven, takes_part
+from veilrec.methods.private import SIMULATED, PrivacySettings, as_published, participations, proven, takes_part
 from veilrec.privacy.accounting import epsilon_renyi
 from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -130,14 +131,7 @@ def _mechanism(config: FedNewsConfig, problem: Problem, schema: Schema, method: 
     if config.calibration == "as-published":
         guarantee(config)  # refuses noise without a finite epsilon before anything is learnt
         return ElementwiseLaplace.published(schema=schema, clip_value=p.clip_value, scale=p.scale)
-    return noisy_sum(
-        PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
-        cohort_of(config, problem, method),
-        schema,
-        rounds=problem.rounds,
-        devices=count_devices(config, problem, method),
-        keeps_state=False,
-    )
+    return noise_on_sums(config, problem, schema, method)
 
 
 def guarantee(config: FedNewsConfig) -> Guarantee:
@@ -151,19 +145,13 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
             drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
         return proven(p.epsilon, p.delta, drawn, *told(config.judging), *some, public=PUBLIC, keeps_state=False)
     if config.calibration == "as-published" and p.scale > 0.0:
-        return Guarantee(
-            basis="as published",
-            unit="user",
-            adjacency="replace-one",
-            epsilon=_claimed(config),
-            delta=0.0,
-            scope="per message",
-            trust="nobody",
-            caveats=(
+        return replace(
+            as_published(
+                PrivacySettings(),
                 "The claim holds for one entry of one message; a message has an entry for every parameter of the"
                 " model, every round sends another, and the number of clicks is sent in the clear.",
-                SIMULATED,
             ),
+            epsilon=_claimed(config),
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
         )
     return no_guarantee(

@@ -50,7 +50,7 @@ def encoder_weights(model: NewsModel, program: dict[str, Any]) -> Arrays:
 
 
 def _newcomer(model: NewsModel) -> Floats:
-    """The user vector of somebody without a history, before it is decomposed."""
+    """User vector of an empty history, before it is decomposed."""
     nobody, nothing = torch.zeros(1, 1, model.dim), torch.zeros(1, 1, dtype=torch.bool)
     with torch.inference_mode():
         encoded = model.whole_user(nobody, nothing) if isinstance(model, Interests) else model.user(nobody, nothing)

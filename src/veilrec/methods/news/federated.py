@@ -16,7 +16,6 @@ from pydantic import Field
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Ranker
 from veilrec.client.validation import NewsValidator, parted
-from veilrec.core.csr import Csr
 from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
@@ -32,7 +31,7 @@ from veilrec.methods.news.common import (
     taking_part,
     vectors_ready,
 )
-from veilrec.methods.private import adjacency_of
+from veilrec.methods.private import PrivacySettings, adjacency_of, noisy_sum
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server.aggregation import ServerRate
@@ -40,12 +39,10 @@ from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer
-    from veilrec.client.rankers import Ranker
-    from veilrec.core.plan import Aggregation, ModelSelection, Plan
+    from veilrec.core.plan import Aggregation, Plan
     from veilrec.core.schema import Schema
     from veilrec.methods.news.prepare import ReadNews
-    from veilrec.privacy.guarantee import Adjacency
-    from veilrec.privacy.mechanisms.sums import UpdateMechanism
+    from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 
 
 PRIVATEREC = (
@@ -72,7 +69,7 @@ class FederatedConfig(Config):
 
     @property
     def judging(self) -> JudgeConfig:
-        """Who judges: nobody, where nothing is proven."""
+        """Validation clients; none unless the guarantee is proven."""
         return JudgeConfig(share=0.0)
 
 
@@ -118,13 +115,13 @@ def read_news(
 
 def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """Local data of the clients that take part: their impressions."""
-
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
         logs = share_taking_part(logs, config.train_share, problem.public_seed)
     else:
         logs = taking_part(logs, config.train_users, problem.public_seed)
-    return learners_and_judges(logs, config.judging, problem.public_seed)
+    share = config.judging.share
+    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
 
 
 def count_devices(config: FederatedConfig, problem: Problem, method: str) -> int:
@@ -137,6 +134,19 @@ def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortS
     if config.cohort.size > 0 or config.round_share == 1.0:
         return config.cohort
     return replace(config.cohort, size=share_of(config.round_share, count_devices(config, problem, method)))
+
+
+def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) -> CohortSum:
+    """Calibrate noise on the sums of rounds of a news method, whose clients keep no state."""
+    p = config.privacy
+    return noisy_sum(
+        PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
+        cohort_of(config, problem, method),
+        schema,
+        rounds=problem.rounds,
+        devices=count_devices(config, problem, method),
+        keeps_state=False,
+    )
 
 
 def schema_of(read: ReadNews) -> Schema:
@@ -191,9 +201,11 @@ class Judges:
     delta: float
 
     def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
-        """The last comparison of a plan."""
-
-        return comparison(self.config, ranker, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
+        """Private model selection at the end of a run; None without validation clients."""
+        if self.config.share == 0.0:
+            return None
+        mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
+        return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
@@ -214,21 +226,6 @@ def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
             f"train_users {config.train_users} take part, and train_share {config.train_share:g} does not count"
         )
     return tuple(notes)
-
-
-def comparison(
-    judges: JudgeConfig, ranker: Ranker, *, epsilon: float, delta: float, adjacency: Adjacency
-) -> ModelSelection | None:
-    """The last comparison of a plan; None where nobody judges."""
-    if judges.share == 0.0:
-        return None
-    mechanism = GainSum(clip=judges.clip, epsilon=epsilon, delta=delta, adjacency=adjacency)
-    return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
-
-
-def learners_and_judges(logs: Csr, judges: JudgeConfig, public_seed: int) -> OwnImpressions:
-    """Local data for training, and impressions for validation."""
-    return OwnImpressions(logs) if judges.share == 0.0 else parted(logs, judges.share, public_seed)
 
 
 def told(judges: JudgeConfig) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class NewsScorer:
         return NewsScorer(self.news, histories, self.longest, self.reader)
 
     def on(self, catalogue: ItemTable) -> NewsScorer:
-        """The same model for other news; its users come with their histories."""
+        """Score other news with this model; its users come with their histories."""
         news = EncodedNews(self.model, encode_all(self.model, self.reader.read(catalogue)))
         nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
         return NewsScorer(news, nobody, self.longest, self.reader)
@@ -342,7 +342,7 @@ class NewsUsers:
         return self._scorer.fold_in(histories).vectors_before_basis(everybody, self._with_basis())
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """The same for clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors of clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
         with torch.inference_mode():
             encoded = self._with_basis().whole_user(
                 torch.from_numpy(clicks.astype(np.float32)), torch.from_numpy(taken)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
@@ -21,9 +21,8 @@ from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Problem
 from veilrec.methods.private import (
     NOT_COVERED,
-    C,
     PrivacySettings,
-    PrivateConfig,
+    PrivateFields,
     adjacency_of,
     as_published,
     devices_with_data,
@@ -45,6 +44,7 @@ from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.server.round_specs import CohortSettings, ReportedItems, ReportThreshold, RoundPlanner, Tally
 
 DATASETS = EVERY_DATASET  # of the private methods
+C = TypeVar("C", bound=PrivateFields)
 
 
 class Family(ABC, Generic[C]):
@@ -156,14 +156,6 @@ class SelectionSettings:
             )
 
 
-class SubModelConfig(PrivateConfig, Protocol):
-    """Settings that every private method on a sub-model has."""
-
-    @property
-    def selection(self) -> SelectionSettings:
-        """Which items, and how the server learns that."""
-
-
 DEVIATIONS = (
     "preset paper: the threshold is the mean frequency, as section 6.4 has it; Algorithm 1 takes a number p, which is "
     "not given (set selection.threshold)",
@@ -181,10 +173,6 @@ class Selection:
 
     reports: ReportSpec
     agenda: ReportedItems
-
-    def first_size(self, problem: Problem) -> int:
-        """How many items the sub-model of the first round has."""
-        return self.size(problem, 0)
 
     def size(self, problem: Problem, number: int) -> int:
         """How many items the sub-model of a round has when everybody is asked in a simulation."""
@@ -250,18 +238,18 @@ class OnPart:
     def __init__(self, family: Family[Any]) -> None:
         self.family = family
 
-    def build(self, config: SubModelConfig, problem: Problem) -> Plan:
+    def build(self, config: Any, problem: Problem) -> Plan:
         """The model with every message protected as published, or every sum as proven."""
         if config.calibration == "as-published":
             return self.published(config, problem, self.family.noisy(config, self.family.schema(config, problem)))
         return self.proven(config, problem)
 
-    def published(self, config: SubModelConfig, problem: Problem, mechanism: UpdateMechanism) -> Plan:
+    def published(self, config: Any, problem: Problem, mechanism: UpdateMechanism) -> Plan:
         """Randomised bits choose the items."""
         chosen = published_selection(config.selection, problem)
         return self.family.plan(config, problem, mechanism, agenda=chosen.agenda, reports=chosen.reports)
 
-    def proven(self, config: SubModelConfig, problem: Problem) -> Plan:
+    def proven(self, config: Any, problem: Problem) -> Plan:
         """Reports within the budget choose the items."""
         chosen = proven_selection(config.selection, config.privacy, config.cohort, problem)
         return self.family.proven(
@@ -276,7 +264,7 @@ class OnPart:
         """Round planner of the proven form, given that of the items."""
         return items
 
-    def guarantee(self, config: SubModelConfig, *caveats: str) -> Guarantee:
+    def guarantee(self, config: Any, *caveats: str) -> Guarantee:
         """User-level over the whole run with the selection in it, or the paper's claim."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.family.flaw, REPORTS)
@@ -285,12 +273,12 @@ class OnPart:
             return replace(promise, caveats=(HISTOGRAM, *promise.caveats))
         return replace(promise, unit="click", caveats=(CLICK, *promise.caveats))
 
-    def guarantee_of_run(self, config: SubModelConfig, problem: Problem) -> Guarantee:
+    def guarantee_of_run(self, config: Any, problem: Problem) -> Guarantee:
         """Guarantee of a run; beside the paper's claim, the epsilon of one report and one update of typical size."""
         if config.calibration == "proven":
             return self.guarantee(config)
         chosen = published_selection(config.selection, problem)
-        rows = chosen.first_size(problem)
+        rows = chosen.size(problem, 0)
         report, update = chosen.reports.mechanism.event(), self.family.message_event(config, problem, rows)
         times = participations(config.cohort, problem.rounds, devices_with_data(problem))
         reports = _reports(config.selection, problem, times)
@@ -361,44 +349,21 @@ def totals(selected: Mapping[str, float]) -> list[Counted]:
     counted = []
     for dataset, items in selected.items():
         rows = ROWS[dataset]
-        whole = f"{rows} rows of"
-        part = f"{items:.1f} selected rows of"
-        counted += [
-            Counted("fedmf", dataset, _PRINTED["fedmf"][dataset], total(rows * mf, dataset), f"{whole} {mf}"),
-            Counted(
-                "priv-fedmf-sub",
-                dataset,
-                _PRINTED["priv-fedmf-sub"][dataset],
-                total(items * mf, dataset),
-                f"{part} {mf}",
-            ),
-            Counted("fedncf", dataset, _PRINTED["fedncf"][dataset], total(rows * ncf, dataset), f"{whole} {ncf}"),
-            Counted(
-                "priv-fedncf-sub-compress",
-                dataset,
-                _PRINTED["priv-fedncf-sub-compress"][dataset],
-                total(items * ncf, dataset),
-                f"{part} {ncf}; the printed number does not come out of this",
-            ),
-        ]
-    if "ml-1m" in selected:
-        rows = ROWS["ml-1m"]
-        counted += [
-            Counted(
-                "dp-fedmf-svd",
-                "ml-1m",
-                4785.93,
-                total(RANK * (rows + mf + 1), "ml-1m"),
-                f"rank {RANK}: {RANK} ({rows} + {mf} + 1)",
-            ),
-            Counted(
-                "dp-fedmf-topk",
-                "ml-1m",
-                4943.68,
-                total(HALF * rows * mf, "ml-1m"),
+        whole, part = f"{rows} rows of", f"{items:.1f} selected rows of"
+        numbers = {  # of a message, and how they are counted
+            "fedmf": (rows * mf, f"{whole} {mf}"),
+            "priv-fedmf-sub": (items * mf, f"{part} {mf}"),
+            "fedncf": (rows * ncf, f"{whole} {ncf}"),
+            "priv-fedncf-sub-compress": (items * ncf, f"{part} {ncf}; the printed number does not come out of this"),
+            "dp-fedmf-svd": (RANK * (rows + mf + 1), f"rank {RANK}: {RANK} ({rows} + {mf} + 1)"),
+            "dp-fedmf-topk": (
+                HALF * rows * mf,
                 f"half of {rows} rows of {mf}; the printed number is 200 more, and no share gives it",
             ),
-        ]
+        }
+        for method, (count, how) in numbers.items():
+            if dataset in _PRINTED[method]:
+                counted.append(Counted(method, dataset, _PRINTED[method][dataset], total(count, dataset), how))
     return counted
 
 
@@ -407,4 +372,6 @@ _PRINTED: dict[str, dict[str, float]] = {
     "priv-fedmf-sub": {"ml-100k": 698.67, "ml-1m": 2907.85},
     "fedncf": {"ml-100k": 10771.2, "ml-1m": 47436.8},
     "priv-fedncf-sub-compress": {"ml-100k": 4200.0, "ml-1m": 4421.2},
+    "dp-fedmf-svd": {"ml-1m": 4785.93},
+    "dp-fedmf-topk": {"ml-1m": 4943.68},
 }

@@ -22,10 +22,9 @@ from veilrec.client import mf
 from veilrec.client.rankers import MfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema, ValueCoding
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
 from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import RowwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.aggregation import ServerRate
@@ -69,14 +68,6 @@ def plan(config: FedMfConfig, problem: Problem) -> Plan:
     return mf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
-def guarantee(config: FedMfConfig) -> Guarantee:
-    """No guarantee: client updates are sent in plaintext."""
-    return no_guarantee(
-        "The server sees the change of every item row that a device touched: it can tell which items a user has.",
-        "A simulated run protects nobody.",
-    )
-
-
 AS_PRINTED = (
     "preset paper: eq. 9 prints the error without its square, and no value of lambda and mu; here it is squared, and "
     "every example decays its two vectors by 0.01",
@@ -96,7 +87,10 @@ FEDMF: Method[Any] = Method(
     datasets=EVERY_DATASET,
     config=FedMfConfig,
     plan=plan,
-    guarantee=guarantee,
+    guarantee=unprotected(
+        "The server sees the change of every item row that a device touched: it can tell which items a user has.",
+        "A simulated run protects nobody.",
+    ),
     rounds=200,
     presets=read_presets("fedmf"),
     item_parameters=32,

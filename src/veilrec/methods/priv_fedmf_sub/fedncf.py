@@ -21,10 +21,10 @@ from veilrec.client import ncf
 from veilrec.client.ncf import DgcLocalTrainer, DgcSettings, NcfLocalTrainer, NeumfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
 from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, PrivateFields, tells_largest
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
 from veilrec.privacy.mechanisms.local import UpdateNoise
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
@@ -72,14 +72,6 @@ def plan(config: FedNcfConfig, problem: Problem) -> Plan:
     return ncf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
-def guarantee(config: FedNcfConfig) -> Guarantee:
-    """No guarantee: client updates are sent in plaintext."""
-    return no_guarantee(
-        "The server sees which item rows a device changed, and how: it can tell which items a user has.",
-        "A simulated run protects nobody.",
-    )
-
-
 AS_PRINTED = (
     "preset paper: the paper gives no widths of the tower; here 256-128-64-32, so that an item has the "
     "160 floats that it counts",
@@ -102,7 +94,10 @@ FEDNCF = Method(
     datasets=EVERY_DATASET,
     config=FedNcfConfig,
     plan=plan,
-    guarantee=guarantee,
+    guarantee=unprotected(
+        "The server sees which item rows a device changed, and how: it can tell which items a user has.",
+        "A simulated run protects nobody.",
+    ),
     rounds=100,
     presets=read_presets("fedncf"),
     deviations=(

@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Method, Problem, read_presets
-from veilrec.methods.fednewsrec.baselines import guarantee as in_one_place
+from veilrec.methods.base import Method, Problem, read_presets, unprotected
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, Count, JudgeConfig, NewsConfig, Positive, news_of, vectors_ready
 from veilrec.methods.news.federated import (
@@ -25,6 +24,7 @@ from veilrec.methods.news.federated import (
     cohort_of,
     count_devices,
     devices,
+    noise_on_sums,
     plan_of,
     read_news,
     ready,
@@ -32,9 +32,9 @@ from veilrec.methods.news.federated import (
     text_of,
     told,
 )
-from veilrec.methods.private import SIMULATED, PrivacySettings, honest, noisy_sum, participations, proven, takes_part
+from veilrec.methods.private import SIMULATED, PrivacySettings, as_published, honest, participations, proven, takes_part
 from veilrec.privacy.events import repeated
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.round_specs import CohortSettings
@@ -73,13 +73,6 @@ def _plan(
     )
 
 
-def fedrec_guarantee(config: ModelConfig) -> Guarantee:
-    """No guarantee: gradients are sent in plaintext."""
-    return no_guarantee(
-        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
-    )
-
-
 class DpFedRecConfig(ModelConfig):
     """Settings of DP-FedRec."""
 
@@ -105,14 +98,7 @@ def _mechanism(config: DpFedRecConfig, problem: Problem, schema: Schema) -> Upda
     p = config.privacy
     if config.calibration == "as-published":
         return UpdateLaplace(schema=schema, clip_norm=p.clip_norm, epsilon=p.epsilon, calibration="as-published")
-    return noisy_sum(
-        p,
-        cohort_of(config, problem, "dp-fedrec"),
-        schema,
-        rounds=problem.rounds,
-        devices=count_devices(config, problem, "dp-fedrec"),
-        keeps_state=False,
-    )
+    return noise_on_sums(config, problem, schema, "dp-fedrec")
 
 
 def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarantee:
@@ -130,18 +116,11 @@ def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
     p = config.privacy
     if config.calibration == "proven":
         return sums_guarantee(config, p.epsilon, p.delta)
-    return Guarantee(
-        basis="as published",
-        unit="user",
-        adjacency="replace-one",
-        epsilon=p.epsilon,
-        delta=0.0,
-        scope="per message",
-        trust="nobody",
-        caveats=(
+    return replace(
+        as_published(
+            p,
             "The claim takes an L2 distance for the L1 distance that Laplace noise needs; every round sends another"
             " message.",
-            SIMULATED,
         ),
         honest_note="All numbers of a message move together, so its epsilon is this times the root of their number.",
     )
@@ -209,7 +188,9 @@ FEDREC = Method(
     config=ModelConfig,
     plan=fedrec_plan,
     devices=partial(devices, method="fedrec"),
-    guarantee=fedrec_guarantee,
+    guarantee=unprotected(
+        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
+    ),
     ready=ready,
     rounds=200,
     private_form="dp-fedrec",
@@ -247,7 +228,7 @@ CENTRALIZED = Method(
     datasets=DATASETS,
     config=CentralizedConfig,
     trainer=central_trainer,
-    guarantee=in_one_place,
+    guarantee=unprotected("Everybody's clicks and what they were shown lie in one place."),
     ready=_central_ready,
     rounds=5,
     presets=read_presets("centralized"),

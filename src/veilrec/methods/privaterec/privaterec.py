@@ -40,12 +40,13 @@ from veilrec.methods.news.federated import (
     cohort_of,
     count_devices,
     devices,
+    noise_on_sums,
     notes_on,
     plan_of,
     read_news,
     schema_of,
 )
-from veilrec.methods.private import ONLY_THE_MODEL, SIMULATED, PrivacySettings, noisy_sum
+from veilrec.methods.private import ONLY_THE_MODEL, SIMULATED
 from veilrec.methods.privaterec.baselines import sums_guarantee
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, Event, LaplaceEvent, PureEvent
@@ -169,7 +170,7 @@ def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
         problem,
         read,
         _learner(config, read, noise),
-        _mechanism(config, problem, read, noise, people),
+        _mechanism(config, problem, read, noise),
         cohort,
         config.aggregation,
         Judges(config.judging, config.privacy.epsilon, config.privacy.delta),
@@ -258,9 +259,7 @@ def shared_out(config: PrivateRecConfig, turns: int) -> tuple[float, float]:
     return (1.0 - p.label_share) * of_one, p.label_share * of_one
 
 
-def _mechanism(
-    config: PrivateRecConfig, problem: Problem, read: ReadNews, noise: LocalNoise | None, people: int
-) -> UpdateMechanism:
+def _mechanism(config: PrivateRecConfig, problem: Problem, read: ReadNews, noise: LocalNoise | None) -> UpdateMechanism:
     schema, p = schema_of(read), config.privacy
     if config.calibration != "proven":
         return NoNoise(schema)
@@ -268,14 +267,7 @@ def _mechanism(
         return MadeOfReports(
             schema=schema, attention=noise.attention, labels=noise.labels, samples=p.samples, clip_norm=p.clip_norm
         )
-    return noisy_sum(
-        PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
-        cohort_of(config, problem, "privaterec"),
-        schema,
-        rounds=problem.rounds,
-        devices=people,
-        keeps_state=False,
-    )
+    return noise_on_sums(config, problem, schema, "privaterec")
 
 
 def guarantee(config: PrivateRecConfig) -> Guarantee:

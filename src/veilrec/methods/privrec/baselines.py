@@ -33,7 +33,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, Schema, Tensor
-from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem, own_items, read_presets
+from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem, own_items, read_presets, unprotected
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, WITH_ITEMS, FeatureChoice, MetaConfig, chosen_features
@@ -41,7 +41,7 @@ from veilrec.methods.privrec.dp_privrec import LISTS_ARE_PUBLIC
 from veilrec.methods.privrec.privrec import METHOD as PRIVREC
 from veilrec.models.feature_net import POPULARITY, Inputs
 from veilrec.models.scores import Model
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
@@ -146,7 +146,7 @@ class CentralReptile:
         return ModelParts(self.ranker, self.weights, self.data.kept)
 
     def model(self) -> Model:
-        """The model as it stands."""
+        """Model with the current weights."""
         return self.parts().model(self.problem.train)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -159,18 +159,13 @@ class CentralReptile:
             values[...] = state[name]
 
 
-def centralised_guarantee(config: MetaConfig) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's data lies in one place.")
-
-
 PRIVREC_CEN = replace(
     PRIVREC,
     name="privrec-cen",
     kind="centralised",
     summary="privrec with everybody's data in one place",
     trainer=CentralReptile,
-    guarantee=centralised_guarantee,
+    guarantee=unprotected("Everybody's data lies in one place."),
     plan=None,
     devices=own_items,
 )

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
-from veilrec.core.schema import Schema, with_bound
+from veilrec.core.schema import with_bound
 from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
 from veilrec.methods.private import (
     ONLY_THE_MODEL,
@@ -47,7 +47,7 @@ from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 from veilrec.methods.privrec.privrec import READINGS
 from veilrec.privacy.accounting.accountant import epsilon_of, paper_convention
 from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.events import Event, repeated
+from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.schedules import PublishedAdaptiveSum, first_bound
@@ -77,61 +77,24 @@ class BoundSettings:
         positive(rate=self.rate, noise_multiplier=self.noise_multiplier)
 
 
-def proven_plan(
-    plan: Plan,
-    privacy: PrivacySettings,
-    bound: BoundSettings,
-    *,
-    devices: int,
-    keeps_state: bool,
-    before: Event | None = None,
-    numbers_before: int = 0,
+def published_plan(
+    plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool
 ) -> Plan:
-    """Add adaptive clipping with proven noise to a plan whose aggregation is a plain sum."""
-    mechanism = adaptive_sum(
-        privacy,
-        plan.cohort,
-        plan.schema.learnt,
-        rounds=plan.rounds,
-        devices=devices,
-        keeps_state=keeps_state,
-        before=before,
-        numbers_before=numbers_before,
-    )
-    return with_learnt_bound(plan, mechanism, quantile=bound.quantile, rate=bound.rate)
-
-
-def proven_guarantee(privacy: PrivacySettings, cohort: CohortSettings, *caveats: str, keeps_state: bool) -> Guarantee:
-    """Guarantee of adaptive clipping: per user, over the whole run."""
-    return proven(privacy.epsilon, privacy.delta, cohort, *caveats, BOUND_IS_RELEASED, keeps_state=keeps_state)
-
-
-def published_sum(
-    privacy: PrivacySettings, bound: BoundSettings, plan: Plan, schema: Schema, *, devices: int, keeps_state: bool
-) -> PublishedAdaptiveSum:
-    """Mechanism of Algorithm 2 as printed; epsilon follows from z and is not a setting."""
+    """Add the adaptive clipping of Algorithm 2, as printed, to a plan; epsilon follows from z and is no setting."""
     if plan.cohort.sampling != "fixed" or plan.aggregation != "mean" or plan.server.optimiser != "sgd":
         raise BadInput(
             "Algorithm 2 is about means of cohorts of one size, and plain steps: use --set cohort.sampling=fixed, "
             "aggregation=mean and server.optimiser=sgd"
         )
-    people = taking_part(plan.cohort, plan.rounds, devices, "user", keeps_state=keeps_state)
-    return PublishedAdaptiveSum(
-        schema=with_bound(schema.learnt),
+    mechanism = PublishedAdaptiveSum(
+        schema=with_bound(plan.schema.learnt),
         clip_norm=privacy.clip_norm,
         noise_multiplier=bound.noise_multiplier,
         count_share=bound.count_share,
         server_rate=plan.server.rate,
-        taking_part=people,
+        taking_part=taking_part(plan.cohort, plan.rounds, devices, "user", keeps_state=keeps_state),
         delta=privacy.delta,
     )
-
-
-def published_plan(
-    plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool
-) -> Plan:
-    """Add the adaptive clipping of Algorithm 2, as printed, to a plan."""
-    mechanism = published_sum(privacy, bound, plan, plan.schema, devices=devices, keeps_state=keeps_state)
     rule = PublishedClipping(cohort=plan.cohort.among(devices), quantile=bound.quantile, rate=bound.rate)
     return replace(
         plan,
@@ -202,22 +165,20 @@ def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
         further = {"reports": votes.reports, "from_reports": PopularityTensor()}
         before = {"before": votes.event, "numbers_before": votes.numbers}
     plain = common.build(summed, problem, made, **further)
+    options = {"rounds": problem.rounds, "devices": devices, **before}
     if config.cohort.sampling == "turns":
-        tree = tree_sum(
-            config.privacy, config.cohort, made.schema.learnt, rounds=problem.rounds, devices=devices, **before
-        )
-        return by_turns(plain, tree)
-    return proven_plan(plain, config.privacy, config.bound, devices=devices, keeps_state=False, **before)
+        return by_turns(plain, tree_sum(config.privacy, config.cohort, made.schema.learnt, **options))
+    noise = adaptive_sum(config.privacy, config.cohort, made.schema.learnt, keeps_state=False, **options)
+    return with_learnt_bound(plain, noise, quantile=config.bound.quantile, rate=config.bound.rate)
 
 
 def guarantee(config: DpPrivRecConfig) -> Guarantee:
     """Guarantee of a configuration: per user over the whole run, or the paper's claim."""
     if config.calibration == "as-published":
         return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
-    caveats = (ADAPTED, LISTS_ARE_PUBLIC)
-    if config.cohort.sampling == "turns":
-        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
-    return proven_guarantee(config.privacy, config.cohort, *caveats, keeps_state=False)
+    released = () if config.cohort.sampling == "turns" else (BOUND_IS_RELEASED,)
+    caveats = (ADAPTED, LISTS_ARE_PUBLIC, *released)
+    return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
 
 
 def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:

@@ -22,10 +22,9 @@ from __future__ import annotations
 from typing import Any
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
+from veilrec.methods.base import LearningTrial, Method, Problem, read_presets, unprotected
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 
 NOT_PRIVATE = "The server sees how each device's training changed the model, which shows what its user has used."
 READINGS = (
@@ -45,11 +44,6 @@ def plan(config: MetaConfig, problem: Problem) -> Plan:
     return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
 
 
-def guarantee(config: MetaConfig) -> Guarantee:
-    """No guarantee: client updates are sent in plaintext."""
-    return no_guarantee(NOT_PRIVATE, "A simulated run protects nobody.")
-
-
 METHOD: Method[Any] = Method(
     name="privrec",
     kind="federated",
@@ -62,7 +56,7 @@ METHOD: Method[Any] = Method(
     config=MetaConfig,
     plan=plan,
     devices=common.devices,
-    guarantee=guarantee,
+    guarantee=unprotected(NOT_PRIVATE, "A simulated run protects nobody."),
     rounds=40,
     evaluations=4,
     presets=read_presets("privrec"),

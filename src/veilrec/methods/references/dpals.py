@@ -36,11 +36,10 @@ from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, private_votes, proven
+from veilrec.methods.private import PrivacySettings, devices_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.models.feature_net import plain_inputs
 from veilrec.models.private_als import AlsSums
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import Replacing
 from veilrec.server.round_specs import CohortSettings, PopularityTensor
 
@@ -96,16 +95,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
         people=devices,
     )
     schema = closed_form.schema_of(popularity.tensor(n_items), features, n_items, sums)
-    mechanism = noisy_sum(
-        privacy,
-        config.cohort,
-        schema,
-        rounds=problem.rounds,
-        devices=devices,
-        keeps_state=False,
-        before=votes.event,
-        numbers_before=votes.numbers,
-    )
+    mechanism = sum_of_everybody(config, problem, schema, votes)
     sums = replace(sums, ridge=config.ridge * mechanism.sigma / privacy.clip_norm)
     start = closed_form.start_sums(n_items, sums, config.start, problem.public_seed)
     known = {} if features is None else {closed_form.FEATURES: features}
@@ -125,12 +115,6 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
     )
 
 
-def guarantee(config: AlsFields) -> Guarantee:
-    """User-level over the whole run, votes included."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, SUMS, keeps_state=False)
-
-
 DPALS: Method[Any] = Method(
     name="dpals",
     kind="federated",
@@ -143,7 +127,7 @@ DPALS: Method[Any] = Method(
     datasets=EVERY_DATASET,
     config=DpalsConfig,
     plan=plan,
-    guarantee=guarantee,
+    guarantee=proven_sums(SUMS),
     rounds=2,
     rounds_are_fixed=True,
     deviations=(

@@ -8,9 +8,8 @@ from typing import Literal
 from veilrec.client import fcf
 from veilrec.client.rankers import FcfRanker
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
 from veilrec.methods.private import devices_with_data
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
@@ -57,14 +56,6 @@ def plan(config: FcfConfig, problem: Problem) -> Plan:
     )
 
 
-def guarantee(config: FcfConfig) -> Guarantee:
-    """No guarantee: client updates are sent in plaintext."""
-    return no_guarantee(
-        "The server sees a device's gradient of every item, and can compute from it exactly which items the user has.",
-        "A simulated run protects nobody.",
-    )
-
-
 METHOD = Method(
     name="fcf",
     kind="federated",
@@ -77,7 +68,10 @@ METHOD = Method(
     datasets=EVERY_DATASET,
     config=FcfConfig,
     plan=plan,
-    guarantee=guarantee,
+    guarantee=unprotected(
+        "The server sees a device's gradient of every item, and can compute from it exactly which items the user has.",
+        "A simulated run protects nobody.",
+    ),
     rounds=200,
     presets={"tuned@ml-100k": {"rounds": 150}, "tuned@ml-1m": {"cohort": {"size": 200}}},
     deviations=(

@@ -33,16 +33,15 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from veilrec.client.closed_form import GRAM, GramLocalTrainer, GramRanker, gram_tensor
-from veilrec.client.rankers import Arrays, EaseRanker, NeighbourRanker, arrays_of
+from veilrec.client.rankers import EaseRanker, NeighbourRanker, arrays_of
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem
-from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, private_votes, proven
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.private import PrivacySettings, devices_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.references.popularity import OneStep
 from veilrec.models.item_item import ease_weights, similarities, transitions
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, PopularityTensor
 from veilrec.simulation.simulation import Trainer
@@ -53,7 +52,6 @@ EASE_MOST_ITEMS = 20_000  # 4.8 GB: a float64 and a float32 for every pair of it
 class EaseConfig(Config):
     """Settings of EASE."""
 
-    # lambda: what is added to the diagonal of the Gram matrix
     ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 500.0  # lambda: larger ones keep weights small
 
 
@@ -66,15 +64,11 @@ def ease_trainer(config: EaseConfig, problem: Problem) -> Trainer:
             " drop rare items, or use mf or fedmf"
         )
 
-    def compute() -> Arrays:
-        return {EaseRanker.WEIGHTS: ease_weights(problem.train, problem.n_items, config.ridge)}
-
-    return OneStep(compute, EaseRanker(), problem.train)
-
-
-def ease_guarantee(config: EaseConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the weights are exact functions of it.")
+    return OneStep(
+        lambda: {EaseRanker.WEIGHTS: ease_weights(problem.train, problem.n_items, config.ridge)},
+        EaseRanker(),
+        problem.train,
+    )
 
 
 EASE = Method(
@@ -89,7 +83,7 @@ EASE = Method(
     datasets=tuple(name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")),  # too many items
     config=EaseConfig,
     trainer=ease_trainer,
-    guarantee=ease_guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the weights are exact functions of it."),
     rounds=1,
     presets={"tuned@ml-100k": {"ridge": 300.0}, "tuned@ml-1m": {"ridge": 700.0}},
     measured=("ml-100k", "ml-1m"),
@@ -114,25 +108,16 @@ class MarkovConfig(Config):
 
 def markov_trainer(config: MarkovConfig, problem: Problem) -> Trainer:
     """Count once."""
-
-    def compute() -> Arrays:
-        return arrays_of(
+    c = config
+    return OneStep(
+        lambda: arrays_of(
             transitions(
-                problem.train,
-                problem.n_items,
-                reach=config.reach,
-                fade=config.fade,
-                smoothing=config.smoothing,
-                most=config.neighbours,
+                problem.train, problem.n_items, reach=c.reach, fade=c.fade, smoothing=c.smoothing, most=c.neighbours
             )
-        )
-
-    return OneStep(compute, NeighbourRanker(config.decay, config.latest), problem.train)
-
-
-def markov_guarantee(config: MarkovConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the counts are exact.")
+        ),
+        NeighbourRanker(c.decay, c.latest),
+        problem.train,
+    )
 
 
 MARKOV = Method(
@@ -147,7 +132,7 @@ MARKOV = Method(
     datasets=EVERY_DATASET,
     config=MarkovConfig,
     trainer=markov_trainer,
-    guarantee=markov_guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the counts are exact."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -167,17 +152,12 @@ class RecencyKnnConfig(Config):
 def trainer(config: RecencyKnnConfig, problem: Problem) -> Trainer:
     """Count once."""
 
-    def compute() -> Arrays:
-        return arrays_of(
-            similarities(problem.train, problem.n_items, shrinkage=config.shrinkage, most=config.neighbours)
-        )
-
-    return OneStep(compute, NeighbourRanker(config.decay, config.latest), problem.train)
-
-
-def guarantee(config: RecencyKnnConfig) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("Everybody's data lies in one place, and the similarities are exact.")
+    shrinkage, most = config.shrinkage, config.neighbours
+    return OneStep(
+        lambda: arrays_of(similarities(problem.train, problem.n_items, shrinkage=shrinkage, most=most)),
+        NeighbourRanker(config.decay, config.latest),
+        problem.train,
+    )
 
 
 RECENCY_KNN = Method(
@@ -193,7 +173,7 @@ RECENCY_KNN = Method(
     datasets=EVERY_DATASET,
     config=RecencyKnnConfig,
     trainer=trainer,
-    guarantee=guarantee,
+    guarantee=unprotected("Everybody's data lies in one place, and the similarities are exact."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -240,16 +220,7 @@ def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
     schema = Schema((popularity.tensor(n_items), gram_tensor(size)))
     share = config.votes or share_of_votes(privacy, devices)
     votes = private_votes(privacy, config.cohort, n_items, share=share)
-    mechanism = noisy_sum(
-        privacy,
-        config.cohort,
-        schema,
-        rounds=problem.rounds,
-        devices=devices,
-        keeps_state=False,
-        before=votes.event,
-        numbers_before=votes.numbers,
-    )
+    mechanism = sum_of_everybody(config, problem, schema, votes)
     return Plan(
         schema=schema,
         start={popularity.name: np.zeros((n_items, 1), np.float32), GRAM: np.zeros((size, size), np.float32)},
@@ -266,12 +237,6 @@ def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
     )
 
 
-def private_gram_guarantee(config: PrivateGramConfig) -> Guarantee:
-    """User-level over the whole run, votes included."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, TWO_SUMS, keeps_state=False)
-
-
 PRIVATE_GRAM = Method(
     name="private-gram",
     kind="federated",
@@ -282,7 +247,7 @@ PRIVATE_GRAM = Method(
     datasets=EVERY_DATASET,
     config=PrivateGramConfig,
     plan=plan,
-    guarantee=private_gram_guarantee,
+    guarantee=proven_sums(TWO_SUMS),
     rounds=1,
     rounds_are_fixed=True,
     measured=("ml-1m", "frappe"),

@@ -16,8 +16,7 @@ from veilrec.core import rng
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch, mean_logistic_loss
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
 from veilrec.simulation.simulation import StepReport
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -76,7 +75,7 @@ class MfTrainer:
         return ModelParts(self.ranker, {mf.ITEMS: self.items}, {mf.USER: self.users})
 
     def model(self) -> FactorModel:
-        """The model as it stands."""
+        """Model with the current weights."""
         return FactorModel(self.users, self.items, self.ranker)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -130,11 +129,6 @@ def _random_order(size: int, seed: int, epoch: int) -> Offsets:
     return order
 
 
-def guarantee(config: MfConfig) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's data lies in one place.")
-
-
 METHOD = Method(
     name="mf",
     kind="centralised",
@@ -147,7 +141,7 @@ METHOD = Method(
     datasets=EVERY_DATASET,
     config=MfConfig,
     trainer=MfTrainer,
-    guarantee=guarantee,
+    guarantee=unprotected("Everybody's data lies in one place."),
     rounds=30,
     presets={"tuned@ml-100k": {"decay": 0.01, "rounds": 35}, "tuned@ml-1m": {"decay": 0.003, "rounds": 20}},
     measured=("ml-100k", "ml-1m"),

@@ -17,8 +17,7 @@ from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
 from veilrec.simulation.simulation import StepReport
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class NcfTrainer:
         return ModelParts(self.ranker, weights, {ncf.USER: weights.pop(ncf.USER)})
 
     def model(self) -> NeumfModel:
-        """The model as it stands."""
+        """Model with the current weights."""
         parts = self.parts()
         return NeumfModel(parts.private[ncf.USER], parts.weights, self.ranker)
 
@@ -173,11 +172,6 @@ def _draw_examples(  # type: ignore[no-untyped-def]
         draw_epoch(mine, is_own, user, n_items, drawn[user], start, 0, items[part], labels[part])
 
 
-def guarantee(config: NcfConfig) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's data lies in one place.")
-
-
 METHOD = Method(
     name="ncf",
     kind="centralised",
@@ -189,7 +183,7 @@ METHOD = Method(
     datasets=EVERY_DATASET,
     config=NcfConfig,
     trainer=NcfTrainer,
-    guarantee=guarantee,
+    guarantee=unprotected("Everybody's data lies in one place."),
     rounds=6,
     deviations=(
         "The paper trains the two halves beforehand; here vectors start at random and w_g at 1.",

@@ -26,10 +26,9 @@ from veilrec.client.rankers import Arrays, ModelParts, PopularityRanker, RandomR
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem
-from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.private import PrivacySettings, proven_sums, sum_of_everybody
 from veilrec.models.scores import Model
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import StepReport, Trainer
@@ -76,16 +75,8 @@ class NoSettings(Config):
 def popularity_trainer(config: NoSettings, problem: Problem) -> Trainer:
     """Count once."""
 
-    def compute() -> Arrays:
-        uses = np.bincount(problem.train.items, minlength=problem.n_items).astype(np.float32)
-        return {PopularityRanker.USES: uses}
-
-    return OneStep(compute, PopularityRanker(), problem.train)
-
-
-def popularity_guarantee(config: NoSettings) -> Guarantee:
-    """Nothing is promised."""
-    return no_guarantee("The counts are exact and made from everybody's data in one place.")
+    uses = np.bincount(problem.train.items, minlength=problem.n_items).astype(np.float32)
+    return OneStep(lambda: {PopularityRanker.USES: uses}, PopularityRanker(), problem.train)
 
 
 POPULARITY = Method(
@@ -103,7 +94,7 @@ POPULARITY = Method(
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=popularity_trainer,
-    guarantee=popularity_guarantee,
+    guarantee=unprotected("The counts are exact and made from everybody's data in one place."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -112,15 +103,8 @@ POPULARITY = Method(
 def random_trainer(config: NoSettings, problem: Problem) -> Trainer:
     """Nothing is learnt: the model is the seed."""
 
-    def compute() -> Arrays:
-        return {RandomRanker.SEED: np.array([problem.public_seed], np.int64)}
-
-    return OneStep(compute, RandomRanker(problem.n_items), problem.train)
-
-
-def random_guarantee(config: NoSettings) -> Guarantee:
-    """Nothing is promised, because nothing is used."""
-    return no_guarantee("No data is used, so there is nothing to protect and nothing to promise.")
+    seed = np.array([problem.public_seed], np.int64)
+    return OneStep(lambda: {RandomRanker.SEED: seed}, RandomRanker(problem.n_items), problem.train)
 
 
 RANDOM = Method(
@@ -134,7 +118,7 @@ RANDOM = Method(
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=random_trainer,
-    guarantee=random_guarantee,
+    guarantee=unprotected("No data is used, so there is nothing to protect and nothing to promise."),
     rounds=1,
     measured=("ml-100k", "ml-1m"),
 )
@@ -154,19 +138,11 @@ class PrivatePopularityConfig(Config):
 def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
     """Put the parts together."""
     schema = local_training.schema(problem.n_items)
-    mechanism = noisy_sum(
-        config.privacy,
-        config.cohort,
-        schema,
-        rounds=problem.rounds,
-        devices=devices_with_data(problem),
-        keeps_state=False,
-    )
     return Plan(
         schema=schema,
         start=local_training.start_weights(problem.n_items),
         learner=local_training.VoteLocalTrainer(),
-        mechanism=mechanism,
+        mechanism=sum_of_everybody(config, problem, schema),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="sum",
@@ -176,11 +152,7 @@ def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
     )
 
 
-def guarantee(config: PrivatePopularityConfig) -> Guarantee:
-    """User-level over the whole run."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, ONE_LIST, keeps_state=False)
-
+guarantee = proven_sums(ONE_LIST)
 
 METHOD = Method(
     name="private-popularity",

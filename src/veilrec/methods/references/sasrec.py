@@ -20,9 +20,8 @@ from veilrec.core import rng
 from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
 from veilrec.models.scores import SasRecScorer
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import StepReport
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class SasRecTrainer:
         return ModelParts(SasRecRanker(), {k: v.detach().numpy().copy() for k, v in self.parameters.items()})
 
     def model(self) -> SasRecScorer:
-        """The model as it stands."""
+        """Model with the current weights."""
         return SasRecScorer(self.parts().weights, self.problem.train)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -181,11 +180,6 @@ def _fill(  # type: ignore[no-untyped-def]
             unused[row, place] = item
 
 
-def guarantee(config: SasRecConfig) -> Guarantee:
-    """No guarantee: all data lies in one place."""
-    return no_guarantee("Everybody's data lies in one place.")
-
-
 METHOD = Method(
     name="sasrec",
     kind="centralised",
@@ -197,7 +191,7 @@ METHOD = Method(
     datasets=EVERY_DATASET,
     config=SasRecConfig,
     trainer=SasRecTrainer,
-    guarantee=guarantee,
+    guarantee=unprotected("Everybody's data lies in one place."),
     rounds=200,
     # Epochs of 12 minutes of one core on ml-1m, and 2 on ml-100k; smaller batches take as long, and get further
     presets={

@@ -200,7 +200,7 @@ def _packed(found: _Found, texts: Floats, basis: Floats) -> Content:
 
 
 def _scaled(content: Content) -> Content:
-    """The same with kernels that vary by 1 over pairs of items; those that never vary are left out."""
+    """Scale kernels so that they vary by 1 over pairs of items; leave those out that never vary."""
     pairs = np.random.default_rng(_SEED).integers(0, content.n_items, (2, _PAIRS)).astype(np.int32)
     spread = content.similar(pairs[0], pairs[1]).std(axis=0)
     varies = spread > 1e-6

@@ -335,7 +335,7 @@ def guarantee(config: VeilConfig) -> Guarantee:
 
 
 def guarantee_of_run(config: VeilConfig, problem: Problem) -> Guarantee:
-    """The same, in the words of what the run learns from."""
+    """Guarantee of a run, in the words of what it learns from."""
     return guarantee(config) if problem.news is None else news.guarantee(config)
 
 

@@ -79,7 +79,7 @@ class View:
         return cls(mean, axes, np.where(spread > _SMALLEST * max(float(spread.max(initial=0.0)), 1.0), spread, 0.0))
 
     def components(self, vectors: Floats) -> Doubles:
-        """Of any vectors of the same kind."""
+        """Principal components of any vectors of this kind."""
         return np.asarray((vectors.astype(np.float64) - self.mean) @ self.axes)
 
     def white(self, components: Doubles) -> Doubles:
@@ -168,7 +168,7 @@ class NewsReading:
 
 
 def reading_of(catalogue: ItemTable, titles: Titles) -> NewsReading:
-    """Learnt from all news of a catalogue, whoever read them; titles that nobody wrote are not read."""
+    """Fit the reading of news to a public catalogue; without titles none are read."""
     if len(catalogue.titles.data) == 0:
         titles = "off"
     words, views = None, []
@@ -265,7 +265,7 @@ class VeilNewsRanker:
 
 
 class ReadingModel(VeilNewsModel):
-    """The same model, which also takes in other news."""
+    """A trained model that also scores other news."""
 
     _reader: NewsReading
 
@@ -279,7 +279,7 @@ class ReadingModel(VeilNewsModel):
         return super().fold_in(histories).reading(self._reader)
 
     def on(self, catalogue: ItemTable) -> ReadingModel:
-        """The same model for other news; its users come with their histories."""
+        """Score other news with this model; its users come with their histories."""
         return ReadingModel(self._reader.read(catalogue), self.weights, _NOBODY, self.latest).reading(self._reader)
 
 

@@ -1,16 +1,22 @@
-"""Preset `paper` of the matrix factorisations against Algorithm 2 of Xue et al. 2026, line by line."""
+"""Methods of Xue et al. 2026 against the paper: Algorithm 2, totals of parameters, presets."""
 
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.methods.tastes import build, small_problem
 from veilrec.client import mf
 from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.csr import Csr
+from veilrec.data.datasets import load
 from veilrec.methods.base import Problem, configure, make_trainer
+from veilrec.methods.priv_fedmf_sub.common import Counted, selected_items, totals
+from veilrec.methods.priv_fedmf_sub.fedncf import FEDNCF, FedNcfConfig
 from veilrec.methods.registry import get
 
 USERS, ITEMS, SEED = 40, 30, 5
@@ -77,3 +83,69 @@ def test_a_row_of_a_gradient_is_clipped_to_one() -> None:
     lengths = np.linalg.norm(moved, axis=1)
     assert lengths.max() > 3 * RATE * CLIP
     assert lengths.max() <= USERS * RATE * CLIP * 1.001
+
+
+EXACT = {
+    ("fedmf", "ml-100k"): 2154.24,
+    ("fedmf", "ml-1m"): 9487.36,
+    ("fedncf", "ml-100k"): 10771.2,
+    ("fedncf", "ml-1m"): 47436.8,
+    ("dp-fedmf-svd", "ml-1m"): 4785.93,
+}
+
+
+def by_name(selected: dict[str, float]) -> dict[tuple[str, str], Counted]:
+    return {(one.method, one.dataset): one for one in totals(selected)}
+
+
+def test_whole_models_and_low_rank_come_out_to_the_last_digit() -> None:
+    counted = by_name({"ml-100k": 500.0, "ml-1m": 1000.0})
+    for key, printed in EXACT.items():
+        assert counted[key].printed == printed
+        assert counted[key].counted == pytest.approx(printed, abs=0.011)
+
+
+def test_two_totals_of_the_paper_do_not_come_out() -> None:
+    counted = by_name({"ml-1m": 1135.88})
+    topk, compress = counted["dp-fedmf-topk", "ml-1m"], counted["priv-fedncf-sub-compress", "ml-1m"]
+    assert (topk.printed, topk.counted) == (4943.68, pytest.approx(4743.68))
+    assert (compress.printed, compress.counted) == (4421.2, pytest.approx(14539.26, abs=0.01))
+    assert "not come out" in compress.how
+
+
+@pytest.mark.parametrize(("dataset", "printed"), [("ml-100k", 698.67), ("ml-1m", 2907.85)])
+def test_sub_models_of_real_data_come_out_within_three_per_cent(dataset: str, printed: float) -> None:
+    folder = os.environ.get("VEILREC_DATA")
+    if not folder or not (Path(folder) / dataset).is_dir():
+        pytest.skip(f"needs {dataset} in the folder that VEILREC_DATA names")
+    population = load(dataset)
+    selected = selected_items(population.interactions.pairs(), population.n_items, seed=0, rounds=2)
+    counted = by_name({dataset: selected})["priv-fedmf-sub", dataset]
+    assert counted.printed == printed
+    assert abs(counted.relative_error) < 0.03
+
+
+def configured(*settings: str, preset: str = "tuned", dataset: str = "") -> tuple[FedNcfConfig, int]:
+    return configure(FEDNCF, preset=preset, dataset=dataset, settings=settings)
+
+
+def test_the_paper_preset_has_the_papers_item_parameters() -> None:
+    config, rounds = configured(preset="paper", dataset="ml-100k")
+    assert config.local.shape.row == FEDNCF.item_parameters == 160
+    assert (config.local.batch, config.cohort.size, rounds) == (256, 100, 400)
+    config, _ = configured(preset="paper", dataset="ml-1m")
+    assert (config.local.batch, config.cohort.size) == (512, 200)
+    assert {config.local.user_rate, config.local.item_rate, config.local.network_rate} == {0.0005}
+
+
+def test_widths_of_layers_can_be_set() -> None:
+    config, _ = configured("local.layers=12,6", "local.mlp=4")
+    assert config.local.shape.network()["layer1.weight"] == (12, 8)
+    assert config.local.shape.network()["layer2.weight"] == (6, 12)
+
+
+@pytest.mark.parametrize("settings", [("aggregation=mean",), ("local.optimiser=sgd", "local.reduction=sum")])
+def test_the_loss_falls(settings: tuple[str, ...]) -> None:
+    trainer = build("fedncf", small_problem(), [*settings, "local.user_rate=0.05"])
+    losses = [trainer.step(number).loss or 0.0 for number in range(12)]
+    assert losses[-1] < 0.9 * losses[0]

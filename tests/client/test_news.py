@@ -1,4 +1,4 @@
-"""PrivateRec on a device: what is drawn, what the gradient holds, and what it must not hold."""
+"""Impressions of a client: examples drawn from them, and PrivateRec's training with local noise."""
 
 from __future__ import annotations
 
@@ -9,19 +9,94 @@ import numpy as np
 import pytest
 import torch
 
+from veilrec.audit.contract_subject import histories_of
 from veilrec.client.local_training import Cohort, OwnSources, SharedSource
 from veilrec.client.news import LocalNoise, NewsTrainingSettings, Path, PrivateNewsLocalTrainer, start_weights
-from veilrec.client.news_data import NONE, OwnImpressions, every_click, one_click_of_some
+from veilrec.client.news_data import (
+    NONE,
+    ClickExamples,
+    OwnImpressions,
+    count_clicks,
+    draw_examples,
+    every_click,
+    one_click_of_some,
+    pack_logs,
+)
 from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
+from veilrec.data.population import Impressions
+from veilrec.data.synthetic_news import generate
 from veilrec.methods.news.prepare import make_model
 from veilrec.models.federated_news import InterestNrms
 from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
 from veilrec.privacy.mechanisms.attention import PaddedNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
 from veilrec.privacy.randomness import SeededSource
+
+
+def impressions() -> Impressions:
+    return Impressions(
+        users=np.array([1, 1, 0, 2], np.int32),
+        times=np.array([20, 10, 5, 1]),
+        shown=histories_of([[5, 6, 7], [8, 9], [3, 4], [1, 2]]),
+        clicked=np.array([0, 1, 1, 1, 0, 1, 1, 0, 1], np.uint8),  # the third has no news without a click
+        histories=histories_of([[1, 2, 3], []]),
+        history_of=np.array([0, 0, 0, 1], np.int32),
+    )
+
+
+def draw(logs: Csr, devices: list[int], *, negatives: int = 4, number: int = 0) -> ClickExamples:
+    return draw_examples(logs, np.array(devices, np.int64), negatives=negatives, longest=3, seed=7, number=number)
+
+
+def test_a_log_has_history_clicks_and_others_in_time_order() -> None:
+    logs = pack_logs(impressions(), 4, longest=2)
+    assert logs.row(0).tolist() == []
+    assert logs.row(1).tolist() == [2, 1, 1, 2, 3, 8, 9, 2, 2, 1, 2, 3, 6, 7, 5]
+    assert logs.row(2).tolist() == [0, 1, 1, 2, 1]
+    assert logs.row(3).tolist() == []
+    assert count_clicks(logs).tolist() == [0, 3, 1, 0]
+
+
+def test_examples_have_the_click_first_and_share_histories() -> None:
+    examples = draw(pack_logs(impressions(), 4), [0, 1, 2, 3])
+    assert examples.device.tolist() == [1, 1, 1, 2]
+    assert examples.candidates[:, 0].tolist() == [8, 6, 7, 2]
+    assert examples.candidates[:, 1:].tolist() == [[x, NONE, NONE, NONE] for x in (9, 5, 5, 1)]
+    assert examples.history_of.tolist() == [0, 0, 0, 1]
+    assert examples.histories.tolist() == [[1, 2, 3], [NONE, NONE, NONE]]
+
+
+def test_negatives_are_distinct_unclicked_and_keyed_by_device_and_round() -> None:
+    train = generate(users=40, news=300, days=3, seed=2).impressions["train"]
+    logs = pack_logs(train, 40)
+    everyone = list(range(40))
+    examples = draw(logs, everyone)
+    clicked = {
+        (u, i)
+        for u, i in zip(
+            train.users[train.shown.row_numbers()][train.clicked > 0], train.shown.items[train.clicked > 0], strict=True
+        )
+    }
+    for device, candidates in zip(examples.device, examples.candidates, strict=True):
+        real = candidates[candidates != NONE]
+        assert len(set(real)) == len(real)
+        assert (device, candidates[0]) in clicked
+    alone = draw(logs.take(np.array([7])), [7])
+    assert np.array_equal(alone.candidates, examples.candidates[examples.device == 7])
+    assert not np.array_equal(draw(logs, everyone, number=1).candidates, examples.candidates)
+
+
+def test_every_unclicked_news_is_drawn_equally_often() -> None:
+    log = histories_of([[0, 1, 5, 9, 0, 1, 2, 3, 4]])
+    counts = np.zeros(5)
+    for number in range(2000):
+        counts[draw(log, [0], negatives=2, number=number).candidates[0, 1:]] += 1
+    # Each has 800 expected, standard deviation about 22: off by 110 (5 deviations) once in 300,000 runs.
+    assert np.abs(counts - 800).max() < 110
+
 
 WORDS = "words.weight"
 BASIS, NEWS = 3, 12
@@ -35,8 +110,7 @@ ROWS = [
 
 
 def logs() -> Csr:
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ROWS])]).astype(np.int64)
-    return Csr(offsets, np.concatenate(ROWS).astype(np.int32))
+    return histories_of(ROWS)
 
 
 def news() -> NewsInput:
@@ -139,15 +213,6 @@ def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_publis
     assert len(first) == 5
 
 
-def test_a_cohort_draws_as_its_devices_do_alone() -> None:
-    made = learner("through", pad_probability=0.3)
-    together = made.learn(cohort(0, 1), weights(made), RoundSpec(2)).uploads
-    for place, device in enumerate((0, 1)):
-        alone = made.learn(cohort(device), weights(made), RoundSpec(2)).uploads
-        for name, values in alone.dense.items():
-            assert np.allclose(together.dense[name][place], values[0], atol=1e-6), name
-
-
 def test_as_published_the_rows_of_clicked_words_are_in_the_message() -> None:
     made = learner("through")
     rows = made.learn(cohort(1), weights(made), RoundSpec(0)).uploads.tables[WORDS]
@@ -163,13 +228,6 @@ def test_of_reports_nothing_of_the_history_reaches_the_gradient() -> None:
             assert not values.any(), name
     assert found.dense["basis"].any()
     assert not set(found.tables[WORDS].index.tolist()) & {2, 3, 4, 11}  # words of histories alone
-
-
-def test_updates_of_reports_depend_on_what_was_told_and_on_nothing_else() -> None:
-    made = learner("released")
-    examples, _ = made.ready(cohort(), weights(made), RoundSpec(0))
-    assert examples.padded is None
-    assert (examples.histories == NONE).all()
 
 
 def test_a_learner_with_noise_needs_something_to_draw_it_from() -> None:
