@@ -33,15 +33,15 @@ def test_reads_all_days_in_time_order(tmp_path):
     (tmp_path / "one_week" / "README").write_text("not a day")
     population = adressa.read(tmp_path)
     assert list(population.users) == ["cx:1", "cx:2"]
-    assert list(population.items) == ["a2", "a1"]
+    assert list(population.items) == ["a1", "a2"]
     log = population.interactions
-    assert log.items.tolist() == [1, 0, 0, 1]  # reading an article again is kept
+    assert log.items.tolist() == [0, 1, 1, 0]  # reading an article again is kept
     assert log.times.tolist() == [1483225100, 1483225203, 1483311601, 1483311600]
     assert log.offsets.tolist() == [0, 3, 4]
     assert population.impressions == {}
-    assert list(population.catalogue.titles) == ["Ny bro", "Kamp på Lerkendal"]
-    assert list(population.catalogue.categories) == ["nyheter", "sport"]
-    assert list(population.catalogue.subcategories) == ["nyheter|trondheim", "sport"]
+    assert list(population.catalogue.titles) == ["Kamp på Lerkendal", "Ny bro"]
+    assert list(population.catalogue.categories) == ["sport", "nyheter"]
+    assert list(population.catalogue.subcategories) == ["sport", "nyheter|trondheim"]
     assert population.facts == {"rows": 6, "events_without_article": 1, "duplicates_merged": 1}
 
 

@@ -45,7 +45,7 @@ def test_reads_train_and_dev(tmp_path):
     write_split(tmp_path / "MINDsmall_dev", DEV)
     population = mind.read(tmp_path)
     assert list(population.users) == ["U1", "U2", "U3"]
-    assert list(population.items) == ["N1", "N2", "N3", "N9", "N8", "N7"]
+    assert list(population.items) == ["N1", "N2", "N3", "N7", "N8", "N9"]
     train, dev = population.impressions["train"], population.impressions["dev"]
     assert train.users.tolist() == [0, 1, 0]
     assert train.shown.row(0).tolist() == [1, 2]
@@ -54,7 +54,7 @@ def test_reads_train_and_dev(tmp_path):
     assert train.times[1] == datetime(2019, 11, 9, 12, tzinfo=UTC).timestamp()
     assert [train.histories.row(row).tolist() for row in train.history_of] == [[0, 1], [], [0, 1]]
     assert len(train.histories) == 2
-    assert dev.histories.row(int(dev.history_of[0])).tolist() == [2, 5]
+    assert dev.histories.row(int(dev.history_of[0])).tolist() == [2, 3]
     catalogue = population.catalogue
     assert list(catalogue.titles) == ["First title", 'A "quoted" title', "Third titlé", "", "", ""]
     assert catalogue.categories[0] == "sport"

@@ -68,23 +68,23 @@ def test_the_real_ml_1m_is_as_published(real):
     assert population.facts["items_listed"] == 3883
     stars = np.bincount(population.interactions.ratings.astype(int)).tolist()
     assert stars == [0, 56174, 107557, 261197, 348971, 226310]
-    assert population.items[0] == "1193"  # the first line of ratings.dat
-    assert population.catalogue.titles[0] == "One Flew Over the Cuckoo's Nest (1975)"
+    assert (population.items[0], population.catalogue.titles[0]) == ("1", "Toy Story (1995)")
+    assert (population.items[-1], population.catalogue.titles[-1]) == ("3952", "Contender, The (2000)")
     users, items = population.features.users, population.features.items
     assert values(users, 0) == {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]}
-    assert values(items, 0) == {"genres": ["Drama"], "year": ["1975-1979"]}
+    assert values(items, 0) == {"genres": ["Animation", "Children's", "Comedy"], "year": ["1995-1999"]}
     assert not users.unknown().any() and not items.unknown().any()
     if (folder / "ncf").is_dir():
         held_out, negatives = population.fixed_test
         assert (held_out.shape, negatives.shape) == ((6040,), (6040, 99))
-        assert held_out[0] == 25  # first line of ml-1m.test.rating
+        assert population.items[held_out[0]] == "48"  # 25 in the first line of ml-1m.test.rating
         assert population.facts["test_items_among_negatives"] == 156
 
 
 def test_order_within_a_user_is_time_then_file(tmp_path):
     population = read_1m(write_1m(tmp_path))
     assert list(population.users) == ["1", "2", "3"]
-    assert list(population.items) == ["10", "20", "30"]  # first appearance in ratings.dat
+    assert list(population.items) == ["10", "20", "30"]
     log = population.interactions
     assert log.offsets.tolist() == [0, 2, 4, 6]
     assert log.items.tolist() == [2, 0, 1, 2, 1, 0]
@@ -120,10 +120,13 @@ def test_a_malformed_line_is_named(tmp_path, files, fault):
         read_1m(write_1m(tmp_path, **files))
 
 
-def test_the_published_test_is_read_when_it_fits(tmp_path):
-    write_ncf(write_1m(tmp_path), FITTING[0], [[1] * 99, [0] * 99, [2] * 98 + [0]])
+def test_the_published_test_which_counts_items_by_first_appearance_is_read_when_it_fits(tmp_path):
+    ratings = RATINGS.replace("::10::", "::31::")  # what the files call 0, 1, 2 is 31, 20, 30
+    write_ncf(write_1m(tmp_path, ratings), FITTING[0], [[1] * 99, [0] * 99, [2] * 98 + [0]])
     population = read_1m(tmp_path)
-    assert population.fixed_test[0].tolist() == [0, 2, 0]
+    held_out, negatives = population.fixed_test
+    assert [population.items[item] for item in held_out] == ["31", "30", "31"]
+    assert [population.items[item] for item in negatives[:, 0]] == ["20", "31", "30"]
     assert population.facts["test_items_among_negatives"] == 1
 
 

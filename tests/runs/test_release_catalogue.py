@@ -99,7 +99,7 @@ def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_p
     for extra in (3, 12):
         log = tmp_path / str(extra) / "log.csv"
         log.parent.mkdir()
-        log.write_text("\n".join(["user,item", *LOG, *(f"somebody,i{k}" for k in range(extra))]))
+        log.write_text("\n".join(["user,item", *(f"somebody,i{7 * k % 40}" for k in range(extra)), *LOG]))
         log.with_suffix(".features.yaml").write_text(FEATURES)
         settings = ("people=20000",)
         request = RunRequest("veil", f"csv:{log}", protocol="loo-full", settings=settings, noise="secure", rounds=3)

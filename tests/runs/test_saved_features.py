@@ -31,10 +31,10 @@ items:
 def log_of(folder, name, count, town, age):
     """Forty people with all items between them, and one who has so many and is described so."""
     rows = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
-    rows += [f"somebody,i{k}" for k in range(count)]
+    rows += [f"zoe,i{k}" for k in range(count)]
     (folder / "items.csv").write_text("\n".join(["item,kind", *(f"i{k},{'abc'[k % 3]}" for k in range(40))]))
     people = [f"u{user},{'ABC'[user % 3]},{20 + user}" for user in range(40)]
-    (folder / f"{name}.people.csv").write_text("\n".join(["user,town,age", *people, f"somebody,{town},{age}"]))
+    (folder / f"{name}.people.csv").write_text("\n".join(["user,town,age", *people, f"zoe,{town},{age}"]))
     (folder / f"{name}.csv").write_text("\n".join(["user,item", *rows]))
     (folder / f"{name}.features.yaml").write_text(SCHEMA.replace("PEOPLE", f"{name}.people.csv"))
     return folder / f"{name}.csv"
@@ -101,7 +101,7 @@ def test_adapted_weights_or_features_in_the_model_are_seen(method, where, tmp_pa
 def test_a_saved_device_keeps_the_features_of_its_user(tmp_path):
     released("dp-privrec", log_of(tmp_path, "one", 8, "C", 77), tmp_path / "run")
     model = open_model(tmp_path / "run")
-    own = model.recommend_user("somebody", 5)
+    own = model.recommend_user("zoe", 5)
     used = [model.items[int(k)] for k in model.devices.trained_on.row(40)]
     again = model.recommend(used, 40, about={"town": "C", "age": "77"})
     shown = {best.item: best.score for best in again}

@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from veilrec.core.errors import BadInput
-from veilrec.data.population import ItemTable, Population, pack_interactions
-from veilrec.data.text_files import TEXT, JsonLines, encode, pack, read_json_lines
+from veilrec.data.population import ItemTable, Population, Strings, pack_interactions
+from veilrec.data.text_files import TEXT, JsonLines, encode, pack, read_json_lines, rows_of
 
 _SCHEMA = dict.fromkeys(("userId", "id", "time", "title", "category1"), TEXT)
 _DAY_FILE = re.compile(r"\d{8}(\.gz)?")
@@ -35,7 +35,7 @@ def read(folder: Path) -> Population:
     rows = sum(rows for _, rows in days)
     merged = len(events) - len(clicks)
     facts = {"rows": rows, "events_without_article": rows - len(events), "duplicates_merged": merged}
-    return Population("adressa", users, items, log, catalogue=_catalogue(clicks), facts=facts)
+    return Population("adressa", users, items, log, catalogue=_catalogue(clicks, items), facts=facts)
 
 
 def _day_files(folder: Path) -> list[Path]:
@@ -67,10 +67,10 @@ def _times(events: JsonLines) -> pl.Series:
     return times.cast(pl.Int64)
 
 
-def _catalogue(clicks: pl.DataFrame) -> ItemTable:
-    """The first title and category that an article has in any event, in the order of the items."""
-    known = clicks.group_by("id", maintain_order=True).agg(
-        pl.col(name).filter(pl.col(name).fill_null("") != "").first().fill_null("") for name in ("title", "category1")
-    )
+def _catalogue(clicks: pl.DataFrame, items: Strings) -> ItemTable:
+    """Title and category of every article; of several the first of the alphabet, and not of whoever read it first."""
+    columns = ("title", "category1")
+    found = clicks.group_by("id").agg(pl.col(name).filter(pl.col(name) != "").min() for name in columns)
+    known = rows_of(items, found, "id")
     categories = known["category1"].str.split("|").list.first().fill_null("")
     return ItemTable(pack(known["title"]), pack(categories), pack(known["category1"]))

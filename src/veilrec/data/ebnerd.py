@@ -20,7 +20,7 @@ from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.data.impression_logs import count_facts, interactions_of, labels, refuse_unlearnable
 from veilrec.data.population import Impressions, ItemTable, Population
-from veilrec.data.text_files import encode_together, find_file, find_optional, pack_padded
+from veilrec.data.text_files import encode_together, find_file, find_optional, pack, rows_of
 
 _BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
 _HISTORY = ("user_id", "article_id_fixed")
@@ -73,7 +73,7 @@ def read(folder: Path) -> Population:
     if articles is not None:
         facts["news_without_text"] = len(items) - len(articles)
     refuse_unlearnable(folder, items, facts["clicks"])
-    catalogue = None if articles is None else _catalogue(articles, len(items))
+    catalogue = None if articles is None else _catalogue(rows_of(items, articles, "article_id"))
     return Population("ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts)
 
 
@@ -154,6 +154,6 @@ def _refuse_types(path: Path, frame: pl.DataFrame, name: str, wanted: type[pl.Da
         raise BadInput(f"{path}: {name} must be {kind}, found {frame[name].dtype}")
 
 
-def _catalogue(articles: pl.DataFrame, n_items: int) -> ItemTable:
-    columns = {name: pack_padded(articles[name], n_items) for name in ("title", "subtitle", "category_str")}
-    return ItemTable(columns["title"], columns["category_str"], abstracts=columns["subtitle"])
+def _catalogue(articles: pl.DataFrame) -> ItemTable:
+    title, subtitle, category = (pack(articles[name]) for name in ("title", "subtitle", "category_str"))
+    return ItemTable(title, category, abstracts=subtitle)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Offsets
+from veilrec.core.arrays import Indices
 from veilrec.core.errors import bad_line
 from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
-from veilrec.data.population import ItemTable, Population, pack_interactions
-from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table
+from veilrec.data.population import ItemTable, Population, Strings, pack_interactions
+from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
@@ -22,23 +22,21 @@ _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the
 
 
 def read(folder: Path) -> Population:
-    """The whole log: users and items in the order of their ids, counts as ratings."""
+    """The whole log, counts as ratings."""
     path = find_file(folder, "frappe.csv")
     rows = read_table(path, separator="\t")
     if tuple(rows.frame.columns) != _COLUMNS:
         raise bad_line(path, 1, f"the header must be {' '.join(_COLUMNS)}, separated by tabs")
     table = rows.without_duplicates()
-    users, user_codes = np.unique(table.integers("user", low=0), return_inverse=True)
-    items, item_codes = np.unique(table.integers("item", low=0), return_inverse=True)
-    item_ids = pl.Series(items).cast(pl.String)
-    interactions = pack_interactions(
-        user_codes, item_codes.astype(np.int32), len(users), ratings=table.integers("cnt", low=1).astype(np.float64)
-    )
-    meta = _meta(find_optional(folder, "meta.csv"), item_ids)
+    user_codes, users = encode(pl.Series(table.integers("user", low=0)))
+    item_codes, items = encode(pl.Series(table.integers("item", low=0)))
+    counts = table.integers("cnt", low=1).astype(np.float64)
+    interactions = pack_interactions(user_codes, item_codes, len(users), ratings=counts)
+    meta = _meta(find_optional(folder, "meta.csv"), items)
     return Population(
         "frappe",
-        pack(pl.Series(users).cast(pl.String)),
-        pack(item_ids),
+        users,
+        items,
         interactions,
         catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
@@ -46,7 +44,7 @@ def read(folder: Path) -> Population:
     )
 
 
-def _people(table: TextTable, owners: Offsets, count: int) -> Side:
+def _people(table: TextTable, owners: Indices, count: int) -> Side:
     """What a user's context is most often, by the user's own log; how often an app is used says nothing here."""
     columns = {name: table.frame[name] for name in _OF_A_USER}
     columns["city"] = columns["city"].replace(_NO_CITY, "")
@@ -54,7 +52,7 @@ def _people(table: TextTable, owners: Offsets, count: int) -> Side:
     return side_of(usual, [Feature(name, "category", found_values(columns[name])) for name in _OF_A_USER])
 
 
-def _apps(table: TextTable, owners: Offsets, count: int, meta: pl.DataFrame | None) -> Side:
+def _apps(table: TextTable, owners: Indices, count: int, meta: pl.DataFrame | None) -> Side:
     """Free or paid, and what the store says of an app."""
     columns = {"cost": modal(owners, table.frame["cost"], count)}
     known = {"cost": found_values(table.frame["cost"])}
@@ -71,7 +69,7 @@ def _apps(table: TextTable, owners: Offsets, count: int, meta: pl.DataFrame | No
     return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])
 
 
-def _meta(path: Path | None, item_ids: pl.Series) -> pl.DataFrame | None:
+def _meta(path: Path | None, items: Strings) -> pl.DataFrame | None:
     """What the store says of the apps, a row for each; the file says "unknown" of those that were rarely downloaded."""
     if path is None:
         return None
@@ -80,8 +78,7 @@ def _meta(path: Path | None, item_ids: pl.Series) -> pl.DataFrame | None:
     if absent:
         raise bad_line(path, 1, f"the header lacks {', '.join(absent)}")
     listing = table.frame.unique("item", keep="first")
-    columns = pl.DataFrame({"item": item_ids}).join(listing, on="item", how="left", maintain_order="left")
-    return columns.select(pl.all().replace({"unknown": ""}).fill_null(""))
+    return rows_of(items, listing, "item").select(pl.all().replace({"unknown": ""}))
 
 
 def _catalogue(meta: pl.DataFrame) -> ItemTable:

@@ -36,9 +36,10 @@ from veilrec.data.text_files import (
     JsonLines,
     LineFaults,
     encode_together,
-    pack_padded,
+    pack,
     read_json_lines,
     read_text,
+    rows_of,
 )
 
 
@@ -197,7 +198,7 @@ def read_impressions(path: Path) -> Population:
         "item_lines_merged": len(described.frame) - len(items_given),
         **({"ids_stripped": stripped} if stripped else {}),
     }
-    catalogue = _catalogue(items_given, len(items)) if len(items_given) else None
+    catalogue = _catalogue(rows_of(items, items_given, "item")) if len(items_given) else None
     return Population(
         "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
     )
@@ -305,6 +306,6 @@ def _split_by_time(log: Impressions) -> dict[str, Impressions]:
     return {name: part for name, part in splits.items() if len(part)}
 
 
-def _catalogue(described: pl.DataFrame, n_items: int) -> ItemTable:
-    columns = [pack_padded(described[name], n_items) for name in _ITEM_COLUMNS]
+def _catalogue(described: pl.DataFrame) -> ItemTable:
+    columns = [pack(described[name]) for name in _ITEM_COLUMNS]
     return ItemTable(columns[0], columns[1], columns[2], columns[3])

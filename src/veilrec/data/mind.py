@@ -29,9 +29,9 @@ from veilrec.data.text_files import (
     find_file,
     find_optional,
     pack,
-    pack_padded,
     read_table,
     read_text,
+    rows_of,
     unpack,
 )
 
@@ -85,11 +85,12 @@ def read(folder: Path) -> Population:
         for k, (split, part) in enumerate(behaviours.items())
     }
     parts = impressions.values()
+    unknown = ~unpack(items).is_in(news["id"].implode()).to_numpy()
     facts = {
         **count_facts(impressions),
-        "news_without_text": len(items) - len(news),
-        "unknown_candidates": sum(int((part.shown.items >= len(news)).sum()) for part in parts),
-        "unknown_in_histories": sum(int((part.histories.items >= len(news)).sum()) for part in parts),
+        "news_without_text": int(unknown.sum()),
+        "unknown_candidates": sum(int(unknown[part.shown.items].sum()) for part in parts),
+        "unknown_in_histories": sum(int(unknown[part.histories.items].sum()) for part in parts),
         "duplicates_merged": sum(part.duplicates for part in behaviours.values()),
     }
     refuse_unlearnable(folder, items, facts["clicks"])
@@ -99,7 +100,7 @@ def read(folder: Path) -> Population:
         items,
         interactions_of(impressions, len(users)),
         impressions,
-        _catalogue(news, len(items), _read_entity_vectors(folders)),
+        _catalogue(rows_of(items, news, "id"), _read_entity_vectors(folders)),
         facts,
     )
 
@@ -193,8 +194,8 @@ def _read_news(path: Path) -> pl.DataFrame:
     return table.frame.drop("url", "abstract_entities")
 
 
-def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> ItemTable:
-    columns = {name: pack_padded(news[name], n_items) for name in news.columns if name != "id"}
+def _catalogue(news: pl.DataFrame, entity_vectors: tuple[Strings, Floats] | None) -> ItemTable:
+    columns = {name: pack(news[name]) for name in news.columns if name != "id"}
     return ItemTable(
         titles=columns["title"],
         categories=columns["category"],

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Indices, Offsets
+from veilrec.core.arrays import Indices
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, Side, without_rows
 from veilrec.data.own_features import side_of
 from veilrec.data.population import Interactions, ItemTable, Population, Strings, pack_interactions
-from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table, unpack
+from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of, unpack
 
 GENRES = (
     *("Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),
@@ -64,13 +64,12 @@ def _people(path: Path | None, separator: str, columns: Sequence[str], users: St
     if twice.any():
         row = int(twice.arg_true()[1])
         raise listing.error(row, f"user {people['user'][row]} is listed twice")
-    wanted = pl.DataFrame({"user": unpack(users)}).join(people, on="user", how="left", maintain_order="left")
     features = (
         Feature("age", "category", tuple(map(str, AGES))),
         Feature("gender", "category", ("F", "M")),
         Feature("occupation", "category", known),
     )
-    return side_of(wanted, features)
+    return side_of(rows_of(users, people, "user"), features)
 
 
 _FLAGS = ("unknown", *GENRES)  # of u.item, in the order of u.genre
@@ -79,10 +78,10 @@ _NEGATIVES = 99
 
 
 def read_100k(folder: Path) -> Population:
-    """MovieLens 100K: users and items in the order of their ids."""
+    """MovieLens 100K."""
     rows = read_table(find_file(folder, "u.data"), _ROW, separator="\t")
     table = rows.without_duplicates()
-    items, item_codes = np.unique(table.integers("item", low=1), return_inverse=True)
+    item_codes, items = encode(pl.Series(table.integers("item", low=1)))
     catalogue = None
     listing = find_optional(folder, "u.item")
     if listing is not None:
@@ -97,24 +96,21 @@ def read_100k(folder: Path) -> Population:
 
 
 def read_1m(folder: Path) -> Population:
-    """MovieLens 1M: users in the order of their ids, items as they first appear in ratings.dat."""
+    """MovieLens 1M."""
     rows = read_table(find_file(folder, "ratings.dat"), _ROW, separator="::")
     table = rows.without_duplicates()
-    sorted_items, first_row, codes = np.unique(table.integers("item", low=1), return_index=True, return_inverse=True)
-    by_appearance = np.argsort(first_row)
-    rank = np.empty(len(by_appearance), np.int64)
-    rank[by_appearance] = np.arange(len(by_appearance))
-    items = sorted_items[by_appearance]
+    item_codes, items = encode(pl.Series(table.integers("item", low=1)))
     catalogue, facts = None, {}
     listing = find_optional(folder, "movies.dat")
     if listing is not None:
         films = read_table(listing, ("item", "title", "genres"), separator="::", encoding="latin-1")
         catalogue = _catalogue(films, films.frame["genres"], items)
         facts["items_listed"] = len(films)
-    population = _population("ml-1m", rows, table, items, rank[codes], catalogue, facts)
+    population = _population("ml-1m", rows, table, items, item_codes, catalogue, facts)
     columns = ("user", "gender", "age", "occupation", "zip")
     population = _described(population, _people(find_optional(folder, "users.dat"), "::", columns, population.users))
-    fixed_test = _published_test(folder / "ncf", population)
+    by_appearance = np.argsort(np.unique(item_codes, return_index=True)[1]).astype(np.int32)
+    fixed_test = _published_test(folder / "ncf", population, by_appearance)
     if fixed_test is None:
         return population
     # 156 users of the published files have their test item among their own negatives
@@ -127,18 +123,17 @@ def _population(
     name: str,
     rows: TextTable,
     table: TextTable,
-    items: Offsets,
-    item_codes: Offsets,
+    items: Strings,
+    item_codes: Indices,
     catalogue: ItemTable | None,
     facts: dict[str, int],
 ) -> Population:
-    users, user_codes = np.unique(table.integers("user", low=1), return_inverse=True)
+    user_codes, users = encode(pl.Series(table.integers("user", low=1)))
     ratings = table.integers("rating", low=1, high=5).astype(np.float64)
-    interactions = pack_interactions(
-        user_codes, item_codes.astype(np.int32), len(users), ratings=ratings, times=table.integers("time", low=0)
-    )
+    times = table.integers("time", low=0)
+    interactions = pack_interactions(user_codes, item_codes, len(users), ratings=ratings, times=times)
     counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
-    return Population(name, _ids(users), _ids(items), interactions, catalogue=catalogue, facts=counted)
+    return Population(name, users, items, interactions, catalogue=catalogue, facts=counted)
 
 
 def _described(population: Population, people: Side | None) -> Population:
@@ -150,25 +145,20 @@ def _described(population: Population, people: Side | None) -> Population:
     return replace(population, features=Features(people or nothing[0], films or nothing[1]))
 
 
-def _ids(values: Offsets) -> Strings:
-    return pack(pl.Series(values).cast(pl.String))
-
-
-def _catalogue(films: TextTable, genres: pl.Series, items: Offsets) -> ItemTable:
+def _catalogue(films: TextTable, genres: pl.Series, items: Strings) -> ItemTable:
     """Titles and genres of the given items; "" for an item that the listing does not have."""
     listing = pl.DataFrame({"item": films.integers("item"), "title": films.frame["title"], "genres": genres})
     repeated = np.flatnonzero(listing["item"].is_duplicated().to_numpy())
     if len(repeated):
         raise films.error(int(repeated[1]), f"item {films.frame['item'][int(repeated[1])]} is listed twice")
-    wanted = pl.DataFrame({"item": items}).join(listing, on="item", how="left", maintain_order="left")
-    return ItemTable(titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null("")))
+    wanted = rows_of(items, listing, "item")
+    return ItemTable(titles=pack(wanted["title"]), categories=pack(wanted["genres"]))
 
 
-def _published_test(folder: Path, population: Population) -> tuple[Indices, Indices] | None:
+def _published_test(folder: Path, population: Population, by_appearance: Indices) -> tuple[Indices, Indices] | None:
     """The test items and negatives published with NCF (He et al. 2017), if the folder has them.
 
-    Their user is UserID - 1 and their item the 0-based number of its first appearance in ratings.dat: just as
-    `read_1m` numbers them.
+    Their user is UserID - 1, and their item the place in `by_appearance`: items as they first appear in ratings.dat.
     """
     if find_optional(folder, "ml-1m.test.rating") is None:
         return None
@@ -183,12 +173,13 @@ def _published_test(folder: Path, population: Population) -> tuple[Indices, Indi
         raise BadInput(f"{positives.path} must have one line for each of the {population.n_users} users, in order")
     if [f"({user},{item})" for user, item in zip(users, items, strict=True)] != negatives.frame["pair"].to_list():
         raise BadInput(f"{negatives.path} does not name the pairs of {positives.path}: get both files again")
-    _check_fit(positives, negatives, items, sampled, population.interactions)
-    return items.astype(np.int32), sampled.astype(np.int32)
+    found = by_appearance[items], by_appearance[sampled]
+    _check_fit(positives, negatives, *found, population.interactions)
+    return found
 
 
 def _check_fit(
-    positives: TextTable, negatives: TextTable, items: Offsets, sampled: Offsets, interactions: Interactions
+    positives: TextTable, negatives: TextTable, items: Indices, sampled: Indices, interactions: Interactions
 ) -> None:
     n_items = int(interactions.items.max()) + 1
     n_users = len(interactions.offsets) - 1

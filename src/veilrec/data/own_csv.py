@@ -77,9 +77,8 @@ class _Part(FaultyFile):
 
 
 def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
-    """Read files of uses as one log; users are numbered by first appearance, items by name.
+    """Read files of uses as one log.
 
-    Items are sorted because a model publishes their order, which must not depend on who used one first.
     `features` is a YAML file that names columns: see own_features.
     """
     chosen = options or CsvOptions()
@@ -98,7 +97,7 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
         faults = "; ".join(fault.summary() for part in parts for fault in part.faults)
         raise BadInput(f"{paths[0]}: no row is left without its bad ones ({faults}): give other options, or other data")
     user_codes, users = encode(rows["user"])
-    item_codes, items = encode(rows["item"], by_name=True)
+    item_codes, items = encode(rows["item"])
     if len(items) < 2:
         raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
     coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))

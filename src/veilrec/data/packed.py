@@ -30,7 +30,7 @@ from veilrec.core.files import new_folder, sha256, write_json
 from veilrec.core.resources import cache_folder
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
-_FORMAT = 3
+_FORMAT = 4
 _MANIFEST = "manifest.json"
 _KIND = "veilrec population"
 _log = logging.getLogger("veilrec")

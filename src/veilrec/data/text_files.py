@@ -365,16 +365,23 @@ def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)[:_SHOWN_CHARACTERS]
 
 
-def encode(column: pl.Series, *, by_name: bool = False) -> tuple[Indices, Strings]:
-    """Codes of a text column and the distinct values, in the order of first appearance or of their names."""
-    distinct = column.unique().sort() if by_name else column.unique(maintain_order=True)
-    table = pl.DataFrame({"value": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
-    joined = pl.DataFrame({"value": column}).join(table, on="value", how="left", maintain_order="left")
+def encode(column: pl.Series) -> tuple[Indices, Strings]:
+    """Codes of a column of ids, and the distinct ids: whole numbers by their value, then all others by their bytes.
+
+    Every reader numbers users and items so. A model publishes its items in their order, which must not tell who used
+    what: it is that of the ids, and never that of the log.
+    """
+    texts = column.cast(pl.String)
+    value, whole = pl.col("id").str.strip_chars_start("0"), pl.col("id").str.contains(r"^[0-9]+$")
+    order = [~whole, pl.when(whole).then(value.str.len_bytes()), pl.when(whole).then(value), pl.col("id")]
+    distinct = pl.DataFrame({"id": texts.unique()}).sort(order)["id"]
+    table = pl.DataFrame({"id": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
+    joined = pl.DataFrame({"id": texts}).join(table, on="id", how="left", maintain_order="left")
     return np.ascontiguousarray(joined["code"].to_numpy(), dtype=np.int32), pack(distinct)
 
 
 def encode_together(columns: Sequence[pl.Series]) -> tuple[list[Indices], Strings]:
-    """Codes of several id columns over one list of distinct ids, in the order of first appearance."""
+    """Codes of several columns of ids over one list of distinct ids, in the order of `encode`."""
     codes, distinct = encode(pl.concat([column.cast(pl.String) for column in columns]))
     ends = np.cumsum([len(column) for column in columns])
     return np.split(codes, ends[:-1]), distinct
@@ -386,9 +393,11 @@ def pack(column: pl.Series) -> Strings:
     return Strings(offsets_of(column.str.len_bytes()), np.frombuffer(joined, np.uint8))
 
 
-def pack_padded(column: pl.Series, count: int) -> Strings:
-    """A text column as packed strings: "" for nulls, and behind its end until there are `count`."""
-    return pack(pl.concat([column.fill_null(""), blanks(count - len(column))]))
+def rows_of(ids: Strings, listing: pl.DataFrame, key: str) -> pl.DataFrame:
+    """The rows of a listing in the order of these ids; "" for nulls, and for an id that is not listed."""
+    wanted, listed = pl.DataFrame({key: unpack(ids)}), listing.with_columns(pl.col(key).cast(pl.String))
+    rows = wanted.join(listed, on=key, how="left", maintain_order="left")
+    return rows.with_columns(pl.col(pl.String).fill_null(""))
 
 
 def blanks(count: int) -> pl.Series:
