@@ -22,40 +22,40 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from _plain_loop import DeviceModule, Examples, examples_of, learn, make_module
+from _plain_loop import ClientModule, Examples, examples_of, learn, make_module
 from _workload import Workload, read_workload, save_arrays
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import VeilrecError
 
-_OWN = "own"  # the record of a node's context that holds the device's own parameters
+_OWN = "own"  # the record of a node's context that holds the client's own parameters
 
 
 class _Actor:
-    """What an actor keeps between messages: the data of all devices, and one module."""
+    """What an actor keeps between messages: the data of all clients, and one module."""
 
     def __init__(self, path: str) -> None:
         torch.set_num_threads(1)
         self.workload: Workload = read_workload(Path(path))
         self.examples: list[Examples] = examples_of(self.workload)
-        self.module: DeviceModule = make_module(self.workload.local)
+        self.module: ClientModule = make_module(self.workload.local)
 
 
 _actor = cache(_Actor)
 
 
 def _train(path: str, message: Any, context: Any) -> Message:
-    """One device: load the model and the own parameters, learn, keep the own, send the rest."""
+    """One client: load the model and the own parameters, learn, keep the own, send the rest."""
     actor = _actor(path)
-    device = int(context.node_config["partition-id"])
+    client = int(context.node_config["partition-id"])
     parameters = dict(actor.module.named_parameters())
-    own = {name: actor.workload.private[name][device] for name in actor.module.private}
+    own = {name: actor.workload.private[name][client] for name in actor.module.private}
     if _OWN in context.state:
         own = _arrays(context.state[_OWN])
     received = _arrays(message.content["arrays"])
     with torch.no_grad():
         for name, values in (received | own).items():
             parameters[name].copy_(torch.tensor(values))
-    learn(actor.module, actor.examples[device])
+    learn(actor.module, actor.examples[client])
     context.state[_OWN] = _record({name: parameters[name].detach().numpy() for name in own})
     reply = RecordDict(
         {

@@ -29,7 +29,7 @@ ONE_THREAD = dict.fromkeys(_POOLS, "1")
 
 @dataclass(frozen=True)
 class Turns:
-    """How contenders take turns."""
+    """How contenders take part in cyclic order."""
 
     repeats: int = 7  # turns of every contender
     rounds: int = 3  # different rounds in a turn, the same for everybody
@@ -46,7 +46,7 @@ class Options:
 
     @property
     def turns(self) -> Turns:
-        """How the contenders of a round take turns."""
+        """How the contenders of a round take part in cyclic order."""
         return Turns(self.repeats, rounds=1, laps=3) if self.quick else Turns(self.repeats)
 
 
@@ -56,7 +56,7 @@ class Result:
 
     name: str
     dataset: str  # what was really used
-    devices: int  # in a round
+    clients: int  # in a round
     seconds_per_round: float
     peak_rss_mb: float  # of our own part, before any peer is loaded
     rivals: Mapping[str, float] = field(default_factory=dict)  # seconds per round of those that ran
@@ -69,14 +69,14 @@ class Result:
         return {
             "name": self.name,
             "seconds_per_round": self.seconds_per_round,
-            "clients_per_second": round(self.devices / self.seconds_per_round, 1),
+            "clients_per_second": round(self.clients / self.seconds_per_round, 1),
             "peak_rss_mb": round(self.peak_rss_mb, 1),
             "ratios": {
                 name: None if value is None else round(value / self.seconds_per_round, 3)
                 for name, value in seconds.items()
             },
             "dataset": self.dataset,
-            "devices_per_round": self.devices,
+            "clients_per_round": self.clients,
             "rival_seconds_per_round": seconds,
             **self.figures,
             "notes": list(self.notes),

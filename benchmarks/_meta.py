@@ -1,4 +1,4 @@
-"""Meta-learning on many devices: our kernel beside a plain torch loop over them, and beside all of them in one bmm.
+"""Meta-learning on many clients: our kernel beside a plain torch loop over them, and beside all of them in one bmm.
 
 All start from the same weights and learn from the very same examples, which the others get ready-made; ours draws them
 as it goes.
@@ -35,13 +35,13 @@ _SEED = 1
 _ITEMS, _GENRES, _OWN = 3706, 18, 100  # as in ML-1M; a genre more is the unknown one
 _PEOPLE = {"gender": 2, "age": 7, "occupation": 21}
 _LOCAL = MetaSettings(loss="logistic", epochs=5, batch=16, negatives=4, rate=0.1)
-_DEVICES, _DEVICES_QUICK = 60, 8
+_CLIENTS, _CLIENTS_QUICK = 60, 8
 _TURNS = 7
 SAME = 1e-4  # of the largest change of a weight: how far results may be apart
-# Where an input of a ReLU is 0 but for rounding, software decides its sign, and the device goes another way from there:
-# torch in single precision differs from torch in double precision on as many devices.
+# Where an input of a ReLU is 0 but for rounding, software decides its sign, and the client goes another way from there:
+# torch in single precision differs from torch in double precision on as many clients.
 _ALIKE = 0.75
-_SOURCE = f"made-up devices in the shape of ml-1m: {_ITEMS} items with 1 to 4 of 19 genres, {_OWN} items each"
+_SOURCE = f"synthetic clients in the shape of ml-1m: {_ITEMS} items with 1 to 4 of 19 genres, {_OWN} items each"
 _ADAPTED_ITEMS = 83  # half of the mean history of ML-1M
 _ADAPTATIONS = 20
 
@@ -58,38 +58,38 @@ def large(name: str, options: Options) -> Result:
 
 def _compare(name: str, embedding: int, hidden: tuple[int, ...], options: Options) -> Result:
     torch.set_num_threads(1)
-    devices = Devices(embedding, hidden, _DEVICES_QUICK if options.quick else _DEVICES)
-    devices.ours(0)
+    clients = Clients(embedding, hidden, _CLIENTS_QUICK if options.quick else _CLIENTS)
+    clients.ours(0)
     memory, rounds = peak_rss_mb(), min(options.repeats, _TURNS)
     for number in range(rounds):
-        devices.prepare(number)
-    alike = float((devices.apart(0) <= SAME).mean())
+        clients.prepare(number)
+    alike = float((clients.apart(0) <= SAME).mean())
     if alike < _ALIKE:
-        raise VeilrecError(f"{name}: the contenders learn the same on {alike:.0%} of the devices only")
-    contenders: dict[str, Round] = {"ours": devices.ours, "plain_loop": devices.loop, "batched": devices.batched}
+        raise VeilrecError(f"{name}: the contenders learn the same on {alike:.0%} of the clients only")
+    contenders: dict[str, Round] = {"ours": clients.ours, "plain_loop": clients.loop, "batched": clients.batched}
     seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, rounds).items()}
     ours, batched = seconds["ours"], seconds["batched"]
-    steps = devices.steps * len(devices.own)
+    steps = clients.steps * len(clients.own)
     figures = {
         "batched_torch_seconds": batched,
         "ratio_to_batched_torch": round(batched / ours, 3),
         "microseconds_of_a_step": round(1e6 * ours / steps, 1),
         "loop_microseconds_of_a_step": round(1e6 * seconds["plain_loop"] / steps, 1),
         "batched_torch_microseconds_of_a_step": round(1e6 * batched / steps, 1),
-        "devices_alike": round(alike, 3),
+        "clients_alike": round(alike, 3),
     }
     winner = f"Our kernel won, {batched / ours:.1f} times as fast as" if batched > ours else "Our kernel lost against"
     notes = (
         OF_ONE_CORE,
-        f"{winner} torch with one bmm per layer for all {len(devices.own)} devices at once.",
+        f"{winner} torch with one bmm per layer for all {len(clients.own)} clients at once.",
         "The others get their examples ready-made, as matrices of ones and zeros; ours draws them as it goes.",
-        f"All arrive at the same weights, to {SAME:g} of the largest change, on {alike:.0%} of the devices; where they"
+        f"All arrive at the same weights, to {SAME:g} of the largest change, on {alike:.0%} of the clients; where they"
         " do not, rounding turned a ReLU on or off.",
     )
-    return Result(name, _SOURCE, len(devices.own), ours, memory, {"plain_loop": seconds["plain_loop"]}, figures, notes)
+    return Result(name, _SOURCE, len(clients.own), ours, memory, {"plain_loop": seconds["plain_loop"]}, figures, notes)
 
 
-def one_device(name: str, options: Options) -> Result:
+def one_client(name: str, options: Options) -> Result:
     """How long somebody's device takes to learn the tuned linear head; compiled already."""
     source, population = ml_1m()
     pairs, n_items = population.interactions.pairs(), population.n_items
@@ -105,7 +105,7 @@ def one_device(name: str, options: Options) -> Result:
     nobody_else, local = np.zeros(1, np.int64), baselines.HEAD
     model.adapted(nobody_else)  # compiles
     learning = _milliseconds(lambda: model.adapted(nobody_else), options)
-    figures = {"milliseconds_of_a_device": round(learning, 2)}
+    figures = {"milliseconds_of_a_client": round(learning, 2)}
     note = (
         f"{local.steps} steps on {len(own)} own items and {local.negatives:,} sampled ones, "
         f"{plan.ranker.adapter.net.size} weights."
@@ -124,14 +124,14 @@ def _milliseconds(call: Callable[[], object], options: Options) -> float:
 
 @dataclass(frozen=True)
 class _Examples:
-    """What all devices learn from in one step."""
+    """What all clients learn from in one step."""
 
     kinds: Tensor  # [n, examples, genres]: ones and zeros
     labels: Tensor  # [n, examples]
 
 
-class Devices:
-    """So many devices that learn the same network, three ways."""
+class Clients:
+    """So many clients that learn the same network, three ways."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Devices:
 
     @property
     def steps(self) -> int:
-        """Local steps of a device."""
+        """Local steps of a client."""
         return int(self.adapter.local.steps_of(self.own.lengths())[0])
 
     def prepare(self, number: int) -> None:
@@ -173,7 +173,7 @@ class Devices:
     def _examples(self, number: int) -> list[_Examples]:
         hot = torch.from_numpy(ones_and_zeros(self.items.codes, self.adapter.inputs.items.n_codes))
         drawn = [
-            list(self.adapter.drawn(self.own.row(d), self.n_items, device=d, seed=_SEED, round_number=number))
+            list(self.adapter.drawn(self.own.row(d), self.n_items, client=d, seed=_SEED, round_number=number))
             for d in range(len(self.own))
         ]
         return [
@@ -185,36 +185,36 @@ class Devices:
         ]
 
     def ours(self, number: int) -> Floats:
-        """The kernel: the weights at which all devices arrive, [n, size]."""
+        """The kernel: the weights at which all clients arrive, [n, size]."""
         return self.adapter.adapt(
             self.start,
             self.items,
             self.own,
             self.people,
-            devices=np.arange(len(self.own)),
+            clients=np.arange(len(self.own)),
             seed=_SEED,
             round_number=number,
         )[0]
 
     def loop(self, number: int) -> Floats:
-        """A module of torch, and one device after the other."""
+        """A module of torch, and one client after the other."""
         arrived = np.empty((len(self.own), self.net.size), np.float32)
         start = {name: torch.from_numpy(part) for name, part in self.net.named(self.start).items()}
         module, codes = LoopNet(self.net), torch.from_numpy(self.people.codes.astype(np.int64))
         optimiser = torch.optim.SGD(module.parameters(), lr=_LOCAL.rate, foreach=True)
         batches = [[(e.kinds[d], e.labels[d]) for e in self._prepared[number]] for d in range(len(self.own))]
-        for device, steps in enumerate(batches):
+        for client, steps in enumerate(batches):
             module.load(start)
             for kinds, labels in steps:
                 optimiser.zero_grad()
-                loss = binary_cross_entropy_with_logits(module(codes[device], kinds), labels)
+                loss = binary_cross_entropy_with_logits(module(codes[client], kinds), labels)
                 torch.autograd.backward(loss)
                 optimiser.step()
-            arrived[device] = self.net.flat(module.weights())
+            arrived[client] = self.net.flat(module.weights())
         return arrived
 
     def batched(self, number: int) -> Floats:
-        """All devices at once: a leading dimension holds the weights of each."""
+        """All clients at once: a leading dimension holds the weights of each."""
         flat = torch.from_numpy(np.tile(self.start, (len(self.own), 1)))
         for examples in self._prepared[number]:
             flat.requires_grad_()
@@ -274,7 +274,7 @@ class LoopNet(nn.Module):
 
 
 class _BatchedNet:
-    """A network for n devices with weights of their own; embeddings are multiplied into the first layer first."""
+    """A network for n clients with weights of their own; embeddings are multiplied into the first layer first."""
 
     def __init__(self, net: FeatureNet, codes: Indices) -> None:
         self._net = net

@@ -1,4 +1,4 @@
-"""FedNewsRec beside a plain torch loop over devices, and ranking from cached news vectors."""
+"""FedNewsRec beside a plain torch loop over clients, and ranking from cached news vectors."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def without_clipping(name: str, options: Options) -> Result:
 
 
 def with_clipping(name: str, options: Options) -> Result:
-    """Every device's whole update is clipped."""
+    """Every client's whole update is clipped."""
     return _compare(name, "proven", options)
 
 
 def with_clipped_entries(name: str, options: Options) -> Result:
-    """Every entry of every device's update is clipped, as published."""
+    """Every entry of every client's update is clipped, as published."""
     return _compare(name, "as-published", options)
 
 
 def _compare(name: str, calibration: str, options: Options) -> Result:
-    """Two loops: one that encodes the titles of each example, as usual, and one each news of a device once."""
+    """Two loops: one that encodes the titles of each example, as usual, and one each news of a client once."""
     cohort = COHORT_QUICK if options.quick else COHORT
     source = TRAINED_ON_QUICK if options.quick else TRAINED_ON
     simulation, news = news_simulation(source, calibration, cohort)
@@ -65,7 +65,7 @@ def _compare(name: str, calibration: str, options: Options) -> Result:
     seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, min(options.repeats, TURNS)).items()}
     ours = seconds.pop("ours")
     figures = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / ours, 3)}
-    note = "The plain loop encodes the titles of every example; the frugal one each news of a device once."
+    note = "The plain loop encodes the titles of every example; the frugal one each news of a client once."
     return Result(name, source, cohort, ours, memory, seconds, figures, (OF_ONE_CORE, note))
 
 
@@ -86,7 +86,7 @@ def news_simulation(
         "server.optimiser=sgd",
         "server.rate=0.1",
         "server.momentum=0",
-        "judges.share=0",
+        "validators.share=0",
         *_SAME_SIZE,
         *settings,
     ]
@@ -94,7 +94,7 @@ def news_simulation(
     problem = Problem(split.train, split.n_items, _SEED, 1, data)
     method_plan = plan(config, problem)
     simulation = Simulation(
-        method_plan, FEDNEWSREC_METHOD.devices(config, problem), problem.train, Seeds.all_from(_SEED)
+        method_plan, FEDNEWSREC_METHOD.clients(config, problem), problem.train, Seeds.all_from(_SEED)
     )
     whole = calibration == "proven"
     read = prepare(config.network, config.size, config.text, data, _SEED, whole_catalogue=whole)
@@ -102,16 +102,16 @@ def news_simulation(
 
 
 class NewsLoop:
-    """Run the rounds with one torch module, autograd, and a Python loop over devices."""
+    """Run the rounds with one torch module, autograd, and a Python loop over clients."""
 
     def __init__(self, simulation: Simulation, news: NewsInput, *, frugal: bool) -> None:
         self._simulation = simulation
         self._loss = each_news_once if frugal else titles_of_every_example
         self._news = news
-        self._learner: NewsLocalTrainer = simulation.plan.learner  # type: ignore[assignment]
-        self.model = deepcopy(self._learner.start)
+        self._trainer: NewsLocalTrainer = simulation.plan.trainer  # type: ignore[assignment]
+        self.model = deepcopy(self._trainer.start)
         with torch.no_grad():
-            for name in self._learner.names:
+            for name in self._trainer.names:
                 self.model.get_parameter(name).copy_(torch.from_numpy(simulation.server.weights[name]))
         self.parameters = dict(self.model.named_parameters())
 
@@ -120,22 +120,22 @@ class NewsLoop:
         sim = self._simulation
         sums = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
         total = 0.0
-        for device in sim.sampler.draw(number):
-            one = np.array([device])
+        for client in sim.sampler.draw(number):
+            one = np.array([client])
             cohort = Cohort(one, OwnImpressions(sim.data.rows.take(one)), {}, sim.seeds.draws)
-            examples = self._learner.examples(cohort, number)
+            examples = self._trainer.examples(cohort, number)
             self.model.zero_grad()
             loss = self._loss(self.model, self._news, examples)
             loss.backward()  # type: ignore[no-untyped-call]
             self._clip()
-            weight = float(len(examples)) if sim.plan.tells_examples else 1.0
+            weight = float(len(examples)) if sim.plan.sends_examples else 1.0
             total += weight
             for name, value in self.parameters.items():
                 if value.grad is not None:
                     sums[name] -= weight * value.grad
         with torch.no_grad():
             for name, value in self.parameters.items():
-                value.add_(sums[name], alpha=sim.plan.server.rate / (total if sim.plan.tells_examples else 1.0))
+                value.add_(sums[name], alpha=sim.plan.server.rate / (total if sim.plan.sends_examples else 1.0))
 
     def _clip(self) -> None:
         mechanism = self._simulation.plan.mechanism
@@ -146,13 +146,13 @@ class NewsLoop:
 
 
 def each_news_once(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
-    """Compute the mean loss of a device that encodes each of its news once."""
+    """Compute the mean loss of a client that encodes each of its news once."""
     batch = make_batch(examples.histories, examples.history_of, examples.candidates)
     return losses(model, trimmed(take_news(news, batch.news)), batch).mean()
 
 
 def titles_of_every_example(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
-    """Compute the mean loss of a device that encodes the news of every example, as a batch of examples comes."""
+    """Compute the mean loss of a client that encodes the news of every example, as a batch of examples comes."""
     past = examples.histories[examples.history_of]
     width = max(1, int((past != NONE).any(0).sum()))
     items = np.concatenate([past[:, :width], examples.candidates], 1)  # [b, h + c]

@@ -1,4 +1,4 @@
-"""Gradients of every device of a cohort in NRMS, NAML and PLM-NR, beside a plain torch loop over the devices."""
+"""Gradients of every client of a cohort in NRMS, NAML and PLM-NR, beside a plain torch loop over the clients."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes
 
 _SEED = 1
 _NEGATIVES, _HISTORY = 4, 50
-_SENTENCE_DIM = 384  # of made-up sentence vectors: that of MiniLM
+_SENTENCE_DIM = 384  # of synthetic sentence vectors: that of MiniLM
 
-Found = list[dict[str, Tensor]]  # of every device
+Found = list[dict[str, Tensor]]  # of every client
 Loss = Callable[[NewsModel, NewsInput, ClickExamples], Tensor]
 
 
@@ -79,17 +79,17 @@ def _compare(name: str, network: str, options: Options) -> Result:
     }
     notes = (
         OF_ONE_CORE,
-        "All learns. Every loop does one forward and one backward pass of torch per device.",
-        "The plain loop encodes the news of every example; the frugal one each news of a device once.",
+        "All learns. Every loop does one forward and one backward pass of torch per client.",
+        "The plain loop encodes the news of every example; the frugal one each news of a client once.",
         "Of the user model alone, the vectors of the news are known to both: its loop reads each news and each "
-        "history of a device once, and gives the gradient in the vectors, too.",
+        "history of a client once, and gives the gradient in the vectors, too.",
     )
     rivals = {"plain_loop": seconds["plain_loop"]}
     return Result(name, source, cohort, ours, memory, rivals, figures, notes)
 
 
 class Cohorts:
-    """Devices that learn a model of standard size on made-up news: all at once, or one after the other."""
+    """Clients that learn a model of standard size on synthetic news: all at once, or one after the other."""
 
     def __init__(self, network: str, source: str, size: int, sizes: NewsSizes | None = None) -> None:
         torch.set_num_threads(1)
@@ -126,26 +126,26 @@ class Cohorts:
             self._vectors: Floats = self.model.encode_news(self.news).numpy()
 
     def examples(self, number: int) -> ClickExamples:
-        """What the devices of a round learn from."""
+        """What the clients of a round learn from."""
         able = np.flatnonzero(self._logs.lengths() > 0)
-        devices = np.sort(np.random.default_rng([_SEED, number]).choice(able, self.size, replace=False))
+        clients = np.sort(np.random.default_rng([_SEED, number]).choice(able, self.size, replace=False))
         return draw_examples(
-            self._logs.take(devices), devices, negatives=_NEGATIVES, longest=_HISTORY, seed=_SEED, number=number
+            self._logs.take(clients), clients, negatives=_NEGATIVES, longest=_HISTORY, seed=_SEED, number=number
         )
 
     def each(self, number: int) -> Gradients:
-        """Compute the gradients of all devices at once."""
+        """Compute the gradients of all clients at once."""
         return self._way.each(self.weights, self.examples(number), self.size)
 
     def each_user(self, number: int) -> tuple[dict[str, Floats], Floats]:
-        """Compute gradients of the user model alone, and in the known vectors of each device's news."""
+        """Compute gradients of the user model alone, and in the known vectors of each client's news."""
         own = own_news(self.examples(number), self.size)
         distinct, pairs = pairs_of(own)
         found, in_vectors, _ = self._way.of_users(self.weights, self._vectors[distinct], own, pairs)
         return found, in_vectors
 
     def loop(self, loss: Loss, number: int) -> Found:
-        """Compute gradients one device after the other, by autograd."""
+        """Compute gradients one client after the other, by autograd."""
         found = []
         for own in _apart(self.examples(number), self.size):
             self.model.zero_grad()
@@ -154,7 +154,7 @@ class Cohorts:
         return found
 
     def loop_of_users(self, number: int) -> tuple[Found, list[Tensor]]:
-        """Compute gradients of the user model alone, one device after the other, by autograd."""
+        """Compute gradients of the user model alone, one client after the other, by autograd."""
         in_vectors = []
 
         def loss(model: NewsModel, _: NewsInput, own: ClickExamples) -> Tensor:
@@ -168,8 +168,8 @@ class Cohorts:
 
 
 def _apart(examples: ClickExamples, n: int) -> Iterator[ClickExamples]:
-    """The examples of each device alone."""
-    bounds = np.searchsorted(examples.device, np.arange(n + 1))
+    """The examples of each client alone."""
+    bounds = np.searchsorted(examples.client, np.arange(n + 1))
     for low, high in pairwise(bounds):
         needed, history_of = np.unique(examples.history_of[low:high], return_inverse=True)
         yield ClickExamples(

@@ -64,7 +64,7 @@ def fedmf_ml_1m(name: str, options: Options) -> Result:
 
 
 def ml_1m() -> tuple[str, Population]:
-    """ML-1M; without its files, made-up ratings of the same shape."""
+    """ML-1M; without its files, synthetic ratings of the same shape."""
     try:
         return "ml-1m", load("ml-1m")
     except BadInput:

@@ -1,4 +1,4 @@
-"""One round of 100 devices on ML-100K: ours, the plain loop, pfl, Flower, and the kernel alone."""
+"""One round of 100 clients on ML-100K: ours, the plain loop, pfl, Flower, and the kernel alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fedncf_with_negatives(name: str, options: Options) -> Result:
 
 
 def _compare(name: str, method: Method[Any], local: LocalWork, ratings: Ratings, options: Options) -> Result:
-    """Let everybody take turns; our memory is read before torch and the peers come in."""
+    """Let everybody take part in cyclic order; our memory is read before torch and the peers come in."""
     simulation = simulation_of(method, local, ratings, _COHORT)
     workload = workload_of(simulation, local, _COHORT)
     turns = options.turns
@@ -77,9 +77,9 @@ def simulation_of(method: Method[Any], local: LocalWork, ratings: Ratings, cohor
     config, _ = configure(method, preset="tuned", dataset="", settings=settings_of(local, cohort))
     problem = Problem(ratings.train, ratings.n_items, _SEED)
     if method.plan is None:
-        raise VeilrecError(f"{method.name} is not simulated device by device, so it has no rounds to compare")
-    devices = method.devices(config, problem)
-    return Simulation(method.plan(config, problem), devices, problem.train, Seeds.all_from(_SEED))
+        raise VeilrecError(f"{method.name} is not simulated client by client, so it has no rounds to compare")
+    clients = method.clients(config, problem)
+    return Simulation(method.plan(config, problem), clients, problem.train, Seeds.all_from(_SEED))
 
 
 def settings_of(local: LocalWork, cohort: int) -> Sequence[str]:
@@ -157,19 +157,19 @@ class KernelAlone:
     """
 
     def __init__(self, simulation: Simulation, rounds: Iterable[int]) -> None:
-        self._learner = simulation.plan.learner
+        self._trainer = simulation.plan.trainer
         self._model = {name: values.copy() for name, values in simulation.server.weights.items()}
         self._cohorts = {number: _cohorts(simulation, number) for number in rounds}
 
     def round(self, number: int) -> None:
-        """Only what the devices of that round do."""
+        """Only what the clients of that round do."""
         for cohort in self._cohorts[number]:
-            self._learner.learn(cohort, self._model, UpdateRound(number))
+            self._trainer.learn(cohort, self._model, UpdateRound(number))
 
 
 def _cohorts(simulation: Simulation, number: int) -> list[Cohort[Any]]:
-    devices, size = simulation.sampler.draw(number), simulation.plan.devices_at_once
-    parts = [devices[start : start + size] for start in range(0, len(devices), size)]
+    clients, size = simulation.sampler.draw(number), simulation.plan.clients_per_batch
+    parts = [clients[start : start + size] for start in range(0, len(clients), size)]
     return [
         Cohort(
             part,

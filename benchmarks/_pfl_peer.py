@@ -26,7 +26,7 @@ from veilrec.core.arrays import Offsets
 _NEVER = 1 << 30
 
 
-class _DeviceData(Dataset):  # type: ignore[misc]
+class _ClientData(Dataset):  # type: ignore[misc]
     """One user's data: pfl iterates over it once an epoch, which draws the fresh negatives."""
 
     def __init__(self, user: int, examples: Examples) -> None:
@@ -85,7 +85,7 @@ class PflPeer:
         )
         for name in self.module.private:
             self._model.variable_map.pop(name)  # neither sent nor averaged
-        data = [_DeviceData(user, examples) for user, examples in enumerate(examples_of(workload))]
+        data = [_ClientData(user, examples) for user, examples in enumerate(examples_of(workload))]
         federated = FederatedDataset(data.__getitem__, lambda: next(self._users))
         self._backend = SimulatedBackend(training_data=federated, val_data=federated)
         self._algorithm = _PersonalAveraging(self.storage, self.module.private)

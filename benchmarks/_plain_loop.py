@@ -1,4 +1,4 @@
-"""The plain way, one torch module and a Python loop over devices; also what runs in the peers' clients."""
+"""The plain way, one torch module and a Python loop over clients; also what runs in the peers' clients."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from veilrec.core.arrays import Floats, Offsets
 Batch = tuple[Tensor, Tensor]  # items, labels
 
 
-class DeviceModule(nn.Module, ABC):
-    """A model as one device sees it: the public parameters, and its own, which stay."""
+class ClientModule(nn.Module, ABC):
+    """A model as one client sees it: the public parameters, and its own, which stay."""
 
     private = ("user",)
 
@@ -44,7 +44,7 @@ class DeviceModule(nn.Module, ABC):
         return {}
 
 
-class MfModule(DeviceModule):
+class MfModule(ClientModule):
     """Matrix factorisation, learnt with plain SGD."""
 
     def __init__(self, local: LocalWork) -> None:
@@ -61,8 +61,8 @@ class MfModule(DeviceModule):
         return torch.optim.SGD(self.parameters(), lr=rate)
 
 
-class NcfModule(DeviceModule):
-    """NeuMF, learnt with Adam; lazy for the item rows, as on our devices: only a batch's own items move."""
+class NcfModule(ClientModule):
+    """NeuMF, learnt with Adam; lazy for the item rows, as on our clients: only a batch's own items move."""
 
     def __init__(self, local: LocalWork) -> None:
         super().__init__(local)
@@ -133,13 +133,13 @@ class _Both:
             part.step()
 
 
-def make_module(local: LocalWork) -> DeviceModule:
+def make_module(local: LocalWork) -> ClientModule:
     """The module of a workload; its values come with every message."""
     return MfModule(local) if local.model == "mf" else NcfModule(local)
 
 
 class Examples:
-    """The batches of a device's epochs."""
+    """The batches of a client's epochs."""
 
     def __init__(self, local: LocalWork, own: Tensor, generator: torch.Generator) -> None:
         self.local = local
@@ -177,8 +177,8 @@ def examples_of(workload: Workload) -> list[Examples]:
     return [Examples(workload.local, own, generator) for own in users]
 
 
-def learn(module: DeviceModule, examples: Examples) -> None:
-    """The local epochs of one device."""
+def learn(module: ClientModule, examples: Examples) -> None:
+    """The local epochs of one client."""
     optimiser = module.optimiser(examples.local.rate)
     for _ in range(examples.local.epochs):
         for items, labels in examples.epoch():
@@ -199,23 +199,23 @@ class PlainLoop:
 
     @torch.no_grad()
     def round(self, number: int) -> None:
-        """Every device learns from the same model; the server adds the mean of their changes."""
-        devices = self.cohort_of(number).tolist()
+        """Every client learns from the same model; the server adds the mean of their changes."""
+        clients = self.cohort_of(number).tolist()
         parameters = dict(self.module.named_parameters())
         total = {name: torch.zeros_like(values) for name, values in self.public.items()}
-        for device in devices:
+        for client in clients:
             for name, values in self.public.items():
                 parameters[name].copy_(values)
             for name, values in self.private.items():
-                parameters[name].copy_(values[device])
+                parameters[name].copy_(values[client])
             with torch.enable_grad():
-                learn(self.module, self.examples[device])
+                learn(self.module, self.examples[client])
             for name, values in self.public.items():
                 total[name] += parameters[name] - values
             for name, values in self.private.items():
-                values[device] = parameters[name]
+                values[client] = parameters[name]
         for name, values in self.public.items():
-            values.add_(total[name], alpha=1.0 / len(devices))
+            values.add_(total[name], alpha=1.0 / len(clients))
 
 
 def tensors(arrays: Mapping[str, Floats]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What the index is measured with: vectors of made-up news by a trained model, and the questions of its readers."""
+"""What the index is measured with: vectors of synthetic news by a trained model, and the questions of its readers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Items:
 
 
 def trained_items(count: int, questions: int, *, quick: bool) -> Items:
-    """Train PrivateRec on made-up news, and let it read `count` others, titles of their own, which nobody has seen."""
+    """Train PrivateRec on synthetic news, and let it encode `count` unseen titles."""
     users, cohort, rounds = (400, 50, 12) if quick else (2000, 100, 60)
     data = f"synthetic-news:users={users},seed={_SEED}"
     with tempfile.TemporaryDirectory() as folder:
@@ -55,10 +55,10 @@ def trained_items(count: int, questions: int, *, quick: bool) -> Items:
     texts = load(f"synthetic-news:users=20,news={count},seed={_SEED + 1}").catalogue
     interests = NewsUsers(scorer).interests
     if texts is None or interests is None:
-        raise VeilrecError("made-up news without texts, or a model without interests")
+        raise VeilrecError("synthetic news without texts, or a model without interests")
     source = (
-        f"privaterec (tuned, calibration none, {rounds} rounds of {cohort} devices) trained on {data}; its vectors of"
-        f" {count:,} other made-up titles (synthetic-news, seed {_SEED + 1}); questions: a third attention of its"
+        f"privaterec (tuned, calibration none, {rounds} rounds of {cohort} clients) trained on {data}; its vectors of"
+        f" {count:,} other synthetic titles (synthetic-news, seed {_SEED + 1}); questions: a third attention of its"
         f" readers, a third that with Laplace noise of {_NOISE:g} back on the simplex, a third uniform on the simplex"
     )
     vectors = _encoded(scorer, texts)

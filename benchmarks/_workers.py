@@ -43,7 +43,7 @@ def two_against_one(name: str, options: Options) -> Result:
     else:
         _, of_ray = _beside(_simulation(users, cohort), RayWorkers, options)
         figures |= {f"ray_{key}": value for key, value in of_ray.items()}
-    figures |= {"workers": WORKERS, "cpu_us_per_device": round(1e6 * one.cpu_seconds / cohort, 2), **_bytes(alone)}
+    figures |= {"workers": WORKERS, "cpu_us_per_client": round(1e6 * one.cpu_seconds / cohort, 2), **_bytes(alone)}
     source = f"synthetic-ratings:users={users},seed={_SEED}"
     return Result(name, source, cohort, one.seconds, peak_rss_mb(), figures=figures, notes=notes)
 
@@ -104,15 +104,15 @@ def _simulation(users: int, cohort: int) -> Simulation:
     if made.plan is None:
         raise TypeError("fedmf has a plan")
     seeds = Seeds.all_from(_SEED)
-    return Simulation(made.plan(config, problem), made.devices(config, problem), problem.train, seeds)
+    return Simulation(made.plan(config, problem), made.clients(config, problem), problem.train, seeds)
 
 
 def _empty_round(simulation: Simulation, crew: ProcessPool | RayWorkers) -> float:
-    """The model to every worker, a device each, and their sums back."""
+    """The model to every worker, a client each, and their sums back."""
     opened = _opened(simulation)
-    devices = simulation.sampler.draw(0)[:WORKERS]
+    clients = simulation.sampler.draw(0)[:WORKERS]
     pieces = [
-        Piece(place, devices[place : place + 1], np.ones(1, np.bool_), _kept(simulation, devices[place : place + 1]))
+        Piece(place, clients[place : place + 1], np.ones(1, np.bool_), _kept(simulation, clients[place : place + 1]))
         for place in range(WORKERS)
     ]
     times = []
@@ -127,8 +127,8 @@ def _opened(simulation: Simulation) -> OpenRound:
     return OpenRound(replace(simulation.server.about, number=0), simulation.server.weights, None)
 
 
-def _kept(simulation: Simulation, devices: Offsets) -> dict[str, Floats]:
-    return {name: values[devices] for name, values in simulation.private.items()}
+def _kept(simulation: Simulation, clients: Offsets) -> dict[str, Floats]:
+    return {name: values[clients] for name, values in simulation.private.items()}
 
 
 def _bytes(simulation: Simulation) -> dict[str, float]:

@@ -21,7 +21,7 @@ ModelName = Literal["mf", "ncf"]
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What a device does with the model that it gets."""
+    """What a client does with the model that it gets."""
 
     model: ModelName
     n_items: int
@@ -36,13 +36,13 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Workload:
-    """A population, everybody's starting values, and what a round asks of a device; the server averages."""
+    """A population, everybody's starting values, and what a round asks of a client; the server averages."""
 
     local: LocalWork
-    train: Csr  # a row per user: the items that the device learns from
-    cohort: int  # devices in a round
+    train: Csr  # a row per user: the items that the client learns from
+    cohort: int  # clients in a round
     public: Mapping[str, Floats]  # the server's first model
-    private: Mapping[str, Floats]  # [users, ...] each: the devices' own first parameters
+    private: Mapping[str, Floats]  # [users, ...] each: the clients' own first parameters
 
     def save(self, path: Path) -> None:
         """Write it for another process."""
@@ -86,7 +86,7 @@ class Ratings:
 
 
 def ml_100k() -> Ratings:
-    """All pairs of MovieLens 100K; without its files, made-up pairs of the same shape."""
+    """All pairs of MovieLens 100K; without its files, synthetic pairs of the same shape."""
     try:
         population = load("ml-100k")
     except BadInput:

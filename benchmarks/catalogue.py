@@ -1,4 +1,4 @@
-"""What a released catalogue costs a device: bytes, and the processor time of one ranking, in Python and under node.
+"""What a released catalogue costs a client: bytes, and the processor time of one ranking, in Python and under node.
 
     python -m benchmarks.catalogue runs/veil    # a run of veil; 3,706 films with ML-1M
 
@@ -70,12 +70,12 @@ def _size(release: Release) -> str:
     files = [release.content(name) for name in _FILES]
     plain, zipped = sum(map(len, files)), sum(len(gzip.compress(each, 6)) for each in files)
     items = release.manifest["sizes"]["items"]
-    return f"{items:,} items: {plain:,} bytes for a device, {zipped:,} zipped"
+    return f"{items:,} items: {plain:,} bytes for a client, {zipped:,} zipped"
 
 
 def _kept(run: Path, release: Release) -> str:
-    files, devices = load_model(run / "model"), open_model(run).devices
-    histories = devices.used.take(np.arange(min(_PEOPLE, len(devices.used)), dtype=np.int64))
+    files, clients = load_model(run / "model"), open_model(run).clients
+    histories = clients.used.take(np.arange(min(_PEOPLE, len(clients.used)), dtype=np.int64))
     exact = files.ranker.model(files.weights, {}, histories)
     short, kept = ReleasedCatalogue(release), []
     for person in range(len(histories)):

@@ -1,4 +1,4 @@
-"""Measure a real federation: 20 device processes over HTTPS, 30 rounds of fedmf on ml-100k.
+"""Measure a real federation: 20 client processes over HTTPS, 30 rounds of fedmf on ml-100k.
 
     python benchmarks/federate.py [--quick] [--secagg none|helpers|pairs]
 
@@ -35,12 +35,12 @@ class Load:
 
     method: str = "fedmf"
     data: str = "ml-100k"
-    devices: int = 20
+    clients: int = 20
     rounds: int = 30
     secagg: str = "none"
 
 
-QUICK = Load(data="synthetic-ratings:users=60,items=200,seed=1", devices=6, rounds=4)
+QUICK = Load(data="synthetic-ratings:users=60,items=200,seed=1", clients=6, rounds=4)
 
 
 def run(load: Load, say: Say) -> dict[str, Any]:
@@ -51,23 +51,23 @@ def run(load: Load, say: Say) -> dict[str, Any]:
         wishes = FederationOptions(
             method=load.method,
             data=load.data,
-            devices=load.devices,
+            clients=load.clients,
             rounds=load.rounds,
             secagg=load.secagg,  # type: ignore[arg-type]
             port=free_port(),
         )
         made = make(folder, wishes).federation
         init_seconds = time.perf_counter() - began
-        say(f"{made.devices} devices of {load.method} on {load.data}: made in {init_seconds:.1f} s")
+        say(f"{made.clients} clients of {load.method} on {load.data}: made in {init_seconds:.1f} s")
         memory = _Memory(folder)
         began = time.perf_counter()
         Up(folder, say).run(memory.look)
         up_seconds = time.perf_counter() - began
         status = last_status(folder)
-    task = _figures(status, made.devices) | {
+    task = _figures(status, made.clients) | {
         "init_seconds": round(init_seconds, 2),
         "up_seconds": round(up_seconds, 2),
-        "device_pss_mb": memory.device_mb,
+        "client_pss_mb": memory.client_mb,
         "coordinator_pss_mb": memory.coordinator_mb,
     }
     promised = {"round_seconds": PROMISED_ROUND_SECONDS, "message_cpu_ms": PROMISED_MESSAGE_MS}
@@ -75,12 +75,12 @@ def run(load: Load, say: Say) -> dict[str, Any]:
     return {"load": asdict(load), "machine": machine, "tasks": [task | {"promised": promised, "missed": missed}]}
 
 
-def _figures(status: Mapping[str, Any], devices: int) -> dict[str, Any]:
-    own, seconds = status["process"], status["process"]["round_seconds"][1:]  # the first one waits for devices to wake
+def _figures(status: Mapping[str, Any], clients: int) -> dict[str, Any]:
+    own, seconds = status["process"], status["process"]["round_seconds"][1:]  # the first one waits for clients to wake
     serving = own["serving_cpu_seconds"] - own["closing_cpu_seconds"]
     return {
         "name": "federation",
-        "devices": devices,
+        "clients": clients,
         "rounds": status["round"],
         "messages": own["messages"],
         "round_seconds": round(statistics.median(seconds), 3),
@@ -97,16 +97,16 @@ class _Memory:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.device_mb = self.coordinator_mb = 0.0
+        self.client_mb = self.coordinator_mb = 0.0
 
     def look(self, _: Mapping[str, Any]) -> None:
         """While they run."""
         for process in processes.running(self._folder):
             if process.name == "coordinator":
                 self.coordinator_mb = max(self.coordinator_mb, _pss_mb(process.pid))
-            elif process.name == "devices":
+            elif process.name == "clients":
                 own = [_pss_mb(pid) for pid in processes.children(process.pid)]
-                self.device_mb = max(self.device_mb, round(statistics.mean(own), 1) if own else 0.0)
+                self.client_mb = max(self.client_mb, round(statistics.mean(own), 1) if own else 0.0)
 
 
 def _pss_mb(pid: int) -> float:
@@ -122,9 +122,9 @@ def show(report: Report) -> None:
     """Print one line, and missed targets."""
     (task,) = report["tasks"]
     print(
-        f"{task['rounds']} rounds of {task['devices']} device processes: median {task['round_seconds']:g} s, slowest "
+        f"{task['rounds']} rounds of {task['clients']} client processes: median {task['round_seconds']:g} s, slowest "
         f"{task['slowest_round_seconds']:g} s; coordinator {task['message_cpu_ms']:g} ms of processor a message, and "
-        f"{task['sum_cpu_ms_per_message']:g} ms to add it up; memory {task['device_pss_mb']:g} MB a device, "
+        f"{task['sum_cpu_ms_per_message']:g} ms to add it up; memory {task['client_pss_mb']:g} MB a client, "
         f"{task['coordinator_pss_mb']:g} MB the coordinator"
     )
     for name in task["missed"]:

@@ -1,6 +1,6 @@
-"""What a device loses that ranks the pool of the server, with vectors of 8 bits, instead of all news as they are.
+"""What a client loses that ranks the pool of the server, with vectors of 8 bits, instead of all news as they are.
 
-    python -m benchmarks.pool    # 2,828 and 65,000 made-up news
+    python -m benchmarks.pool    # 2,828 and 65,000 synthetic news
 
 Of the ten best by the whole release, how many are among the ten best of the pool; mean over 500 readers.
 """
@@ -40,7 +40,7 @@ def _measured(folder: Path, news: int) -> str:
     train(prepare(RunRequest("privaterec", data, seed=0, noise="secure", rounds=10)), folder / "run")
     release = make_release(folder / "run", folder / "release", new_key(folder / "key"), ReleaseOptions())
     pool = read_pool(Edition(release).pool())
-    model, histories = ReleasedNews(release), open_model(folder / "run").devices.used
+    model, histories = ReleasedNews(release), open_model(folder / "run").clients.used
     ids = {item: row for row, item in enumerate(open_model(folder / "run").items)}
     rows = np.array([ids[item] for item in pool.ids])
     kept = []

@@ -1,9 +1,9 @@
-"""Measure secure aggregation: processor time and bytes of a device, a helper and the server, by both protocols.
+"""Measure secure aggregation: processor time and bytes of a client, a helper and the server, by both protocols.
 
     python benchmarks/secagg.py [--quick]
 
-Whole rounds of both protocols in one process, every message as bytes: 500 devices, a million numbers, 30 % of the
-devices lost on the way; the sum is compared with that of the same vectors added up in plaintext.
+Whole rounds of both protocols in one process, every message as bytes: 500 clients, a million numbers, 30 % of the
+clients lost on the way; the sum is compared with that of the same vectors added up in plaintext.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from veilrec.privacy.randomness import SecureSource
 from veilrec.privacy.samplers import Scale, lattice_gaussian
 from veilrec.wire.signing import SigningKey
 
-PROMISED_MS = 10.0  # of processor time for a device with helpers, 500 devices and a million numbers
-PROMISED_NOISE_MS = 100.0  # of it for a device's share of the noise on a million numbers
+PROMISED_MS = 10.0  # of processor time for a client with helpers, 500 clients and a million numbers
+PROMISED_NOISE_MS = 100.0  # of it for a client's share of the noise on a million numbers
 _FEDERATION = bytes(32)
 _WIDTH = 32
 Given = ParamSpec("Given")
@@ -43,14 +43,14 @@ Answer = TypeVar("Answer")
 class Load:
     """How large a round is."""
 
-    devices: int = 500
+    clients: int = 500
     length: int = 1_000_000
     helpers: int = 3
-    lost: float = 0.3  # of the devices, in all
-    corrupt: float = 0.05  # of the devices at most, for `pairs`
+    lost: float = 0.3  # of the clients, in all
+    corrupt: float = 0.05  # of the clients at most, for `pairs`
 
 
-QUICK = Load(devices=60, length=20_000)
+QUICK = Load(clients=60, length=20_000)
 
 
 class _Clock:
@@ -75,22 +75,22 @@ def run(load: Load, say: Say) -> dict[str, Any]:
     """Both protocols, and what was promised."""
     machine = describe_machine()
     tasks = []
-    for name, measure in (("helpers", _with_helpers), ("pairs", _among_devices)):
-        say(f"{name}: {load.devices} devices, {load.length:,} numbers")
+    for name, measure in (("helpers", _with_helpers), ("pairs", _among_clients)):
+        say(f"{name}: {load.clients} clients, {load.length:,} numbers")
         tasks.append({"name": name, **measure(load)})
-    tasks[0] |= _judged(tasks[0]["device_cpu_ms"], PROMISED_MS)
+    tasks[0] |= _judged(tasks[0]["client_cpu_ms"], PROMISED_MS)
     drawn = _drawn_ms(load)
-    noise = {"name": "noise in shares", "device_cpu_ms": drawn, **_judged(drawn, PROMISED_NOISE_MS)}
+    noise = {"name": "distributed noise", "client_cpu_ms": drawn, **_judged(drawn, PROMISED_NOISE_MS)}
     return {"machine": machine, "load": vars(load), "tasks": tasks, "noise": noise}
 
 
 def _judged(milliseconds: float, promised: float) -> dict[str, Any]:
-    missed = [] if milliseconds <= promised else ["device_cpu_ms"]
-    return {"promised": {"device_cpu_ms": promised}, "missed": missed}
+    missed = [] if milliseconds <= promised else ["client_cpu_ms"]
+    return {"promised": {"client_cpu_ms": promised}, "missed": missed}
 
 
 def _drawn_ms(load: Load) -> float:
-    """A device's share of the noise: the median of five, after one that compiles the sampler."""
+    """A client's share of the noise: the median of five, after one that compiles the sampler."""
     source, scale = SecureSource(), Scale.above(1e5)
     lattice_gaussian(source, 1, scale)
     times = []
@@ -115,10 +115,10 @@ def _staying(numbers: Iterable[int], lost: int, draws: np.random.Generator) -> l
 
 
 def _with_helpers(load: Load) -> dict[str, Any]:
-    identities = {number: _identity(number) for number in range(load.devices)}
+    identities = {number: _identity(number) for number in range(load.clients)}
     registered = {number: key.public for number, key in identities.items()}
     keys = [_identity(10**6 + place) for place in range(load.helpers)]
-    least = load.devices // 2
+    least = load.clients // 2
     proposal = Proposal(Terms(_FEDERATION, 0, load.length, _WIDTH, least), tuple(key.public for key in keys))
     clock, server = _Clock(), HelperSum(proposal, registered)
     total = np.zeros(load.length, np.int64)
@@ -130,14 +130,14 @@ def _with_helpers(load: Load) -> dict[str, Any]:
             for place, key in enumerate(keys)
         ]
         invitation = server.invite([clock.run("helper", helper.open, proposal.encode()) for helper in helpers])
-        stays = _staying(identities, int(load.lost * load.devices), np.random.default_rng(0))
+        stays = _staying(identities, int(load.lost * load.clients), np.random.default_rng(0))
         for number in stays:
-            device = HelperSumClient(
+            client = HelperSumClient(
                 number, identities[number], federation=_FEDERATION, helpers=proposal.helpers, least=least
             )
             values = _vector(number, load.length)
             total += values
-            clock.run("server", server.receive, clock.run("device", device.upload, invitation, values))
+            clock.run("server", server.receive, clock.run("client", client.update, invitation, values))
         request = clock.run("server", server.request)
         for helper in helpers:
             clock.run("server", server.receive_answer, clock.run("helper", helper.answer, request))
@@ -145,43 +145,43 @@ def _with_helpers(load: Load) -> dict[str, Any]:
     return {
         "exact": bool((got == total).all()),
         "added_up": len(stays),
-        "device_cpu_ms": round(1e3 * clock.seconds["device"] / len(stays), 2),
+        "client_cpu_ms": round(1e3 * clock.seconds["client"] / len(stays), 2),
         "helper_cpu_s": round(clock.seconds["helper"] / load.helpers, 3),
         "server_cpu_s": round(clock.seconds["server"], 3),
-        "device_up_bytes": clock.sent["device"] // len(stays),
-        "device_down_bytes": len(invitation),
+        "client_up_bytes": clock.sent["client"] // len(stays),
+        "client_down_bytes": len(invitation),
         "helper_up_bytes": clock.sent["helper"] // load.helpers,
         "helper_down_bytes": len(request) + len(proposal.encode()),
     }
 
 
-def _among_devices(load: Load) -> dict[str, Any]:
-    identities = {number: _identity(number) for number in range(load.devices)}
+def _among_clients(load: Load) -> dict[str, Any]:
+    identities = {number: _identity(number) for number in range(load.clients)}
     registered = {number: key.public for number, key in identities.items()}
-    woven = choose(load.devices, corrupt=load.corrupt, lost=load.lost)
-    terms = Terms(_FEDERATION, 0, load.length, _WIDTH, load.devices // 2)
+    woven = choose(load.clients, corrupt=load.corrupt, lost=load.lost)
+    terms = Terms(_FEDERATION, 0, load.length, _WIDTH, load.clients // 2)
     clock, server, draws = _Clock(), PairwiseSum(terms, woven, registered), np.random.default_rng(0)
     settings = {"federation": _FEDERATION, "neighbourhood": woven, "least": terms.least}
-    devices = {n: PairwiseSumClient(n, key, registered, **settings) for n, key in identities.items()}  # type: ignore[arg-type]
-    lost = int(load.lost * load.devices / 3)  # before shares, before vectors, and before signatures
-    for device in devices.values():
-        clock.run("server", server.receive_advert, clock.run("device", device.advertise, server.propose()))
+    clients = {n: PairwiseSumClient(n, key, registered, **settings) for n, key in identities.items()}  # type: ignore[arg-type]
+    lost = int(load.lost * load.clients / 3)  # before shares, before vectors, and before signatures
+    for client in clients.values():
+        clock.run("server", server.receive_advert, clock.run("client", client.advertise, server.propose()))
     groups = clock.run("server", server.groups)
     for number in _staying(groups, lost, draws):
-        clock.run("server", server.receive_shares, clock.run("device", devices[number].share, groups[number]))
+        clock.run("server", server.receive_shares, clock.run("client", clients[number].share, groups[number]))
     boxes = clock.run("server", server.boxes)
     came, total = _staying(boxes, lost, draws), np.zeros(load.length, np.int64)
     for number in came:
         values = _vector(number, load.length)
         total += values
-        clock.run("server", server.receive_masked, clock.run("device", devices[number].mask, boxes[number], values))
+        clock.run("server", server.receive_masked, clock.run("client", clients[number].mask, boxes[number], values))
     survivors = server.survivors()
     signed = _staying(came, lost, draws)
     for number in signed:
-        clock.run("server", server.receive_signature, clock.run("device", devices[number].sign, survivors))
+        clock.run("server", server.receive_signature, clock.run("client", clients[number].sign, survivors))
     signatures = clock.run("server", server.signatures)
     for number in signed:
-        clock.run("server", server.receive_reveal, clock.run("device", devices[number].reveal, signatures))
+        clock.run("server", server.receive_reveal, clock.run("client", clients[number].reveal, signatures))
     got = clock.run("server", server.finish)
     down = clock.sent["server"] + len(survivors) * len(came) + len(signatures) * (len(signed) - 1)
     return {
@@ -189,10 +189,10 @@ def _among_devices(load: Load) -> dict[str, Any]:
         "added_up": len(came),
         "neighbours": woven.degree,
         "threshold": woven.threshold,
-        "device_cpu_ms": round(1e3 * clock.seconds["device"] / len(came), 2),
+        "client_cpu_ms": round(1e3 * clock.seconds["client"] / len(came), 2),
         "server_cpu_s": round(clock.seconds["server"], 3),
-        "device_up_bytes": clock.sent["device"] // len(came),
-        "device_down_bytes": down // len(came),
+        "client_up_bytes": clock.sent["client"] // len(came),
+        "client_down_bytes": down // len(came),
     }
 
 
@@ -200,7 +200,7 @@ def show(report: Report) -> None:
     """Print a line per protocol, and missed targets."""
     load, machine = report["load"], report["machine"]
     print(
-        f"Secure sums of {load['length']:,} numbers, {load['devices']} devices, {load['lost']:.0%} lost, one thread, "
+        f"Secure sums of {load['length']:,} numbers, {load['clients']} clients, {load['lost']:.0%} lost, one thread, "
         f"on {machine['cpu']} (load {machine['load_before']} at the start)."
     )
     for task in report["tasks"]:
@@ -208,11 +208,11 @@ def show(report: Report) -> None:
         extra = f", {task['neighbours']} neighbours" if "neighbours" in task else f", {load['helpers']} helpers"
         print(
             f"{task['name']}{extra}: {'exact' if task['exact'] else 'WRONG'} sum of {task['added_up']}; processor time:"
-            f" a device {task['device_cpu_ms']:g} ms, {helper}the server {task['server_cpu_s']:g} s; a device sends "
-            f"{task['device_up_bytes']:,} bytes and gets {task['device_down_bytes']:,}"
+            f" a client {task['client_cpu_ms']:g} ms, {helper}the server {task['server_cpu_s']:g} s; a client sends "
+            f"{task['client_up_bytes']:,} bytes and gets {task['client_down_bytes']:,}"
         )
     noise = report["noise"]
-    print(f"{noise['name']}: processor time: a device {noise['device_cpu_ms']:g} ms to draw its own")
+    print(f"{noise['name']}: processor time: a client {noise['client_cpu_ms']:g} ms to draw its own")
     for task in (*report["tasks"], noise):
         for name in task.get("missed", ()):
             print(f"{task['name']}: missed {name} <= {task['promised'][name]:g}")

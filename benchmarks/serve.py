@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py [--quick] [--items 1000000] [--no-peers]
 
-One process, one thread, by turns; every answer is compared with that of numpy. Also the index's bad cases.
+One process, one thread, in cyclic order; every answer is compared with that of numpy. Also the index's bad cases.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def run(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
     if not _FEWEST <= options.items <= _MOST:
         raise BadInput(f"--items is {options.items}: give {_FEWEST} to {_MOST}")
     report = {"machine": describe_machine(), "quick": options.quick, "items": options.items}
-    say(f"training a model, encoding {options.items:,} made-up titles, measuring: minutes")
+    say(f"training a model, encoding {options.items:,} synthetic titles, measuring: minutes")
     return {**child_result(__file__, json.dumps(asdict(options))), **report}
 
 

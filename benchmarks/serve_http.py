@@ -113,7 +113,7 @@ def _figures(tally: Tally, took: float, cpu: float) -> dict[str, Any]:
 
 
 def made_release(folder: Path, items: int) -> None:
-    """A signed release of made-up items, with titles as long as those of news."""
+    """A signed release of synthetic items, with titles as long as those of news."""
     folder.mkdir(parents=True)
     draws = np.random.default_rng(0)
     groups = draws.normal(size=(300, _DIM))

@@ -44,7 +44,7 @@ _FIGURES = (
     "hr@10",
     "ratio_to_frugal_loop",
     "ratio_to_batched_torch",
-    "milliseconds_of_a_device",
+    "milliseconds_of_a_client",
     "impressions_per_second",
 )
 
@@ -82,13 +82,13 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "fedmf-ml-1m-400-rounds",
-            "a whole run: 400 rounds of 200 devices, evaluated every 20 rounds",
+            "a whole run: 400 rounds of 200 clients, evaluated every 20 rounds",
             ours_alone.fedmf_ml_1m,
             at_most={"total_seconds": 40},
         ),
         Task(
             "priv-fedmf-sub-ml-1m",
-            "the communication paper's rounds of 200 devices, 5 local epochs, items by DP-SUB",
+            "the communication paper's rounds of 200 clients, 5 local epochs, items by DP-SUB",
             ours_alone.priv_fedmf_sub,
             at_most={"seconds_of_400_rounds": 180, "peak_rss_mb": 4000},
         ),
@@ -98,28 +98,28 @@ TASKS: Mapping[str, Task] = {
             ours_alone.priv_fedncf_sub_compress,
             at_most={"seconds_of_400_rounds": 720, "peak_rss_mb": 4000},
         ),
-        Task("population-10k", "a round among 10,000 made-up users", ours_alone.among_10k),
+        Task("population-10k", "a round among 10,000 synthetic users", ours_alone.among_10k),
         Task(
             "population-1m",
-            "the same round among 1,000,000 made-up users",
+            "the same round among 1,000,000 synthetic users",
             ours_alone.among_1m,
             at_most={"ratio_to_10k": 1.2, "peak_rss_mb": 6000},
         ),
         Task(
             "workers",
-            "fedmf, 2,000 devices a round: one process, two workers that give the same bits, two of Ray; empty rounds",
+            "fedmf, 2,000 clients a round: one process, two workers that give the same bits, two of Ray; empty rounds",
             workers.two_against_one,
             at_least={"speed_up": 1.5, "ray_speed_up": 1.5},
         ),
         Task(
             "fednewsrec",
-            "FedNewsRec on made-up news, 200 devices, one backward pass for all",
+            "FedNewsRec on synthetic news, 200 clients, one backward pass for all",
             news.without_clipping,
             at_least={"plain_loop": 10},
         ),
         Task(
             "fednewsrec-clipped",
-            "the same with every device's whole update clipped",
+            "the same with every client's whole update clipped",
             news.with_clipping,
             at_least={"plain_loop": 10},
         ),
@@ -128,8 +128,8 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "nrms-gradients",
-            "gradients of each of 200 devices in NRMS, words and all, made-up news; plain loop: a pass of torch per "
-            "device, news encoded for every example; of the user model alone: vectors of the news known to both",
+            "gradients of each of 200 clients in NRMS, words and all, synthetic news; plain loop: a pass of torch per "
+            "client, news encoded for every example; of the user model alone: vectors of the news known to both",
             news_gradients.nrms,
             at_least={"plain_loop": 10, "user_model_ratio": 5},
         ),
@@ -147,7 +147,7 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "reptile",
-            "Reptile on 60 devices: 35 SGD steps each of a feature network, embeddings of 16, hidden layers 32 and 16",
+            "Reptile on 60 clients: 35 SGD steps each of a feature network, embeddings of 16, hidden layers 32 and 16",
             meta.small,
             at_least={"plain_loop": 10},
         ),
@@ -158,13 +158,13 @@ TASKS: Mapping[str, Task] = {
             at_least={"plain_loop": 5},
         ),
         Task(
-            "adapting-one-device",
+            "adapting-one-client",
             "the tuned linear head of popularity-head on somebody's device: 40 steps, 83 items against 1,024",
-            meta.one_device,
+            meta.one_client,
         ),
         Task(
             "news-scoring",
-            "all dev impressions of made-up news ranked from cached news vectors",
+            "all dev impressions of synthetic news ranked from cached news vectors",
             news.ranking,
             at_least={"impressions_per_second": 20_000},
         ),
@@ -211,7 +211,7 @@ def show(report: Report) -> None:
     console.print(_table(report["tasks"]))
     for result in report["tasks"]:
         figures = [f"{name} {result[name]:g}" for name in _FIGURES if name in result]
-        speed, memory = f"{result['clients_per_second']:,.0f} devices/s", f"{result['peak_rss_mb']:,.0f} MB"
+        speed, memory = f"{result['clients_per_second']:,.0f} clients/s", f"{result['peak_rss_mb']:,.0f} MB"
         print(f"{result['name']}:", ", ".join([f"data {result['dataset']}", speed, memory, *figures]))
         for note in result["notes"]:
             print(f"{result['name']}: {note}")

@@ -37,7 +37,7 @@ def packed() -> Callable[[Sequence[Sequence[int]]], Csr]:
 
 @pytest.fixture(scope="session")
 def tiny_train() -> Csr:
-    """40 devices with 1 to 12 of 60 items; devices 0 and 7 have none."""
+    """40 clients with 1 to 12 of 60 items; clients 0 and 7 have none."""
     generator = np.random.default_rng(20)
     lengths = generator.integers(1, 13, 40)
     lengths[[0, 7]] = 0

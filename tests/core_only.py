@@ -46,7 +46,7 @@ def hide(*extras: str) -> None:
 
 
 def imports() -> Results:
-    """Everything that a device, a server or a reader of messages imports."""
+    """Everything that a client, a server or a reader of messages imports."""
     names = [f"veilrec.{name}" for name in MODULES.split()]
     for name_ in PACKAGES:
         package = importlib.import_module(f"veilrec.{name_}")
@@ -83,13 +83,13 @@ def learn() -> Results:
     from veilrec.core.schema import RoundSpec
 
     results: Results = {}
-    own, device = np.array([3, 17, 5, 39, 8, 21, 0, 30, 12], np.int32), np.array([6])
+    own, client = np.array([3, 17, 5, 39, 8, 21, 0, 30, 12], np.int32), np.array([6])
     for name, how in {"each": {}, "batch": {"batch": 7}, "full": {"batch": 0, "negatives": 0}}.items():
-        learner = mf.MfLocalTrainer(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
-        data, private = OwnItems(Csr(np.array([0, len(own)]), own)), learner.fresh_private_state(device, SEED)
-        cohort = Cohort(device, data, private, SEED)
-        learned = learner.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), RoundSpec(ROUND))
-        rows = learned.uploads.tables[mf.ITEMS]
+        trainer = mf.MfLocalTrainer(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
+        data, private = OwnItems(Csr(np.array([0, len(own)]), own)), trainer.fresh_private_state(client, SEED)
+        cohort = Cohort(client, data, private, SEED)
+        learned = trainer.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), RoundSpec(ROUND))
+        rows = learned.updates.tables[mf.ITEMS]
         results |= {f"{name}.index": rows.index, f"{name}.values": rows.values, f"{name}.loss": learned.loss}
         results[f"{name}.user"] = cohort.private[mf.USER]
     return results
@@ -115,7 +115,7 @@ def adapt() -> Results:
         how = MetaSettings(loss=loss, steps=3, negatives=6, proximal=0.1, needed=5.0)  # type: ignore[arg-type]
         adapter = Adapter(inputs.net(hidden), inputs, how)
         start, read = adapter.net.flat(adapter.net.start(SEED, spread=0.5)), inputs.of_items(votes)
-        learnt, lost = adapter.adapt(start, read, own, people, devices=np.array([6]), seed=SEED, round_number=ROUND)
+        learnt, lost = adapter.adapt(start, read, own, people, clients=np.array([6]), seed=SEED, round_number=ROUND)
         results |= {f"{loss}.weights": learnt, f"{loss}.loss": lost}
         results[f"{loss}.scores"] = adapter.score(learnt, read, people)
     return results
@@ -124,11 +124,11 @@ def adapt() -> Results:
 def protect() -> Results:
     """Clipping and noise on the lattice; seeded, so that it can be compared."""
     from veilrec.privacy import samplers
-    from veilrec.privacy.mechanisms.clipping import clip_devices
+    from veilrec.privacy.mechanisms.clipping import clip_clients
     from veilrec.privacy.randomness import SeededSource
 
     values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
-    norms = clip_devices([(np.array([0, 5, 5, 12]), values)], (), 2.0)
+    norms = clip_clients([(np.array([0, 5, 5, 12]), values)], (), 2.0)
     return {
         "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
         "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),
@@ -138,7 +138,7 @@ def protect() -> Results:
 
 
 def take_part() -> Results:
-    """A device answers a broadcast, and a server reads the answer and steps."""
+    """A client answers a broadcast, and a server reads the answer and steps."""
     from veilrec.client.federated import FederatedClient
     from veilrec.client.local_training import OwnItems
     from veilrec.client.mf import ITEMS, MfLocalTrainer, MfSettings, schema, start_weights
@@ -153,8 +153,8 @@ def take_part() -> Results:
     from veilrec.wire import messages, rounds
 
     shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
-    plan: Any = SimpleNamespace(schema=shape, learner=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
-    plan.reports, plan.comparison, plan.tells_examples = None, None, False
+    plan: Any = SimpleNamespace(schema=shape, trainer=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
+    plan.reports, plan.model_selection, plan.sends_examples = None, None, False
     own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
     budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
     broadcast = rounds.encode(RoundSpec(0), whole_model(shape, weights, 0), shape)
@@ -162,14 +162,14 @@ def take_part() -> Results:
         tempfile.TemporaryDirectory() as folder,
         FederatedClient.create(
             Path(folder), plan, own, [budget], number=6, draws_seed=SEED, unprotected=True
-        ) as device,
+        ) as client,
     ):
-        message = device.take_part(broadcast, 0)
+        message = client.take_part(broadcast, 0)
     server = Server(
         Plan(
             schema=shape,
             start=weights,
-            learner=plan.learner,
+            trainer=plan.trainer,
             mechanism=plan.mechanism,
             rounds=1,
             cohort=CohortSettings(),

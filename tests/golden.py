@@ -4,7 +4,7 @@
     python tests/golden.py compare FILE.json [--only METHOD ...] [--strict]
 
 Every method is trained for a few rounds, in each of its calibrations and on each kind of synthetic data that it
-supports, once with seeded noise and, if it is federated, once with a fixed secret; then real devices do the same rounds
+supports, once with seeded noise and, if it is federated, once with a fixed secret; then real clients do the same rounds
 over bytes. A case has the key "method/calibration/data". `compare` computes everything again and exits with 1 if a
 value differs. Sentences are for people and may be reworded: differences between texts, and renamed keys, are listed but
 do not count unless `--strict` is given. A field that cannot be computed holds the reason as {"unavailable": ...}.
@@ -62,7 +62,7 @@ OTHER_WAYS = (
     ("priv-fedmf-sub", "proven", ("selection.unit=click", "cohort.sampling=poisson")),
     ("priv-fedmf-sub", "as-published", ("selection.reports=cohort", "selection.fresh=true")),
     ("privaterec", "proven", ("training=sums",)),
-    ("privaterec", "proven", ("training=reports", "cohort.sampling=turns")),
+    ("privaterec", "proven", ("training=reports", "cohort.sampling=cyclic")),
 )
 RESULTS = ("metrics", "baselines", "communication", "noise", "comparison", "before_and_after", "publishable")
 CHANGING = ("created", "made_by", "key", "signature", "rotations", "files")  # in a manifest; files are read below
@@ -172,14 +172,14 @@ def of_run(prepared: PreparedRun, folder: Path) -> dict[str, Any]:
 
 
 class Tap:
-    """A device whose calls are noted, as (bytes given, bytes returned), if bytes come of them."""
+    """A client whose calls are noted, as (bytes given, bytes returned), if bytes come of them."""
 
-    def __init__(self, device: Any, calls: list[tuple[bytes, bytes]]) -> None:
-        self._device, self._calls = device, calls
+    def __init__(self, client: Any, calls: list[tuple[bytes, bytes]]) -> None:
+        self._client, self._calls = client, calls
 
     def __getattr__(self, name: str) -> Any:
         def call(*given: Any) -> Any:
-            told = getattr(self._device, name)(*given)
+            told = getattr(self._client, name)(*given)
             if isinstance(told, bytes):
                 self._calls.append((b"".join(part for part in given if isinstance(part, bytes)), told))
             return told
@@ -192,18 +192,18 @@ class TappedRun(RealRun):
 
     calls: list[tuple[bytes, bytes]]
 
-    def device(self, name: str) -> Any:
-        return Tap(super().device(name), self.calls)
+    def client(self, name: str) -> Any:
+        return Tap(super().client(name), self.calls)
 
 
-def of_devices(simulation: Simulation, rounds: int, folder: Path) -> dict[str, Any]:
-    """Run the rounds by real devices: the first broadcast, message and report, and all of them together."""
-    real = TappedRun(folder / "devices", simulation.plan, simulation.data, simulation.seeds)
+def of_clients(simulation: Simulation, rounds: int, folder: Path) -> dict[str, Any]:
+    """Run the rounds by real clients: the first broadcast, message and report, and all of them together."""
+    real = TappedRun(folder / "clients", simulation.plan, simulation.data, simulation.seeds)
     real.calls = []
     try:
         for _ in range(rounds):
             real.step()
-        verdict, state = real.compare(), real.coordinator.standing.state()
+        verdict, state = real.compare(), real.coordinator.server_state.state()
     finally:
         real.close()
     kinds = {
@@ -229,8 +229,8 @@ def golden(case: Case) -> dict[str, Any]:
             secret = replace(request, noise="secure")
             told = attempt(lambda: of_run(prepare(secret, secret=SECRET), folder / "secure"))
             found |= {f"secure {field}": value for field, value in told.items()}
-            found["devices"] = attempt(
-                lambda: of_devices(prepare(secret, secret=SECRET).trainer, request.rounds, folder)
+            found["clients"] = attempt(
+                lambda: of_clients(prepare(secret, secret=SECRET).trainer, request.rounds, folder)
             )
     return json.loads(json.dumps(found))
 

@@ -1,7 +1,7 @@
-"""Programs that abuse a real round, run as `python -m tests.round_crash device|coordinator FOLDER SEED KILLS`.
+"""Programs that abuse a real round, run as `python -m tests.round_crash client|coordinator FOLDER SEED KILLS`.
 
-device: a device answers rounds and dies by SIGKILL at a random line of its code, again and again; prints a JSON line
-with what left it, what was charged, and whether its messages are those of a device that nobody killed.
+client: a client answers rounds and dies by SIGKILL at a random line of its code, again and again; prints a JSON line
+with what left it, what was charged, and whether its messages are those of a client that nobody killed.
 coordinator: the same for a coordinator, from its first round to its last; prints what it acknowledged and lost, and
 whether its model and history are those of a coordinator that nobody killed.
 """
@@ -19,42 +19,42 @@ import numpy as np
 
 from tests.killing import killed, lines_of, log_line
 from tests.methods.tastes import build, same, small_problem
-from veilrec.client import federated as device_module
+from veilrec.client import federated as client_module
 from veilrec.client.federated import FederatedClient, RoundIsOver
 from veilrec.core.files import replacing
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy import ledger, ledger_store
-from veilrec.privacy.randomness import noise_of_device
+from veilrec.privacy.randomness import noise_of_client
 from veilrec.server import coordinator as coordinator_module
 from veilrec.server import round_store
-from veilrec.server import server as standing
+from veilrec.server import server as server_state
 from veilrec.server.coordinator import Coordinator
 from veilrec.simulation.real_clients import SECRET, RealRun, budget_for, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import rounds
 
-DEVICE_FILES = {device_module.__file__, ledger.__file__, ledger_store.__file__, __file__}
+CLIENT_FILES = {client_module.__file__, ledger.__file__, ledger_store.__file__, __file__}
 COORDINATOR_FILES = {
     coordinator_module.__file__,
     round_store.__file__,
-    standing.__file__,
+    server_state.__file__,
     replacing.__code__.co_filename,
     __file__,
 }
-AT_ONCE = 3  # rounds that a device answers if nobody kills it
+AT_ONCE = 3  # rounds that a client answers if nobody kills it
 ROUNDS = 3  # of the coordinator
 
 
 class Answering:
-    """A device of DP-FedMF as published: its messages have noise of its own."""
+    """A client of DP-FedMF as published: its messages have noise of its own."""
 
     def __init__(self, folder: Path, *, keyed: bool) -> None:
         simulated = build("dp-fedmf:as-published", small_problem(4), ("cohort.size=2",), secret=SECRET)
         assert isinstance(simulated, Simulation)
         self.folder, self.plan = folder, simulated.plan
         self.data = simulated.data.take(np.array([1]))
-        self.noise: Any = (lambda number: noise_of_device(SECRET, number, 1)) if keyed else None
+        self.noise: Any = (lambda number: noise_of_client(SECRET, number, 1)) if keyed else None
 
     def create(self, name: str) -> None:
         made = FederatedClient.create(
@@ -73,10 +73,10 @@ class Answering:
 
     def answer(self, name: str, first: int, count: int = AT_ONCE) -> None:
         """What leaves is written down: the round, and a digest of the message."""
-        with self.open(name) as device:
+        with self.open(name) as client:
             for number in range(first, first + count):
                 try:
-                    message = device.take_part(broadcast(self.plan, number), number)
+                    message = client.take_part(broadcast(self.plan, number), number)
                 except RoundIsOver:  # it has answered the next one, which nobody got to see
                     continue
                 log_line(self.folder / f"{name}.sent", f"{number} {hashlib.sha256(message).hexdigest()}")
@@ -87,8 +87,8 @@ class Answering:
         return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
     def charged(self, name: str) -> int:
-        with self.open(name) as device:
-            return device.spent()[0].messages
+        with self.open(name) as client:
+            return client.spent()[0].messages
 
 
 def broadcast(plan: Plan, number: int) -> bytes:
@@ -96,29 +96,29 @@ def broadcast(plan: Plan, number: int) -> bytes:
     return rounds.encode(about, whole_model(plan.schema, plan.start, number), plan.schema)
 
 
-def abuse_device(folder: Path, seed: int, kills: int) -> None:
+def abuse_client(folder: Path, seed: int, kills: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - it chooses where to die
     for keyed in (False, True):
-        device, name = Answering(folder, keyed=keyed), f"keyed {keyed}"
-        device.create(name)
-        device.create("warm-up")
-        lines = lines_of(lambda: device.answer("warm-up", 0), DEVICE_FILES)  # noqa: B023 - done at once
+        client, name = Answering(folder, keyed=keyed), f"keyed {keyed}"
+        client.create(name)
+        client.create("warm-up")
+        lines = lines_of(lambda: client.answer("warm-up", 0), CLIENT_FILES)  # noqa: B023 - done at once
         deaths = 0
         for _ in range(kills):
-            first = max((number for number, _ in device.sent(name)), default=0)  # the last one is asked for again
-            deaths += killed(lambda: device.answer(name, first), dice, lines, DEVICE_FILES)  # noqa: B023
-        sent = device.sent(name)
+            first = max((number for number, _ in client.sent(name)), default=0)  # the last one is asked for again
+            deaths += killed(lambda: client.answer(name, first), dice, lines, CLIENT_FILES)  # noqa: B023
+        sent = client.sent(name)
         last = max(number for number, _ in sent)
-        device.create("unharmed")
-        device.answer("unharmed", 0, last + 1)
+        client.create("unharmed")
+        client.answer("unharmed", 0, last + 1)
         result = {
             "keyed": keyed,
             "kills": deaths,
             "rounds": len({number for number, _ in sent}),
             "messages": len(set(sent)),
             "resent": len(sent) - len(set(sent)),
-            "charged": device.charged(name),
-            "as_unharmed": set(sent) == set(device.sent("unharmed")),
+            "charged": client.charged(name),
+            "as_unharmed": set(sent) == set(client.sent("unharmed")),
         }
         print(json.dumps(result), flush=True)
         for path in folder.glob("*.sent"):
@@ -129,7 +129,7 @@ def abuse_device(folder: Path, seed: int, kills: int) -> None:
 
 
 class Coordinating:
-    """A run of Priv-FedMF-Sub: reports choose the items, the sums have noise; its devices' messages are known."""
+    """A run of Priv-FedMF-Sub: reports choose the items, the sums have noise; its clients' messages are known."""
 
     def __init__(self, folder: Path) -> None:
         simulated = build("priv-fedmf-sub", small_problem(6), ("cohort.size=4",), secret=SECRET)
@@ -140,7 +140,7 @@ class Coordinating:
         self._listen(unharmed.coordinator)
         for _ in range(ROUNDS):
             unharmed.step()
-        self.state, self.history = unharmed.coordinator.standing.state(), unharmed.coordinator.history()
+        self.state, self.history = unharmed.coordinator.server_state.state(), unharmed.coordinator.history()
         unharmed.close()
 
     def _listen(self, server: Coordinator) -> None:
@@ -161,22 +161,22 @@ class Coordinating:
         """From wherever the run stands to its end."""
         with Coordinator(put_secret(self.folder / name), self.plan) as server:
             for number in range(6):
-                server.enrol(f"device {number}")
+                server.enrol(f"client {number}")
             while server.round_number < ROUNDS:
                 self._round(server, self.folder / f"{name}.acknowledged")
 
     def _round(self, server: Coordinator, log: Path) -> None:
         known = set(log.read_text().splitlines()) if log.exists() else set()
         question = server.ask() if server.stage in ("between rounds", "asking") else None
-        for device in () if question is None else question.devices:
-            self._send(server.receive_report, f"report {device}", known, log)
+        for client in () if question is None else question.clients:
+            self._send(server.receive_report, f"report {client}", known, log)
         _, cohort = server.open_round()
-        for device in cohort:
-            self._send(server.receive, f"{server.round_number} {device}", known, log)
+        for client in cohort:
+            self._send(server.receive, f"{server.round_number} {client}", known, log)
         server.close_round()
 
     def _send(self, receive: Any, key: str, known: set[str], log: Path) -> None:
-        receipt = receive(f"device {key.rsplit(maxsplit=1)[1]}", self.messages[key])
+        receipt = receive(f"client {key.rsplit(maxsplit=1)[1]}", self.messages[key])
         if key in known and receipt != "known already":
             log_line(log.with_name("lost"), key)
         log_line(log, key)
@@ -193,7 +193,7 @@ def abuse_coordinator(folder: Path, seed: int, kills: int) -> None:
     with Coordinator(folder / "run", run.plan) as server:
         result = {
             "kills": deaths,
-            "same_model": same(dict(server.standing.state()), dict(run.state)),
+            "same_model": same(dict(server.server_state.state()), dict(run.state)),
             "same_history": server.history() == run.history,
             "lost": (folder / "lost").exists(),
             "acknowledged": len(set((folder / "run.acknowledged").read_text().splitlines())) == len(run.messages),
@@ -203,6 +203,6 @@ def abuse_coordinator(folder: Path, seed: int, kills: int) -> None:
 
 
 if __name__ == "__main__":
-    {"device": abuse_device, "coordinator": abuse_coordinator}[sys.argv[1]](
+    {"client": abuse_client, "coordinator": abuse_coordinator}[sys.argv[1]](
         Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     )

@@ -1,4 +1,4 @@
-"""A round survives kill -9 of a device or of the coordinator at any point."""
+"""A round survives kill -9 of a client or of the coordinator at any point."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def abused(who: str, folder: Path, kills: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_killed_device_sends_one_message_a_round_and_has_paid_for_it(tmp_path: Path) -> None:
-    secure, keyed = abused("device", tmp_path, 20)
+def test_a_killed_client_sends_one_message_a_round_and_has_paid_for_it(tmp_path: Path) -> None:
+    secure, keyed = abused("client", tmp_path, 20)
     for result in (secure, keyed):
         assert result["kills"] >= 10
         assert result["resent"] >= 3

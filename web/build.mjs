@@ -23,7 +23,7 @@ mkdirSync(out, { recursive: true });
 const common = { bundle: true, format: "esm", target: "es2022", minify: true, charset: "utf8", logLevel: "warning" };
 await build({ ...common, entryPoints: [join(here, "src/index.ts")], outfile: join(out, "veilrec.js") });
 const apart = {
-  name: "the device is a file of its own",
+  name: "the client is a file of its own",
   setup(building) {
     building.onResolve({ filter: /src\/index\.js$/ }, () => ({ path: "./veilrec.js", external: true }));
   },

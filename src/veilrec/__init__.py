@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from veilrec._version import __version__
 
 if TYPE_CHECKING:
-    from veilrec.api import Run, compare, load, open, open_device, run_audit, train
+    from veilrec.api import Run, compare, load, open, open_client, run_audit, train
 
-__all__ = ["Run", "__version__", "compare", "load", "open", "open_device", "run_audit", "train"]
+__all__ = ["Run", "__version__", "compare", "load", "open", "open_client", "run_audit", "train"]
 
 
 def __getattr__(name: str) -> Any:

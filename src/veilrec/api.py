@@ -134,7 +134,7 @@ class Run:
         return make_release(self.folder, Path(out), signing, wishes)
 
 
-def open_device(
+def open_client(
     release: str | Path | Release, state: str | Path, *, server: str | None = None, trust: str | None = None
 ) -> RecommenderClient:
     """Open the client whose state is kept in a folder, with a release.
@@ -148,7 +148,7 @@ def open_device(
 
     if not isinstance(release, Release):
         release = open_release(Path(release), trusted=None if trust is None else read_public(trust))
-    return release_model.open_device(Path(state), release, server=None if server is None else ServerLink(server))
+    return release_model.open_client(Path(state), release, server=None if server is None else ServerLink(server))
 
 
 def load(data: str) -> Population:

@@ -1,4 +1,4 @@
-"""Small plans with devices, and bugs to plant in their mechanisms."""
+"""Small plans with clients, and bugs to plant in their mechanisms."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Attackable:
 
 @cache
 def attackable(method: str, *settings: str, users: int = 300, data: str | None = None) -> Attackable:
-    """A method on made-up people, who have ratings or read news; None: whichever it usually learns from."""
+    """A method on synthetic people, who have ratings or read news; None: whichever it usually learns from."""
     found: Any = get(method)
     config, rounds = configure(found, preset="tuned", dataset="", settings=list(settings))
     problem = small_problem(found, users, rounds, data)
-    plan, devices = found.plan(config, problem), found.devices(config, problem)
-    return Attackable(plan, devices, problem.train, problem.n_items, promised(found, config, problem))
+    plan, clients = found.plan(config, problem), found.clients(config, problem)
+    return Attackable(plan, clients, problem.train, problem.n_items, promised(found, config, problem))
 
 
 def with_noise(subject: Attackable, factor: float) -> Attackable:
@@ -61,8 +61,8 @@ def without_clip(subject: Attackable) -> Attackable:
     """The same with a clip that was forgotten."""
 
     class Unclipped(type(subject.plan.mechanism)):  # type: ignore[misc]
-        def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-            return uploads
+        def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+            return updates
 
     return subject.with_mechanism(_as(subject, Unclipped))
 
@@ -71,8 +71,8 @@ def without_noise_on(subject: Attackable, tensor: str) -> Attackable:
     """The same with a tensor that the noise leaves out."""
 
     class Forgetful(type(subject.plan.mechanism)):  # type: ignore[misc]
-        def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
-            super().protect({name: total for name, total in sums.items() if name != tensor}, about, source)
+        def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
+            super().protect({name: total for name, total in sums.items() if name != tensor}, spec, source)
 
     return subject.with_mechanism(_as(subject, Forgetful))
 

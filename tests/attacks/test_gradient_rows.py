@@ -24,9 +24,9 @@ def subject(method: str, *settings: str) -> tuple[Plan, LocalData]:
     return made.plan, made.data
 
 
-def attack(method: str, *settings: str, uploads: int = 60, rounds: int = 1) -> tuple[AttackFinding, ...]:
+def attack(method: str, *settings: str, updates: int = 60, rounds: int = 1) -> tuple[AttackFinding, ...]:
     plan, data = subject(method, *settings)
-    return recover_clicks(plan, data, plan.start, uploads=uploads, rounds=rounds)
+    return recover_clicks(plan, data, plan.start, updates=updates, rounds=rounds)
 
 
 def test_rows_of_words_tell_every_clicked_news() -> None:
@@ -39,32 +39,32 @@ def test_rows_of_words_tell_every_clicked_news() -> None:
 
 
 def test_noise_that_holds_leaves_chance_and_a_planted_leak_is_seen() -> None:
-    # Some 800 clicks are found with probability 0.01 each, clicks of one device together: more than 0.05 of them by
+    # Some 800 clicks are found with probability 0.01 each, clicks of one client together: more than 0.05 of them by
     # chance less than one time in a million, even if there were only a fifth as many.
     plan, data = subject("fednewsrec", "calibration=proven")
-    protected, *of_server = recover_clicks(plan, data, plan.start, uploads=60)
+    protected, *of_server = recover_clicks(plan, data, plan.start, updates=60)
     assert (protected.view, protected.by) == ("sum", "sum")
     assert protected.recovery.recall < 0.05
     assert of_server[0].view == "update"
     assert of_server[0].recovery.recall > 0.99  # the server is trusted, and that is said
     without_noise: Any = copy(plan.mechanism)
     without_noise.sigma = 1e-9
-    planted = recover_clicks(replace(plan, mechanism=without_noise), data, plan.start, uploads=60)[0]
+    planted = recover_clicks(replace(plan, mechanism=without_noise), data, plan.start, updates=60)[0]
     assert planted.recovery.recall > 0.1
     assert planted.recovery.interval[0] > 0.05
 
 
 def test_noise_of_messages_averages_out_over_rounds() -> None:
     settings = ("calibration=as-published", "privacy.clip_value=0.1", "privacy.scale=0.0003")
-    once, often = (attack("fednewsrec", *settings, uploads=30, rounds=rounds)[0] for rounds in (1, 8))
+    once, often = (attack("fednewsrec", *settings, updates=30, rounds=rounds)[0] for rounds in (1, 8))
     assert once.by == often.by == "word-rows"
     assert often.recovery.recall > once.recovery.recall + 0.02
 
 
 def test_noise_on_attention_does_not_hide_the_history_and_padding_does_in_part() -> None:
     settings = ("calibration=as-published", "privacy.epsilon=1")
-    plain = attack("privaterec", *settings, uploads=25)[0]
-    padded = attack("privaterec", *settings, "privacy.pad_probability=0.5", uploads=25)[0]
+    plain = attack("privaterec", *settings, updates=25)[0]
+    padded = attack("privaterec", *settings, "privacy.pad_probability=0.5", updates=25)[0]
     assert plain.recovery.recall > 0.8
     assert padded.recovery.recall < plain.recovery.recall
     assert plain.recovery.recall > 2.0 * plain.recovery.chance
@@ -72,7 +72,7 @@ def test_noise_on_attention_does_not_hide_the_history_and_padding_does_in_part()
 
 def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
     findings = attack(
-        "privaterec", "training=reports", "cohort.sampling=turns", "cohort.size=50", "calibration=proven", uploads=25
+        "privaterec", "training=reports", "cohort.sampling=cyclic", "cohort.size=50", "calibration=proven", updates=25
     )
     assert {finding.view for finding in findings} == {"message"}
     flags = findings[0]
@@ -81,12 +81,12 @@ def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
 
 
 def test_counts_below_one_and_methods_without_titles_are_refused() -> None:
-    for uploads, rounds in ((0, 1), (-1, 1), (1, 0)):
+    for updates, rounds in ((0, 1), (-1, 1), (1, 0)):
         with pytest.raises(BadInput, match="at least 1"):
-            attack("fednewsrec", "calibration=none", uploads=uploads, rounds=rounds)
+            attack("fednewsrec", "calibration=none", updates=updates, rounds=rounds)
     ratings = attackable("dp-fedmf", "cohort.size=0", users=40)
     with pytest.raises(BadInput, match="reads no titles"):
-        recover_clicks(ratings.plan, ratings.data, ratings.plan.start, uploads=5)
+        recover_clicks(ratings.plan, ratings.data, ratings.plan.start, updates=5)
 
 
 def test_titles_whose_words_are_all_there() -> None:

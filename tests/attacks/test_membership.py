@@ -86,10 +86,10 @@ def test_canaries_take_the_place_of_others_and_half_are_there() -> None:
     assert len(planted.rows) == len(subject.data.rows)
     assert canaries.inside.sum() == 20
     others = np.setdiff1d(np.arange(len(planted.rows)), canaries.slots)
-    for device in others[:20]:
-        np.testing.assert_array_equal(planted.rows.row(int(device)), subject.data.rows.row(int(device)))
-    for place, device in enumerate(canaries.slots):
-        np.testing.assert_array_equal(planted.rows.row(int(device)), canaries.data.rows.row(place))
+    for client in others[:20]:
+        np.testing.assert_array_equal(planted.rows.row(int(client)), subject.data.rows.row(int(client)))
+    for place, client in enumerate(canaries.slots):
+        np.testing.assert_array_equal(planted.rows.row(int(client)), canaries.data.rows.row(place))
 
 
 def test_scores_are_judged() -> None:

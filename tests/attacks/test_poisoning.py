@@ -1,4 +1,4 @@
-"""Devices that lie: they succeed where nobody checks, and sums and bounds do what they say.
+"""Clients that lie: they succeed where nobody checks, and sums and bounds do what they say.
 
 Trainings are drawn from fixed seeds; exposures without an attack are 0 but for noise, so that thresholds of a half are
 not passed by chance.
@@ -30,10 +30,10 @@ def trained(
     generator = np.random.default_rng(0)
     target = poisoning.choose_target(subject.data, subject.n_items)
     able = np.flatnonzero(subject.data.rows.lengths() > 0)
-    devices = np.sort(generator.permutation(able)[:liars])
+    clients = np.sort(generator.permutation(able)[:liars])
     who = None
     if poison is not None:
-        who = MaliciousClients(devices, poison, target, poisoning.popular_items(subject.data, subject.n_items, target))
+        who = MaliciousClients(clients, poison, target, poisoning.popular_items(subject.data, subject.n_items, target))
     told = subject.data
     if who is not None:
         teaches = poisoning.learns_promotion(subject.plan, subject.data)
@@ -41,7 +41,7 @@ def trained(
     training = PoisonedSimulation(subject.plan, told, subject.histories, Seeds.all_from(0), who, defence)
     for number in range(min(rounds, subject.plan.rounds)):
         training.step(number)
-    honest = np.setdiff1d(able, devices)
+    honest = np.setdiff1d(able, clients)
     return poisoning.exposure_of(training.model(), subject.histories, honest, target), training
 
 
@@ -49,7 +49,7 @@ def open_factors() -> Attackable:
     return attackable("fedmf", "cohort.size=100", "local.dim=8")
 
 
-def test_without_checks_few_devices_promote_an_item() -> None:
+def test_without_checks_few_clients_promote_an_item() -> None:
     assert trained(open_factors(), None, "none")[0] < 0.1
     assert trained(open_factors(), "promote", "none")[0] > 0.5
 
@@ -99,8 +99,8 @@ def test_readers_who_click_the_target_whatever_is_shown() -> None:
     able = np.flatnonzero(subject.data.rows.lengths() > 0)[:3]
     liars = MaliciousClients(able, "fake-history", 5, np.arange(100, 150, dtype=np.int32))
     told = poisoning.lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
-    for device in able:
-        row, at = told.rows.row(int(device)), 0
+    for client in able:
+        row, at = told.rows.row(int(client)), 0
         while at < len(row):
             past, clicks, others = (int(n) for n in row[at : at + 3])
             assert (clicks, row[at + 3 + past]) == (1, 5)
@@ -117,7 +117,7 @@ def test_what_is_boosted_is_refused_by_the_bound() -> None:
     assert trained(subject, "boost", "none", rounds=3)[1].refused == 0
     assert trained(subject, "promote", "bound", rounds=3)[1].refused == 0  # it stays within
     (fits,) = [one_of(_some(subject), 0)]
-    about = lied.plan.agenda.next(0, subject.plan.start, None)
+    about = lied.plan.round_planner.next(0, subject.plan.start, None)
     subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, about), about)
     rows = fits.tables["items"]
     long = replace(fits, tables={"items": Rows(rows.offsets, rows.index, rows.values * np.float32(1e3))})
@@ -151,7 +151,7 @@ def test_exposure_is_among_new_items_of_those_who_do_not_have_the_target() -> No
 
 
 def messages() -> ClientUpdates:
-    """Three devices; row 0 is changed by all, row 1 by one."""
+    """Three clients; row 0 is changed by all, row 1 by one."""
     index = np.array([0, 1, 0, 0], np.int32)
     values = np.array([[1.0], [5.0], [2.0], [90.0]], np.float32)
     dense = np.array([[1.0, 0.0], [2.0, 0.0], [60.0, 3.0]], np.float32)
@@ -189,13 +189,13 @@ def test_made_up_histories_and_swapped_labels() -> None:
     for poison in ("flip", "fake-history"):
         liars = MaliciousClients(np.array([3, 5]), poison, 7, np.arange(8, 40, dtype=np.int32))
         told = poisoning.lying_data(ratings.data, ratings.n_items, liars, np.random.default_rng(0))
-        for device in liars.devices:
-            own, now = ratings.data.rows.row(int(device)), told.rows.row(int(device))
+        for client in liars.clients:
+            own, now = ratings.data.rows.row(int(client)), told.rows.row(int(client))
             assert not set(own) & set(now) if poison == "flip" else 7 in now
         np.testing.assert_array_equal(told.rows.row(4), ratings.data.rows.row(4))
     liars = MaliciousClients(np.flatnonzero(news.data.rows.lengths() > 0)[:2], "flip", -1, np.zeros(0, np.int32))
     told = poisoning.lying_data(news.data, news.n_items, liars, np.random.default_rng(0))
-    row, was = told.rows.row(int(liars.devices[0])), news.data.rows.row(int(liars.devices[0]))
+    row, was = told.rows.row(int(liars.clients[0])), news.data.rows.row(int(liars.clients[0]))
     past, clicks, others = (int(n) for n in was[:3])
     shown = slice(3 + past, 3 + past + clicks + others)
     assert sorted(row[shown]) == sorted(was[shown])

@@ -99,7 +99,7 @@ def test_fresh_noise_averages_out_and_memoised_queries_say_nothing_new() -> None
 
 
 def test_one_answer_is_right_as_often_as_its_epsilon_says() -> None:
-    # e / (e + 4) of 2,000 devices: further off than 0.05 one time in 10^5.
+    # e / (e + 4) of 2,000 clients: further off than 0.05 one time in 10^5.
     first = curves(epsilon=1.0)["interest", False].points[0]
     assert first.found == pytest.approx(math.e / (math.e + 4.0), abs=0.05)
 
@@ -125,7 +125,7 @@ def test_gaussian_noise_has_a_delta() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(BadInput, match="from 1 on"):
         average_queries(ONE_HOT, QueryNoise(), counts=(0, 1))
-    with pytest.raises(BadInput, match="a row for every device"):
+    with pytest.raises(BadInput, match="a row for every client"):
         average_queries(np.zeros((0, 5)), QueryNoise())
     with pytest.raises(BadInput, match="epsilon"):
         average_queries(ONE_HOT, QueryNoise(epsilon=-1.0))

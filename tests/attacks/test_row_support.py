@@ -19,11 +19,11 @@ from veilrec.core.errors import BadInput
 
 
 def rows(subject: Attackable) -> dict[str, AttackFinding]:
-    return {f"{one.view} {one.by}": one for one in recover_rows(subject.place(), uploads=40)}
+    return {f"{one.view} {one.by}": one for one in recover_rows(subject.place(), updates=40)}
 
 
 def inverted(subject: Attackable) -> dict[str, Inverted]:
-    return {one.view: one for one in invert(subject.place(), uploads=40)}
+    return {one.view: one for one in invert(subject.place(), updates=40)}
 
 
 def votes(epsilon: float = 2.0) -> Attackable:
@@ -110,14 +110,14 @@ def test_a_pursuit_finds_the_vectors_that_a_gradient_is_made_of() -> None:
 
 def test_messages_without_rows_of_news_are_compared_with_own_ones() -> None:
     subject = attackable("veil", "privacy.epsilon=2", "cohort.size=0", data="synthetic-news")
-    by_view = {finding.view: finding for finding in recover_rows(subject.place(), uploads=80)}
+    by_view = {finding.view: finding for finding in recover_rows(subject.place(), updates=80)}
     assert {one.how for one in by_view.values()} == {"like uploads of own devices that clicked it"}
     # Of 1,472 clicks chance finds 22, give or take 5: five deviations more are 0.032.
     assert by_view["sum"].recovery.recall < 0.04
-    assert {one.view for one in invert(subject.place(), uploads=20)} == {"message", "secure sum", "released"}
+    assert {one.view for one in invert(subject.place(), updates=20)} == {"message", "secure sum", "released"}
 
 
 def test_nobody_to_attack_is_refused() -> None:
     for attack in (recover_rows, invert):
         with pytest.raises(BadInput, match="at least 1"):
-            attack(votes().place(), uploads=0)
+            attack(votes().place(), updates=0)

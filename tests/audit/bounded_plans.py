@@ -15,7 +15,7 @@ from veilrec.data import synthetic_ratings
 from veilrec.methods.private import (
     PrivacySettings,
     adaptive_sum,
-    by_turns,
+    cyclic,
     noisy_sum,
     proven,
     tree_sum,
@@ -45,11 +45,11 @@ def data(users: int = 60) -> OwnItems:
 
 def plain_plan(cohort: CohortSettings, users: int = 60, rounds: int = ROUNDS) -> Plan:
     schema = mf.schema(ITEMS, LOCAL.dim)
-    mechanism = noisy_sum(PRIVACY, cohort, schema, rounds=rounds, devices=users, keeps_state=True)
+    mechanism = noisy_sum(PRIVACY, cohort, schema, rounds=rounds, clients=users, keeps_state=True)
     return Plan(
         schema=schema,
         start=mf.start_weights(ITEMS, LOCAL.dim, LOCAL.start, 3),
-        learner=mf.MfLocalTrainer(LOCAL),
+        trainer=mf.MfLocalTrainer(LOCAL),
         mechanism=mechanism,
         rounds=rounds,
         cohort=cohort,
@@ -64,7 +64,7 @@ def adaptive_plan(
 ) -> Plan:
     cohort = CohortSettings(size=size, sampling=sampling)
     plain = plain_plan(cohort, users, rounds)
-    mechanism = adaptive_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users, keeps_state=True)
+    mechanism = adaptive_sum(PRIVACY, cohort, plain.schema, rounds=rounds, clients=users, keeps_state=True)
     return with_learnt_bound(plain, mechanism, quantile=0.5, rate=rate)
 
 
@@ -73,10 +73,10 @@ def promise(plan: Plan) -> Guarantee:
 
 
 def tree_plan(size: int = 10, *, users: int = 60, rounds: int = 12) -> Plan:
-    cohort = CohortSettings(size=size, sampling="turns")
+    cohort = CohortSettings(size=size, sampling="cyclic")
     plain = plain_plan(CohortSettings(size=size, sampling="poisson"), users, rounds)
-    mechanism = tree_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users)
-    return by_turns(replace(plain, cohort=cohort), mechanism)
+    mechanism = tree_sum(PRIVACY, cohort, plain.schema, rounds=rounds, clients=users)
+    return cyclic(replace(plain, cohort=cohort), mechanism)
 
 
 def published_plan_of(rate: float = 1.0, *, size: int = 20, users: int = 60, rounds: int = ROUNDS) -> Plan:
@@ -85,7 +85,7 @@ def published_plan_of(rate: float = 1.0, *, size: int = 20, users: int = 60, rou
         plain_plan(cohort, users, rounds),
         aggregation="mean",
         server=ServerRate(rate=rate),
-        learner=local_training.VoteLocalTrainer(),
+        trainer=local_training.VoteLocalTrainer(),
     )
     plain = replace(plain, schema=local_training.schema(ITEMS), start=local_training.start_weights(ITEMS))
-    return published_plan(plain, PRIVACY, PUBLISHED, devices=users, keeps_state=False)
+    return published_plan(plain, PRIVACY, PUBLISHED, clients=users, keeps_state=False)

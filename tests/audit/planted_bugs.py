@@ -20,7 +20,7 @@ from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.events import ComposedEvent, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms import clipping, local, responses
-from veilrec.privacy.mechanisms import sums as updates
+from veilrec.privacy.mechanisms import sums as sums_module
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import FastSource, KeyedSource
@@ -56,13 +56,13 @@ BARE = "numbers of a round without noise"
 OUTSIDE = "numbers outside of a round that carry anything"
 REPEATS = "pairs of noises that repeat each other"
 PAST = "numbers of the model that data reaches past the noise"
-NORM = "largest norm of an update of a device"
+NORM = "largest norm of an update of a client"
 HOSTILE = "largest norm of an update that is made to be large"
 NAN = "norm of what is left of an update with NaN"
 LONG = "a message that is twice as long as the bound"
-RATE = "how often a device takes part"
+RATE = "how often a client takes part"
 ACCOUNTED_RATE = "the chance to take part that is accounted for"
-MOST_DRAWN = "how often the most drawn device takes part"
+MAX_DRAWN = "how often the most drawn client takes part"
 SECRETS = "cohorts of two secrets"
 SIZES = "variance of the size of a cohort"
 SHAPE = "distance of the noise from a Gaussian"
@@ -71,10 +71,10 @@ MOVED = "how far one unit moves a sum, as accounted for"
 DELTA = "delta of the composed run at the claimed epsilon"
 CHARGED = "epsilon that is charged, beside what the measured noise costs"
 ADJACENCY = "adjacency of the mechanism"
-ITEMS = "items of one device in the counts"
-VOTED = "squared votes of one device in the counts"
+ITEMS = "items of one client in the counts"
+VOTED = "squared votes of one client in the counts"
 COUNTS = "standard deviation of the noise on the counts"
-REPORTS = "times that a device's report is charged for"
+REPORTS = "times that a client's report is charged for"
 MADE_UP = "bits of a report that are made up"
 MESSAGE = "epsilon of a message, from the noise that was measured"
 UNSENT = "numbers that are sent without noise"
@@ -129,41 +129,41 @@ def protect(other: Callable[..., None]) -> Callable[[Patch], None]:
     """Another way of protecting sums, which gets the sound one first."""
     sound = CohortSum.protect
 
-    def planted(self: CohortSum, sums: Any, about: RoundSpec, source: Any) -> None:
-        other(lambda *arguments: sound(self, *arguments), sums, about, source)
+    def planted(self: CohortSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+        other(lambda *arguments: sound(self, *arguments), sums, spec, source)
 
     return lambda patch: patch.setattr(CohortSum, "protect", planted)
 
 
-def all_but_the_last(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
-    sound({name: sums[name] for name in list(sums)[:-1]}, about, source)
+def all_but_the_last(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+    sound({name: sums[name] for name in list(sums)[:-1]}, spec, source)
 
 
-def elsewhere(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
-    sound(sums, replace(about, public_seed=about.public_seed + 1), source)
+def elsewhere(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+    sound(sums, replace(spec, public_seed=spec.public_seed + 1), source)
 
 
-def always_the_same(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
-    sound(sums, about, KeyedSource(SAME, 0))
+def always_the_same(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+    sound(sums, spec, KeyedSource(SAME, 0))
 
 
-def the_same_for_every_tensor(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
+def the_same_for_every_tensor(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
     for name in sums:
-        sound({name: sums[name]}, about, KeyedSource(SAME, about.number + (1000 if source.protects else 0)))
+        sound({name: sums[name]}, spec, KeyedSource(SAME, spec.number + (1000 if source.protects else 0)))
 
 
-def by_tensor(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
-    kept = copied(uploads)
+def by_tensor(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
+    kept = copied(updates)
     for rows in (*kept.tables.values(), *kept.entries.values()):
-        clipping.clip_devices([(rows.offsets, rows.values)], [], clip_norm)
+        clipping.clip_clients([(rows.offsets, rows.values)], [], clip_norm)
     for values in kept.dense.values():
-        clipping.clip_devices([], [values], clip_norm)
+        clipping.clip_clients([], [values], clip_norm)
     return kept
 
 
-def one_by_one(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+def one_by_one(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
     """Every number by itself, as if a vote were one item."""
-    kept = copied(uploads)
+    kept = copied(updates)
     for rows in kept.tables.values():
         np.clip(rows.values, -clip_norm, clip_norm, out=rows.values)
     return kept
@@ -175,16 +175,16 @@ def less(epsilon: float, delta: float, rounds: Rounds) -> float:
 
 
 def every_item(patch: Patch) -> None:
-    """Forget how many items of a device may count."""
+    """Forget how many items of a client may count."""
     for name in ("report", "count"):
         sound = getattr(ItemHistogram, name)
 
         def forgetful(self: ItemHistogram, *arguments: Any, sound: Any = sound, **options: Any) -> Any:
-            most, self.most_items = self.most_items, self.length
+            most, self.max_items = self.max_items, self.length
             try:
                 return sound(self, *arguments, **options)
             finally:
-                self.most_items = most
+                self.max_items = most
 
         patch.setattr(ItemHistogram, name, forgetful)
 
@@ -195,7 +195,7 @@ def exact_votes(self: VoteReports, counts: Any, source: Any) -> Any:
 
 def longer(plan: Plan) -> Plan:
     """Tastes that come three times as long as the bound."""
-    return replace(plan, learner=replace(plan.learner, norm=3.0))  # type: ignore[type-var]
+    return replace(plan, trainer=replace(plan.trainer, norm=3.0))  # type: ignore[type-var]
 
 
 def accounted(**other: Any) -> Callable[[Patch], None]:
@@ -236,16 +236,16 @@ def a_row_outside(patch: Patch) -> None:
     def planted(self: Server) -> Any:
         change = sound(self)
         for tensor in self.schema.tables:
-            if self.about.rows is not None:
-                outside = np.setdiff1d(np.arange(tensor.shape[0]), self.about.rows)[:1]
-                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.lattice.most)
+            if self.spec.rows is not None:
+                outside = np.setdiff1d(np.arange(tensor.shape[0]), self.spec.rows)[:1]
+                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.fixed_point.most)
         return change
 
     patch.setattr(Server, "_change", planted)
 
 
 def no_entry_left_out(patch: Patch) -> None:
-    patch.setattr(updates, "in_entries", lambda uploads, about: uploads)
+    patch.setattr(sums_module, "in_entries", lambda updates, spec: updates)
 
 
 def nan_is_nothing(patch: Patch) -> None:
@@ -256,14 +256,14 @@ def nan_is_nothing(patch: Patch) -> None:
                 squares = np.add.reduceat(np.nan_to_num((values.astype(np.float64) ** 2).sum(axis=1)), offsets[:-1])
             return np.sqrt(squares)
 
-    patch.setattr(clipping, "device_norms", planted)
+    patch.setattr(clipping, "client_norms", planted)
 
 
 def noise_before_the_clip(patch: Patch) -> None:
     sound = local.NoisyMessage.perturb
 
-    def planted(self: Any, bounded: ClientUpdates, about: RoundSpec, source: Any) -> ClientUpdates:
-        return self.bound(sound(self, bounded, about, source), about)
+    def planted(self: Any, bounded: ClientUpdates, spec: RoundSpec, source: Any) -> ClientUpdates:
+        return self.bound(sound(self, bounded, spec, source), spec)
 
     patch.setattr(local.NoisyMessage, "perturb", planted)
 
@@ -271,10 +271,10 @@ def noise_before_the_clip(patch: Patch) -> None:
 def a_tensor_as_it_is(patch: Patch) -> None:
     sound = local.noisy_messages
 
-    def planted(uploads: ClientUpdates, **options: Any) -> ClientUpdates:
-        sent = sound(uploads, **options)
-        last = list(uploads.dense)[-1:]
-        return replace(sent, dense={**sent.dense, **{name: uploads.dense[name] for name in last}})
+    def planted(updates: ClientUpdates, **options: Any) -> ClientUpdates:
+        sent = sound(updates, **options)
+        last = list(updates.dense)[-1:]
+        return replace(sent, dense={**sent.dense, **{name: updates.dense[name] for name in last}})
 
     patch.setattr(local, "noisy_messages", planted)
 
@@ -282,25 +282,25 @@ def a_tensor_as_it_is(patch: Patch) -> None:
 def rows_as_they_are(patch: Patch) -> None:
     sound = local.noisy_messages
 
-    def planted(uploads: ClientUpdates, **options: Any) -> ClientUpdates:
-        sent = sound(uploads, **options)
+    def planted(updates: ClientUpdates, **options: Any) -> ClientUpdates:
+        sent = sound(updates, **options)
         for name, rows in sent.tables.items():
-            rows.values[:5] = uploads.tables[name].values[:5]
+            rows.values[:5] = updates.tables[name].values[:5]
         return sent
 
     patch.setattr(local, "noisy_messages", planted)
 
 
 def clipped_sums_with_noise_before(patch: Patch) -> None:
-    """Every device adds noise, then clips; the sum gets none."""
+    """Every client adds noise, then clips; the sum gets none."""
     sound = CohortSum.bound
 
-    def planted(self: CohortSum, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        loud = updates.noisy_messages(uploads, law="gaussian", scale=self.sigma, source=FastSource(about.number))
-        return sound(self, loud, about)
+    def planted(self: CohortSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+        loud = sums_module.noisy_messages(updates, law="gaussian", scale=self.sigma, source=FastSource(spec.number))
+        return sound(self, loud, spec)
 
     patch.setattr(CohortSum, "bound", planted)
-    patch.setattr(CohortSum, "protect", lambda self, sums, about, source: None)
+    patch.setattr(CohortSum, "protect", lambda self, sums, spec, source: None)
 
 
 def charged_once(plan: Plan) -> Plan:
@@ -393,24 +393,26 @@ BUGS = (
     Bug(
         "counts of the replaced as if added", SUB_FIXED, COUNTS, setting(common, "adjacency_of", lambda _: "add-remove")
     ),
-    Bug("a histogram of more items of a device than may count", SUB, ITEMS, every_item),
+    Bug("a histogram of more items of a client than may count", SUB, ITEMS, every_item),
     Bug("the selection not accounted for", SUB, DELTA, setting(common, "cost_of", lambda *_: FREE)),
     Bug("the selection neither accounted for nor charged", SUB, TOLD, not_accounted_for, without_reports),
     Bug("the selection not charged", SUB, REPORTS, own_account, without_reports),
     Bug("reports drawn anew every round and charged once", CLICK, REPORTS, own_account, charged_once),
     Bug("lies half as often", CLICK, MADE_UP, setting(responses, "flip_probability", lambda e: sound_flips(e) / 2)),
     Bug("a click moves a sum as if its user came", CLICK, MOVED, setting(Rounds, "moved", lambda self, most: most)),
-    Bug("clipped tensor by tensor", NEWS, HOSTILE, setting(updates, "clip_whole", by_tensor)),
+    Bug("clipped tensor by tensor", NEWS, HOSTILE, setting(sums_module, "clip_whole", by_tensor)),
     Bug("a tenth of sigma", NEWS, SPREAD, change=with_sigma(0.1)),
-    Bug("the clip forgotten", MF, NORM, setting(CohortSum, "bound", lambda self, uploads, about: uploads)),
+    Bug("the clip forgotten", MF, NORM, setting(CohortSum, "bound", lambda self, updates, spec: updates)),
     Bug("the clip doubled", MF, NORM, setting(CohortSum, "_clip_norm", lambda *of: 2.0 * sound_bound(*of))),
     Bug("noise before the clip", MF, BARE, clipped_sums_with_noise_before),
     Bug("half the noise on votes", VOTES, SPREAD, noisy(lambda _, total, noise: noise / 2)),
-    Bug("votes that are not cut", VOTES, NORM, setting(updates, "clip_whole", lambda uploads, clip_norm: uploads)),
-    Bug("votes that are cut one by one", VOTES, NORM, setting(updates, "clip_whole", one_by_one)),
+    Bug("votes that are not cut", VOTES, NORM, setting(sums_module, "clip_whole", lambda updates, clip_norm: updates)),
+    Bug("votes that are cut one by one", VOTES, NORM, setting(sums_module, "clip_whole", one_by_one)),
     Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("noise on votes for half of what one moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)),
-    Bug("tastes that nobody clips", GRAM, NORM, setting(updates, "clip_whole", lambda sent, clip_norm: sent), longer),
+    Bug(
+        "tastes that nobody clips", GRAM, NORM, setting(sums_module, "clip_whole", lambda sent, clip_norm: sent), longer
+    ),
     Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
     Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda _, total, noise: np.triu(noise))),
     Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda _, total, noise: (noise + noise.T) / 2)),
@@ -428,7 +430,7 @@ BUGS = (
     Bug("weights shrink by how many came", POISSON, PAST, change=other(decay_share=0.01)),
     Bug("noise for half of the rounds", MF, SPREAD, half_the_rounds),
     Bug("cohorts twice as large as accounted for", POISSON, RATE, twice_as_many),
-    Bug("always the same cohort", POISSON, MOST_DRAWN, always_the_first),
+    Bug("always the same cohort", POISSON, MAX_DRAWN, always_the_first),
     Bug("cohorts from the public seed although there is a secret", POISSON, SECRETS, cohorts_from_the_seed),
     Bug("independent coins accounted for as cohorts of one size", POISSON, ADJACENCY, accounted(sampling="fixed")),
     Bug("cohorts of one size accounted for as coins", FIXED, MOVED, accounted(sampling="poisson", cohort=20)),

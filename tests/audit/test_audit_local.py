@@ -39,7 +39,7 @@ SETTINGS = (
     "size.basis=3",
     "size.attention_clip=0.5",
 )
-TURNS = ("cohort.size=10", "cohort.sampling=turns")
+TURNS = ("cohort.size=10", "cohort.sampling=cyclic")
 SIZE = "mean size of the noise on attention"
 BARE = "numbers of attention without noise"
 REPEATS = "vectors of noise that repeat each other"
@@ -49,8 +49,8 @@ MOVED = "how far a history moves what it is told as"
 CHANGED = "messages that change with more than what was told"
 ENCODER = "numbers of the user encoder that a message moves"
 COUNT = "impressions that a message tells of"
-SPENT = "epsilon of all that a device tells, from the noise that was measured"
-OTHER = "what devices learn from"
+SPENT = "epsilon of all that a client tells, from the noise that was measured"
+OTHER = "what clients learn from"
 HOSTILE = "largest norm of an update that is made to be large"
 LAPLACE = "distance of that noise from Laplace's"
 
@@ -68,7 +68,7 @@ def failed(change: Change = lambda plan: plan, settings: tuple[str, ...] = ()) -
     plan = change(method.plan(config, problem()))
     claimed = promised(method, config, problem())
     assert claimed.trust == "nobody"
-    return failed_checks(plan, method.devices(config, problem()), problem().train, claimed, 2)
+    return failed_checks(plan, method.clients(config, problem()), problem().train, claimed, 2)
 
 
 @pytest.mark.parametrize("settings", [(), TURNS, ("privacy.samples=2",), ("size.balance=0.1",)])
@@ -77,20 +77,20 @@ def test_a_sound_plan_holds(settings: tuple[str, ...]) -> None:
 
 
 def with_noise(**changed: Any) -> Change:
-    """The learner with something else in its noise, which the accounting does not hear of."""
+    """The trainer with something else in its noise, which the accounting does not hear of."""
 
     def change(plan: Plan) -> Plan:
-        learner: Any = copy.copy(plan.learner)
-        learner.noise = replace(learner.noise, **changed)
-        return replace(plan, learner=learner)
+        trainer: Any = copy.copy(plan.trainer)
+        trainer.noise = replace(trainer.noise, **changed)
+        return replace(plan, trainer=trainer)
 
     return change
 
 
 def without_noise(plan: Plan) -> Plan:
-    learner: Any = copy.copy(plan.learner)
-    learner.noise = None
-    return replace(plan, learner=learner)
+    trainer: Any = copy.copy(plan.trainer)
+    trainer.noise = None
+    return replace(plan, trainer=trainer)
 
 
 def add(factor: float) -> Callable[[Patch], None]:
@@ -171,7 +171,7 @@ def _calibrated_for_a_turn(plan: Plan) -> Plan:
     method = get("privaterec")
     assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
-    return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, most_turns=1)
+    return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, max_participations=1)
 
 
 BUGS = (
@@ -188,13 +188,13 @@ BUGS = (
     Bug("noise that is not used", "", CHANGED, learn_from_the_truth),
     Bug("a little of the truth beside the noise", "", CHANGED, a_little_of_the_truth),
     Bug("a forgotten clip of attention", "", MOVED, setting(AttentionNoise, "clipped", lambda self, a: a)),
-    Bug("a forgotten clip of updates", "", HOSTILE, setting(MadeOfReports, "bound", lambda self, u, about: u)),
+    Bug("a forgotten clip of updates", "", HOSTILE, setting(MadeOfReports, "bound", lambda self, u, spec: u)),
     Bug("labels told truthfully", "", TRUE, truthful(1.0)),
     Bug("a tenth of the labels told truthfully", "", TRUE, truthful(0.1)),
     Bug("the click is always a candidate", "", AMONG, with_the_click),
     Bug("two impressions told, one charged for", "", COUNT, change=with_noise(samples=2)),
     Bug("every click told", "", COUNT, change=with_noise(samples=None)),
-    Bug("a learner without noise", "", OTHER, change=without_noise),
+    Bug("a trainer without noise", "", OTHER, change=without_noise),
     Bug("fewer turns charged for than are taken", "", SPENT, change=_calibrated_for_a_turn),
     Bug("turns that are no turns", " ".join(TURNS), SPENT, change=other(cohort=CohortSettings(size=0))),
 )
@@ -209,7 +209,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
 def test_a_neighbour_was_shown_the_same_and_did_something_else() -> None:
     method = get("privaterec")
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
-    data: Any = method.devices(config, problem())
+    data: Any = method.clients(config, problem())
     other = another(data, 0)
     shown = [
         one_click_of_some(one.rows, np.arange(len(one.rows)), most=1, longest=8, seed=1, number=0)
@@ -229,5 +229,5 @@ def test_the_canary_refutes_what_has_next_to_no_noise(factor: float, holds: bool
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     claimed = promised(method, config, tiny)
     add(factor)(monkeypatch)
-    found = canary(plan, method.devices(config, tiny), tiny.train, claimed, runs=100)
+    found = canary(plan, method.clients(config, tiny), tiny.train, claimed, runs=100)
     assert found.holds == holds

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.audit.auditor import ALPHA, ToyTraining, all_cases, audit, case_of, judge, select
+from veilrec.audit.auditor import ALPHA, ToyTraining, all_cases, audit, audit_claim, case_of, select
 from veilrec.audit.claims import ClaimCase, OutcomeTable, Scores, SupportEvent, attacks_on, draws_of, k_ary_response
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import instances
@@ -36,7 +36,7 @@ def response_scores(epsilon: float, draws: int = 20_000) -> Scores:
 # The whole quick audit. A sound claim is refuted by chance for one seed in 10 000; here the seed is fixed.
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_every_case_comes_out_as_expected(case: ClaimCase) -> None:
-    verdict = judge(case, effort=1, seed=0)
+    verdict = audit_claim(case, effort=1, seed=0)
     assert verdict.passed, verdict
     assert verdict.verdict == ("holds" if case.kind == "proven" else "refuted")
     if verdict.verdict == "refuted":
@@ -65,15 +65,15 @@ def test_all_mechanisms_the_nine_of_section_10_and_the_planted_bugs_are_there() 
 
 
 def test_a_sound_toy_holds_and_an_unsound_one_falls() -> None:
-    assert judge(toy(1.0, response_scores(1.0)), effort=1, seed=0).passed
-    unsound = judge(toy(1.0, response_scores(1.5)), effort=1, seed=0)
+    assert audit_claim(toy(1.0, response_scores(1.0)), effort=1, seed=0).passed
+    unsound = audit_claim(toy(1.0, response_scores(1.5)), effort=1, seed=0)
     assert unsound.verdict == "refuted"
     assert not unsound.passed
-    assert judge(toy(1.0, response_scores(1.5), kind="planted"), effort=1, seed=0).passed
+    assert audit_claim(toy(1.0, response_scores(1.5), kind="planted"), effort=1, seed=0).passed
 
 
 def test_an_attack_without_teeth_has_rotted() -> None:
-    weak = judge(toy(3.0, response_scores(1.0)), effort=1, seed=0)
+    weak = audit_claim(toy(3.0, response_scores(1.0)), effort=1, seed=0)
     assert weak.verdict == "holds"
     assert weak.rotted
     assert not weak.passed
@@ -82,21 +82,21 @@ def test_an_attack_without_teeth_has_rotted() -> None:
 def test_draws_without_firm_ground_are_rot_and_a_support_that_tells_refutes_any_claim() -> None:
     wrong = [k_ary_response(5, 1.1, value=value) for value in (0, 1)]
     draw = draws_of(KaryResponse(categories=5, epsilon=1.0, unit="history"))
-    assert judge(toy(1.1, OutcomeTable(*wrong, draw, 100_000)), effort=1, seed=0).rotted
+    assert audit_claim(toy(1.1, OutcomeTable(*wrong, draw, 100_000)), effort=1, seed=0).rotted
     tells = SupportEvent(lambda side, count, source: np.full(count, side == 0), 1000)
-    assert judge(toy(50.0, tells, kind="known-bad"), effort=1, seed=0).passed
+    assert audit_claim(toy(50.0, tells, kind="known-bad"), effort=1, seed=0).passed
 
 
 def test_too_few_draws_for_a_large_claim_are_not_rot() -> None:
     # 50 draws a side cannot prove 20, whatever the pair is: half of what they reach is all that is asked for.
-    verdict = judge(toy(20.0, response_scores(20.0, draws=100)), effort=1, seed=0)
+    verdict = audit_claim(toy(20.0, response_scores(20.0, draws=100)), effort=1, seed=0)
     assert verdict.passed
     assert verdict.reach is not None
     assert 0.5 * verdict.reach < verdict.lower_bound < 20.0
 
 
 def test_the_same_seed_gives_the_same_verdict_and_another_one_another() -> None:
-    first, again, other = (judge(toy(1.0, response_scores(1.0)), effort=1, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (audit_claim(toy(1.0, response_scores(1.0)), effort=1, seed=seed) for seed in (0, 0, 1))
     assert first.lower_bound == again.lower_bound != other.lower_bound
 
 

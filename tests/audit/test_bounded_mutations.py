@@ -54,7 +54,7 @@ WITHIN = "what updates within and beyond a bound count for"
 FROM_COUNT = "rounds whose bound is not from the protected count"
 ONE_MESSAGE = "how far one message moves the count"
 MISSING = "a message whose count is 1"
-TURNS, IN_A_TREE = "turns of a device that are accounted for", "turns of a device in one tree"
+TURNS, IN_A_TREE = "turns of a client that are accounted for", "turns of a client in one tree"
 PUBLISHED_EPSILON = "epsilon of the run, from the noise that was measured"
 
 
@@ -65,21 +65,19 @@ def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set
 
 
 def sigma(factor: Callable[[str], float]) -> Callable[[Patch], None]:
-    return wrapped(AdaptiveSum, "sigma_in", lambda sound, self, name, about: factor(name) * sound(self, name, about))
+    return wrapped(AdaptiveSum, "sigma_in", lambda sound, self, name, spec: factor(name) * sound(self, name, spec))
 
 
 first_sigma = wrapped(
-    AdaptiveSum,
-    "sigma_in",
-    lambda sound, self, name, about: sound(self, name, replace(about, clip_norm=self.clip_norm)),
+    AdaptiveSum, "sigma_in", lambda sound, self, name, spec: sound(self, name, replace(spec, clip_norm=self.clip_norm))
 )
 counted_after_clipping = wrapped(
-    AdaptiveSum, "bound", lambda sound, self, sent, about: sound(self, sound(self, sent, about), about)
+    AdaptiveSum, "bound", lambda sound, self, sent, spec: sound(self, sound(self, sent, spec), spec)
 )
 
 
-def twice_the_first(self: CohortSum, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-    return clip_whole(uploads, 2.0 * self.clip_norm)
+def twice_the_first(self: CohortSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+    return clip_whole(updates, 2.0 * self.clip_norm)
 
 
 def the_one_before(number: int, steps: int) -> tuple[int, ...]:
@@ -88,18 +86,18 @@ def the_one_before(number: int, steps: int) -> tuple[int, ...]:
 
 
 @partial(wrapped, AdaptiveSum, "bound")
-def whole_counts(sound: Any, self: AdaptiveSum, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+def whole_counts(sound: Any, self: AdaptiveSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
     """One up or nothing, with noise for a half."""
-    bounded = sound(self, uploads, about)
+    bounded = sound(self, updates, spec)
     return replace(bounded, dense={**bounded.dense, BOUND: bounded.dense[BOUND] + np.float32(0.5)})
 
 
 def noise_for_the_last_round(patch: Patch) -> None:
     sound, last = CohortSum.protect, {"about": RoundSpec(0)}
 
-    def planted(self: AdaptiveSum, sums: Any, about: RoundSpec, source: Any) -> None:
-        before, last["about"] = last["about"], about
-        sound(self, sums, replace(about, clip_norm=before.clip_norm), source)
+    def planted(self: AdaptiveSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+        before, last["about"] = last["about"], spec
+        sound(self, sums, replace(spec, clip_norm=before.clip_norm), source)
 
     patch.setattr(AdaptiveSum, "protect", planted)
 
@@ -112,7 +110,7 @@ def bound_from_the_bare_count(patch: Patch) -> None:
         sound(self, source)
 
     def next_bound(self: Any) -> dict[str, float]:
-        return {BOUND: self.plan.bound_rule.next(float(self.weights[BOUND][0]), self.bare)}
+        return {BOUND: self.plan.clipping_rule.next(float(self.weights[BOUND][0]), self.bare)}
 
     patch.setattr(Server, "protect", protect)
     patch.setattr(Server, "_next_bound", next_bound)
@@ -159,8 +157,8 @@ class _Levels:
 def nodes_of_a_level_alike(patch: Patch) -> None:
     sound = TreeSum.protect
 
-    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
-        sound(self, sums, about, _Levels(source, self.steps, about.number))
+    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+        sound(self, sums, spec, _Levels(source, self.steps, spec.number))
 
     patch.setattr(TreeSum, "protect", planted)
 
@@ -168,9 +166,9 @@ def nodes_of_a_level_alike(patch: Patch) -> None:
 def the_same_tree_again(patch: Patch) -> None:
     sound = TreeSum.protect
 
-    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
-        place = about.number % self.steps
-        sound(self, sums, replace(about, number=place), source.of(place))
+    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+        place = spec.number % self.steps
+        sound(self, sums, replace(spec, number=place), source.of(place))
 
     patch.setattr(TreeSum, "protect", planted)
 
@@ -180,10 +178,10 @@ def a_node_without_noise(patch: Patch) -> None:
     sound = schedules.lattice_gaussian
     protect, empty = TreeSum.protect, {"next": False}
 
-    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
+    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
         for name in sums:
-            empty["next"] = about.number % self.steps == 3
-            protect(self, {name: sums[name]}, about, source)
+            empty["next"] = spec.number % self.steps == 3
+            protect(self, {name: sums[name]}, spec, source)
 
     def draw(source: Any, count: int) -> Any:
         drawn = sound(source, count)
@@ -208,7 +206,7 @@ BUGS = (
     Bug("the count after clipping", "poisson", WITHIN, counted_after_clipping),
     Bug("the bound from the bare count", "poisson", FROM_COUNT, bound_from_the_bare_count),
     Bug("the bound from the bare count, past the noise", "everybody", PAST, bound_from_the_bare_count),
-    Bug("the clip forgotten", "poisson", NORM, setting(CohortSum, "bound", lambda self, sent, about: sent)),
+    Bug("the clip forgotten", "poisson", NORM, setting(CohortSum, "bound", lambda self, sent, spec: sent)),
     Bug("clipped to twice the first bound", "poisson", NORM, setting(CohortSum, "bound", twice_the_first)),
     Bug("a message counts one up", "poisson", ONE_MESSAGE, whole_counts),
     Bug("the count of somebody replaced as if added", "fixed", TOLD, split_for_somebody_added),
@@ -220,7 +218,7 @@ BUGS = (
     Bug("a node without noise", "tree", NODE, a_node_without_noise),
     Bug("noise is taken back too early", "tree", NODES, setting(schedules, "taken_back", the_one_before)),
     Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
-    Bug("one turn is charged", "tree", TURNS, change=other(most_turns=1)),
+    Bug("one turn is charged", "tree", TURNS, change=other(max_participations=1)),
     Bug("half the noise of a tree", "tree", NODE, setting(TreeSum, "sigma_in", lambda self, *_: self.sigma / 2.0)),
     Bug(
         "a tree without levels in the account",
@@ -247,11 +245,11 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
 @pytest.mark.parametrize("rate", [1.0, 2.0])
 def test_the_printed_form_costs_what_its_statement_says_and_less_noise_more(rate: float, monkeypatch: Patch) -> None:
     plan = published_plan_of(rate)
-    stated = published_guarantee(plan, PUBLISHED, devices=60)
+    stated = published_guarantee(plan, PUBLISHED, clients=60)
     checks = audit_plan(plan, data(), people(), stated, rounds=3)
     assert all(check.holds for check in checks)
     sound = PublishedAdaptiveSum.sigma_in
-    monkeypatch.setattr(PublishedAdaptiveSum, "sigma_in", lambda self, name, about: 0.9 * sound(self, name, about))
+    monkeypatch.setattr(PublishedAdaptiveSum, "sigma_in", lambda self, name, spec: 0.9 * sound(self, name, spec))
     checks = audit_plan(plan, data(), people(), stated, rounds=3)
     assert PUBLISHED_EPSILON in {check.name for check in checks if not check.holds}
 
@@ -271,5 +269,5 @@ def test_a_canary_sings_when_a_fifth_of_the_noise_is_left(make: Callable[[], Pla
     assert 1.0 < sound.epsilon_lower < 8.0
     for kind in (AdaptiveSum, TreeSum):
         right = kind.sigma_in
-        monkeypatch.setattr(kind, "sigma_in", lambda self, name, about, right=right: 0.2 * right(self, name, about))
+        monkeypatch.setattr(kind, "sigma_in", lambda self, name, spec, right=right: 0.2 * right(self, name, spec))
     assert not sings(make()).holds

@@ -37,13 +37,13 @@ def made(*settings: str, secret: bytes | None = None) -> Simulation:
 
 @dataclass(frozen=True)
 class Says:
-    """Judges who all say the same."""
+    """Validation clients who all say the same."""
 
-    judge: Any
+    validator: Any
     gain: float
 
-    def devices(self, data: Any) -> Any:
-        return self.judge.devices(data)
+    def clients(self, data: Any) -> Any:
+        return self.validator.clients(data)
 
     def gains(self, data: Any, start: Mapping[str, Any], trained: Mapping[str, Any]) -> Doubles:
         return np.full(len(data.rows), self.gain)
@@ -51,9 +51,9 @@ class Says:
 
 def saying(gain: float, secret: bytes | None = None) -> Simulation:
     base = made()
-    assert base.plan.comparison is not None
-    judged = replace(base.plan.comparison, judge=Says(base.plan.comparison.judge, gain))
-    plan = replace(base.plan, comparison=judged)
+    assert base.plan.model_selection is not None
+    judged = replace(base.plan.model_selection, validator=Says(base.plan.model_selection.validator, gain))
+    plan = replace(base.plan, model_selection=judged)
     return Simulation(plan, base.data, base.histories, Seeds.all_from(1, secret))
 
 
@@ -64,30 +64,30 @@ def run(sim: Simulation, begin: int = 0) -> Simulation:
 
 
 @pytest.mark.parametrize(("gain", "kept"), [(1.0, "trained"), (-1.0, "start")])
-def test_what_the_judges_say_decides_which_model_ranks(gain: float, kept: str) -> None:
+def test_what_the_validators_say_decides_which_model_ranks(gain: float, kept: str) -> None:
     sim = run(saying(gain))
     assert sim.verdict is not None
     assert sim.verdict.kept == kept
-    wanted = sim.plan.start if kept == "start" else sim.standing.weights
+    wanted = sim.plan.start if kept == "start" else sim.server_state.weights
     assert all(np.array_equal(sim.parts().weights[name], value) for name, value in wanted.items())
-    assert not np.array_equal(sim.plan.start["scales"], sim.standing.weights["scales"])
+    assert not np.array_equal(sim.plan.start["scales"], sim.server_state.weights["scales"])
     both, history = sim.compared(), np.arange(5)
     assert np.array_equal(both[kept].score_all(history), sim.model().score_all(history))
     assert not np.array_equal(both["start"].score_all(history), both["trained"].score_all(history))
     assert made().compared() == {}
 
 
-def test_nothing_is_compared_before_the_last_round_and_judges_are_counted_in_bytes() -> None:
-    sim, without = made(), made("judges.share=0")
+def test_nothing_is_compared_before_the_last_round_and_validators_are_counted_in_bytes() -> None:
+    sim, without = made(), made("validators.share=0")
     assert sim.step(0).up_bytes > 0
     assert sim.verdict is None
-    learners = int((sim.data.rows.lengths() > 0).sum())
+    trainers = int((sim.data.rows.lengths() > 0).sum())
     last = [sim.step(number) for number in (1, 2)][-1]
     assert sim.verdict is not None
-    assert last.devices == learners
-    assert last.up_bytes > sim.verdict.judges * 8
-    assert without.plan.comparison is None
-    assert int((without.data.rows.lengths() > 0).sum()) == learners + sim.verdict.judges
+    assert last.clients == trainers
+    assert last.up_bytes > sim.verdict.validators * 8
+    assert without.plan.model_selection is None
+    assert int((without.data.rows.lengths() > 0).sum()) == trainers + sim.verdict.validators
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
@@ -121,18 +121,18 @@ def test_a_run_that_starts_from_another_is_compared_with_that_one() -> None:
 def test_both_groups_spend_the_whole_epsilon_and_no_more() -> None:
     plan = made().plan
     assert epsilon_of(training_event(plan), 1e-6) == pytest.approx(4.0, rel=1e-3)
-    assert epsilon_of(training_event(replace(plan, comparison=None)), 1e-6) <= 4.0
+    assert epsilon_of(training_event(replace(plan, model_selection=None)), 1e-6) <= 4.0
 
 
-def test_where_nobody_judges() -> None:
-    unproven, alone = made("calibration=none"), run(made("judges.share=1e-9"))
-    assert unproven.plan.comparison is None
+def test_where_nobody_validators() -> None:
+    unproven, alone = made("calibration=none"), run(made("validators.share=1e-9"))
+    assert unproven.plan.model_selection is None
     assert run(unproven).verdict is None
     assert alone.verdict is not None
-    assert (alone.verdict.kept, alone.verdict.judges) == ("start", 0)
+    assert (alone.verdict.kept, alone.verdict.validators) == ("start", 0)
     for share in ("1", "-0.1", "nan", "2"):
-        with pytest.raises(BadInput, match=r"judges\.share"):
-            made(f"judges.share={share}")
+        with pytest.raises(BadInput, match=r"validation clients\.share"):
+            made(f"validators.share={share}")
 
 
 def failing() -> list[str]:
@@ -157,7 +157,7 @@ def _half_the_noise(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GainSum, "protect", lambda self, total, source: total + 0.5 * (sound(self, total, source) - total))
 
 
-def _judges_learn(patch: pytest.MonkeyPatch) -> None:
+def _validators_learn(patch: pytest.MonkeyPatch) -> None:
     sound = parts.parted
     patch.setattr(parts, "parted", lambda logs, share, seed: replace(sound(logs, share, seed), rows=logs))
 
@@ -169,8 +169,8 @@ def _unclipped(patch: pytest.MonkeyPatch) -> None:
 def _no_threshold(patch: pytest.MonkeyPatch) -> None:
     sound = server.decide
 
-    def lenient(noisy: float, judges: int, mechanism: GainSum) -> server.SelectionOutcome:
-        found = sound(noisy, judges, mechanism)
+    def lenient(noisy: float, validators: int, mechanism: GainSum) -> server.SelectionOutcome:
+        found = sound(noisy, validators, mechanism)
         return replace(found, kept="trained" if found.gain > 0.0 else "start")
 
     patch.setattr(simulated, "decide", lenient)
@@ -189,8 +189,8 @@ def _half_sensitivity(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "no noise": (_without_noise, "standard deviation of the noise"),
     "half the noise": (_half_the_noise, "standard deviation of the noise"),
-    "judges learn": (_judges_learn, "devices that learn and judge"),
-    "not clipped": (_unclipped, "sum of judges who all say"),
+    "validation clients learn": (_validators_learn, "clients that learn and judge"),
+    "not clipped": (_unclipped, "sum of validation clients who all say"),
     "threshold ignored": (_no_threshold, "against their own threshold"),
     "half the sensitivity": (_half_sensitivity, "standard deviation of the noise"),
 }

@@ -63,7 +63,7 @@ def test_keeps_the_contract(check: ContractCheck, subject: ContractSubject) -> N
 
 
 # Ways of training that a method has beside the usual one.
-OTHER_WAYS = {"sums": ("training=sums",), "reports": ("training=reports", "cohort.sampling=turns")}
+OTHER_WAYS = {"sums": ("training=sums",), "reports": ("training=reports", "cohort.sampling=cyclic")}
 
 
 @pytest.mark.parametrize("way", OTHER_WAYS)
@@ -119,7 +119,7 @@ def changed(tmp_path: Path) -> Change:
 
 _SENT = "values=rows.values * self._damping"
 _CAVEATS = (
-    '        "The server sees the change of every item row that a device touched: it can tell which items a user has."'
+    '        "The server sees the change of every item row that a client touched: it can tell which items a user has."'
     ",\n"
     '        "A simulated run protects nobody.",\n'
 )
@@ -133,11 +133,11 @@ PLANTED = {
         ((_SENT, "values=rows.values * np.float32(np.random.rand())"),),
         {"seed", "resume", "cohort", "real-rounds"},
     ),
-    "the others count": (((_SENT, "values=rows.values / np.float32(len(cohort.devices))"),), {"cohort", "real-rounds"}),
+    "the others count": (((_SENT, "values=rows.values / np.float32(len(cohort.clients))"),), {"cohort", "real-rounds"}),
     "holds people": (
         (
-            ("    return Plan(", f"    learner = {_MADE}\n    learner.seen = problem.train.items\n    return Plan("),
-            (f"learner={_MADE},", "learner=learner,"),
+            ("    return Plan(", f"    trainer = {_MADE}\n    trainer.seen = problem.train.items\n    return Plan("),
+            (f"trainer={_MADE},", "trainer=trainer,"),
         ),
         {"nobody"},
     ),

@@ -1,4 +1,4 @@
-"""An audit of noise in shares finds what is wrong with it: bugs are planted in what devices put under masks."""
+"""An audit of distributed noise finds what is wrong with it: bugs are planted in what clients put under masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.method import tiny_plan
-from veilrec.audit.plan_distributed import audit_with_shares, honest_of, share_canary, share_checks
+from veilrec.audit.plan_distributed import audit_distributed_noise, honest_of, share_canary, share_checks
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
 from veilrec.federation.facts import guarantee_of, with_distributed_noise
@@ -17,10 +17,10 @@ from veilrec.federation.making import least_of_shares
 from veilrec.methods.registry import get
 from veilrec.privacy.events import GaussianEvent
 from veilrec.privacy.mechanisms.base import Released
-from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares
+from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum
 from veilrec.privacy.randomness import KeyedSource
 
-DEVICES, SILENT = 12, 0.3
+CLIENTS, SILENT = 12, 0.3
 Draw = Callable[..., Offsets]
 _noise: Draw = DistributedNoiseSum.noise
 
@@ -29,42 +29,44 @@ def halved(self: DistributedNoiseSum, *arguments: Any) -> Offsets:
     return _noise(self, *arguments) // 2
 
 
-def none_on_the_first_tensor(self: DistributedNoiseSum, lattice: Any, about: Any, source: Any) -> Offsets:
-    drawn = _noise(self, lattice, about, source)
-    drawn[next(iter(lattice.places.values()))] = 0
+def none_on_the_first_tensor(self: DistributedNoiseSum, fixed_point: Any, spec: Any, source: Any) -> Offsets:
+    drawn = _noise(self, fixed_point, spec, source)
+    drawn[next(iter(fixed_point.places.values()))] = 0
     return drawn
 
 
-def none_on_one_number(self: DistributedNoiseSum, lattice: Any, about: Any, source: Any) -> Offsets:
-    drawn = _noise(self, lattice, about, source)
+def none_on_one_number(self: DistributedNoiseSum, fixed_point: Any, spec: Any, source: Any) -> Offsets:
+    drawn = _noise(self, fixed_point, spec, source)
     drawn[-1] = 0
     return drawn
 
 
-def the_same_again(self: DistributedNoiseSum, lattice: Any, about: Any, source: Any) -> Offsets:
-    return _noise(self, lattice, about, KeyedSource(b"s" * 32, 1))
+def the_same_again(self: DistributedNoiseSum, fixed_point: Any, spec: Any, source: Any) -> Offsets:
+    return _noise(self, fixed_point, spec, KeyedSource(b"s" * 32, 1))
 
 
-def of_another_shape(self: DistributedNoiseSum, lattice: Any, about: Any, source: Any) -> Offsets:
+def of_another_shape(self: DistributedNoiseSum, fixed_point: Any, spec: Any, source: Any) -> Offsets:
     """As wide, and flat."""
-    drawn = _noise(self, lattice, about, source)
+    drawn = _noise(self, fixed_point, spec, source)
     spread = float(drawn.std()) * 3.0**0.5
     return np.asarray(np.random.default_rng(drawn[:4].astype(np.uint32)).uniform(-spread, spread, drawn.size), np.int64)
 
 
-def without_a_clip(self: DistributedNoiseSum, uploads: Any, about: Any, lattice: Any, source: Any) -> Released[Offsets]:
-    return Released(lattice.integers(uploads)[0] + self.noise(lattice, about, source), self.event_in(about))
+def without_a_clip(
+    self: DistributedNoiseSum, updates: Any, spec: Any, fixed_point: Any, source: Any
+) -> Released[Offsets]:
+    return Released(fixed_point.integers(updates)[0] + self.noise(fixed_point, spec, source), self.event_in(spec))
 
 
-def failed(*, least: int = DEVICES, silent: float = SILENT) -> set[str]:
-    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], NoiseShares(DEVICES, SILENT))
-    checks = share_checks(plan, guarantee_of(plan, 1e-6), least=least, silent=silent, devices=DEVICES, seed=3)
+def failed(*, least: int = CLIENTS, silent: float = SILENT) -> set[str]:
+    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], DistributedNoise(CLIENTS, SILENT))
+    checks = share_checks(plan, guarantee_of(plan, 1e-6), least=least, silent=silent, clients=CLIENTS, seed=3)
     return {check.name for check in checks if not check.holds}
 
 
 def test_what_is_sound_passes_and_bugs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fixed seed; over all seeds a sound plan fails in 4 of a million."""
-    spread = "standard deviation of a device's share of the noise"
+    spread = "standard deviation of a client's share of the noise"
     large = "how far an update that is made to be large moves a sum"
     assert failed() == set()
     bugs: list[tuple[type[Any], str, Any, str]] = [
@@ -74,7 +76,7 @@ def test_what_is_sound_passes_and_bugs_are_found(monkeypatch: pytest.MonkeyPatch
         (DistributedNoiseSum, "noise", the_same_again, "pairs of shares that repeat each other"),
         (DistributedNoiseSum, "noise", of_another_shape, "distance of a share's noise from a Gaussian"),
         (DistributedNoiseSum, "share", without_a_clip, large),
-        (NoiseShares, "honest", property(lambda self: self.least), spread),
+        (DistributedNoise, "honest", property(lambda self: self.least), spread),
         (DistributedNoiseSum, "events", lambda self, rounds: ((GaussianEvent(0.01), rounds),), spread),
     ]
     for kind, name, bug, found in bugs:
@@ -84,25 +86,25 @@ def test_what_is_sound_passes_and_bugs_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_terms_that_are_others_than_planned_for_are_found() -> None:
-    assert "devices without which no sum is opened" in failed(least=DEVICES - 2)
+    assert "clients without which no sum is opened" in failed(least=CLIENTS - 2)
     assert failed(silent=0.6) >= {
-        "devices whose noise is counted on",
-        "standard deviation of a device's share of the noise",
+        "clients whose noise is counted on",
+        "standard deviation of a client's share of the noise",
     }
 
 
 def test_a_canary_among_twelve_sees_half_of_the_noise_and_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], NoiseShares(DEVICES, SILENT))
+    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], DistributedNoise(CLIENTS, SILENT))
     claimed = guarantee_of(plan, 1e-6)
 
     def holds() -> bool:
-        return share_canary(plan, claimed, least=DEVICES, silent=SILENT, runs=400, seed=1).holds
+        return share_canary(plan, claimed, least=CLIENTS, silent=SILENT, runs=400, seed=1).holds
 
     assert holds()
     monkeypatch.setattr(DistributedNoiseSum, "noise", halved)
     assert not holds()
     monkeypatch.setattr(DistributedNoiseSum, "noise", _noise)
-    monkeypatch.setattr(DistributedNoiseSum, "bound", lambda self, uploads, about: uploads)
+    monkeypatch.setattr(DistributedNoiseSum, "bound", lambda self, updates, spec: updates)
     monkeypatch.setattr("veilrec.audit.plan_distributed._LARGE", 3.0)  # beyond that a lattice has no room
     assert not holds()
 
@@ -110,19 +112,19 @@ def test_a_canary_among_twelve_sees_half_of_the_noise_and_a_missing_clip(monkeyp
 def test_how_many_are_counted_on_is_worked_out_apart() -> None:
     for least in range(1, 40):
         for silent in (0.0, 0.1, 0.3, 0.5, 0.99):
-            assert honest_of(least, silent) == NoiseShares(least, silent).honest
+            assert honest_of(least, silent) == DistributedNoise(least, silent).honest
 
 
 def test_what_a_federation_would_refuse_is_not_audited() -> None:
     with pytest.raises(BadInput, match=r"cohort\.size=0"):
-        audit_with_shares("dp-fedmf", quick=True, settings=["cohort.size=50"])
+        audit_distributed_noise("dp-fedmf", quick=True, settings=["cohort.size=50"])
     with pytest.raises(BadInput, match="prove something"):
-        audit_with_shares("fedmf", quick=True)
-    assert least_of_shares(tiny_plan(get("dp-fedmf"))[0]) == DEVICES // 2
+        audit_distributed_noise("fedmf", quick=True)
+    assert least_of_shares(tiny_plan(get("dp-fedmf"))[0]) == CLIENTS // 2
 
 
 def test_the_plan_that_a_federation_runs_holds() -> None:
-    found = audit_with_shares("dp-fedmf", quick=True, silent=0.2, settings=["cohort.size=0"])
+    found = audit_distributed_noise("dp-fedmf", quick=True, silent=0.2, settings=["cohort.size=0"])
     assert found.holds
     assert found.claimed.trust == "server sees only noisy sums"
     assert found.canary is not None

@@ -53,7 +53,7 @@ from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.privrec import common, dp_privrec
 from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY, Inputs
-from veilrec.privacy.mechanisms import sums as updates
+from veilrec.privacy.mechanisms import sums as sums_module
 from veilrec.privacy.mechanisms.clipping import clip_whole
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.simulation.simulation import Seeds, Simulation
@@ -65,7 +65,7 @@ SMALL = (
 )
 POISSON = f"dp-privrec cohort.size=20 {SMALL}"
 FIXED = f"dp-privrec cohort.size=20 cohort.sampling=fixed {SMALL}"
-TURNS = f"dp-privrec cohort.size=10 cohort.sampling=turns {SMALL}"
+TURNS = f"dp-privrec cohort.size=10 cohort.sampling=cyclic {SMALL}"
 WITHOUT_VOTES = f"{POISSON} model.popularity=false"
 HEAD = "popularity-head local.steps=3 local.negatives=8"
 PEOPLE = "users.embedding"
@@ -90,16 +90,16 @@ def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set
     """The checks that a plan fails, made anew and changed."""
     method, config, problem = parts_of(spec)
     plan = change(method.plan(config, problem))
-    claimed, data = promised(method, config, problem), method.devices(config, problem)
-    return failed_checks(plan, data, problem.train, claimed, min(plan.rounds, 6 if "turns" in spec else 3))
+    claimed, data = promised(method, config, problem), method.clients(config, problem)
+    return failed_checks(plan, data, problem.train, claimed, min(plan.rounds, 6 if "cyclic" in spec else 3))
 
 
 def all_but(name: str) -> Callable[[ClientUpdates, float], ClientUpdates]:
     """Everything is clipped, and one tensor left as it was."""
 
-    def clip(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
-        kept = clip_whole(uploads, clip_norm)
-        return replace(kept, dense={**kept.dense, name: uploads.dense[name].copy()})
+    def clip(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
+        kept = clip_whole(updates, clip_norm)
+        return replace(kept, dense={**kept.dense, name: updates.dense[name].copy()})
 
     return clip
 
@@ -108,8 +108,8 @@ def bare_votes_in_the_model(patch: Patch) -> None:
     """The reports are protected, and the tensor is filled without them."""
     sound = Simulation._open_round
 
-    def planted(self: Simulation, number: int, devices: Any) -> int:
-        sent = sound(self, number, devices)
+    def planted(self: Simulation, number: int, clients: Any) -> int:
+        sent = sound(self, number, clients)
         assert self.plan.reports is not None
         mechanism, everybody = self.plan.reports.mechanism, np.arange(len(self.data.rows))
         votes = mechanism.count(self.data.rows, everybody, seed=0, period=0) * mechanism.step
@@ -120,7 +120,7 @@ def bare_votes_in_the_model(patch: Patch) -> None:
 
 
 def somebodys_weights_in_the_model(name: str) -> Callable[[Patch], None]:
-    """What the first device adapts is released as if it were the model's."""
+    """What the first client adapts is released as if it were the model's."""
     sound = Simulation.step
 
     def planted(self: Simulation, number: int) -> Any:
@@ -135,10 +135,12 @@ def somebodys_weights_in_the_model(name: str) -> Callable[[Patch], None]:
 
 
 BUGS = (
-    Bug("a tensor left out of the clip", POISSON, HOSTILE, setting(updates, "clip_whole", all_but("layer1.weight"))),
-    Bug("people's vectors left out of the clip", FIXED, HOSTILE, setting(updates, "clip_whole", all_but(PEOPLE))),
-    Bug("a tensor left out of the clip of turns", TURNS, HOSTILE, setting(updates, "clip_whole", all_but(PEOPLE))),
-    Bug("clipped tensor by tensor", WITHOUT_VOTES, HOSTILE, setting(updates, "clip_whole", by_tensor)),
+    Bug(
+        "a tensor left out of the clip", POISSON, HOSTILE, setting(sums_module, "clip_whole", all_but("layer1.weight"))
+    ),
+    Bug("people's vectors left out of the clip", FIXED, HOSTILE, setting(sums_module, "clip_whole", all_but(PEOPLE))),
+    Bug("a tensor left out of the clip of turns", TURNS, HOSTILE, setting(sums_module, "clip_whole", all_but(PEOPLE))),
+    Bug("clipped tensor by tensor", WITHOUT_VOTES, HOSTILE, setting(sums_module, "clip_whole", by_tensor)),
     Bug("people's vectors without noise", POISSON, BARE, no_noise_on(PEOPLE)),
     Bug("the last bias without noise", WITHOUT_VOTES, BARE, no_noise_on("layer2.bias")),
     Bug("votes that are not charged", POISSON, REPORTS, own_account, without_reports),
@@ -147,10 +149,10 @@ BUGS = (
     Bug("votes without noise", POISSON, COUNTS, setting(VoteReports, "protect", exact_votes)),
     Bug("more than one vote a person", POISSON, VOTED, a_vote_for_every_item),
     Bug("the model knows the votes without their noise", POISSON, PAST, bare_votes_in_the_model),
-    Bug("the model knows the votes without their noise, by turns", TURNS, PAST, bare_votes_in_the_model),
+    Bug("the model knows the votes without their noise, in cyclic order", TURNS, PAST, bare_votes_in_the_model),
     Bug("adapted weights in the model", POISSON, PAST, somebodys_weights_in_the_model("layer1.weight")),
     Bug("an adapted head in the model", HEAD, PAST, somebodys_weights_in_the_model("layer1.weight")),
-    Bug("votes for the head that are cut one by one", HEAD, NORM, setting(updates, "clip_whole", one_by_one)),
+    Bug("votes for the head that are cut one by one", HEAD, NORM, setting(sums_module, "clip_whole", one_by_one)),
     Bug("half the noise on votes for the head", HEAD, SPREAD, noisy(lambda _, total, noise: noise / 2)),
 )
 
@@ -171,7 +173,7 @@ def sings(name: str, *settings: str) -> Canary:
     plan, problem = tiny_plan(method, settings)
     config = tiny_config(method, settings)
     claimed = promised(method, config, problem)
-    return canary(plan, method.devices(config, problem), problem.train, claimed, runs=400)
+    return canary(plan, method.clients(config, problem), problem.train, claimed, runs=400)
 
 
 @pytest.mark.parametrize("spec", ["dp-privrec model.popularity=false", "popularity-head"])
@@ -201,14 +203,14 @@ def test_a_canary_sings_when_votes_have_a_tenth_of_their_noise(sampling: str, mo
 def test_a_message_with_somebodys_features_is_refused(tensor: str, monkeypatch: Patch) -> None:
     sound = MetaLocalTrainer.learn
 
-    def planted(self: MetaLocalTrainer, cohort: Any, model: Any, about: RoundSpec) -> Any:
-        learned = sound(self, cohort, model, about)
+    def planted(self: MetaLocalTrainer, cohort: Any, model: Any, spec: RoundSpec) -> Any:
+        learned = sound(self, cohort, model, spec)
         kept = cohort.data.kept[tensor].astype(np.float32)
-        return replace(learned, uploads=replace(learned.uploads, dense={**learned.uploads.dense, tensor: kept}))
+        return replace(learned, updates=replace(learned.updates, dense={**learned.updates.dense, tensor: kept}))
 
     method, config, problem = parts_of(WITHOUT_VOTES)
     simulation = Simulation(
-        method.plan(config, problem), method.devices(config, problem), problem.train, Seeds.all_from(1)
+        method.plan(config, problem), method.clients(config, problem), problem.train, Seeds.all_from(1)
     )
     simulation.step(0)
     monkeypatch.setattr(MetaLocalTrainer, "learn", planted)

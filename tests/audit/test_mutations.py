@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from tests.audit.planted_bugs import BUGS, MF, SOUND, Bug, Patch, failed_checks, noisy, sound_flips
-from veilrec.audit.auditor import judge, select
+from veilrec.audit.auditor import audit_claim, select
 from veilrec.audit.method import Canary, canary, small_problem, tiny_plan
 from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
@@ -39,7 +39,7 @@ def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set
     rounds = 6
     problem = small_problem(method, 40, rounds) if small else Problem(few_people(), 60, 3, rounds)
     plan = change(method.plan(config, problem))
-    data, claimed = method.devices(config, problem), promised(method, config, problem)
+    data, claimed = method.clients(config, problem), promised(method, config, problem)
     return failed_checks(plan, data, problem.train, claimed, 2 if small else 3)
 
 
@@ -59,9 +59,9 @@ def test_there_are_enough_bugs_and_none_twice() -> None:
 
 
 def test_lies_half_as_often_fall_in_the_audit_of_the_mechanism_too(monkeypatch: Patch) -> None:
-    sound = [judge(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
+    sound = [audit_claim(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
     monkeypatch.setattr(responses, "flip_probability", lambda epsilon: sound_flips(epsilon) / 2)
-    found = [judge(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
+    found = [audit_claim(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
     assert all(verdict.passed for verdict in sound)
     assert all(verdict.verdict == "refuted" for verdict in found)
 
@@ -72,7 +72,7 @@ def sings(*settings: str) -> Canary:
     plan, problem = tiny_plan(method, settings)
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     claimed = promised(method, config, problem)
-    return canary(plan, method.devices(config, problem), problem.train, claimed, runs=250)
+    return canary(plan, method.clients(config, problem), problem.train, claimed, runs=250)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
@@ -87,5 +87,5 @@ def test_a_canary_sings_when_a_tenth_of_the_noise_is_left(sampling: str, monkeyp
 
 
 def test_a_canary_sings_when_the_clip_is_forgotten(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads)
+    monkeypatch.setattr(CohortSum, "bound", lambda self, updates, spec: updates)
     assert not sings().holds

@@ -51,7 +51,7 @@ def test_a_script_gives_the_same_models_on_other_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("seeds", WAYS, ids=["seeded", "secret"])
-def test_a_removed_device_is_missing_and_nobody_else(seeds: Seeds) -> None:
+def test_a_removed_client_is_missing_and_nobody_else(seeds: Seeds) -> None:
     plan, data, histories = made("dp-fedmf")
     with_all, without = simulate(plan, data, histories, seeds), simulate(plan, data, histories, seeds, removed=4)
     assert len(without.data.rows.row(4)) == 0
@@ -61,7 +61,7 @@ def test_a_removed_device_is_missing_and_nobody_else(seeds: Seeds) -> None:
         assert np.array_equal(without.sampler.draw(number), drawn[drawn != 4])
 
 
-def test_norms_are_over_all_that_a_device_sends() -> None:
+def test_norms_are_over_all_that_a_client_sends() -> None:
     rows = Rows(np.array([0, 1, 1]), np.array([2], np.int32), np.array([[3.0, 0.0]], np.float32))
     entries = Rows(np.array([0, 0, 1]), np.array([0], np.int32), np.array([[2.0]], np.float32))
     dense = np.array([[4.0], [1.0]], np.float32)

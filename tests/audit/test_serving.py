@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.audit.auditor import AUDITED, case_of, judge, serving_cases, serving_names
+from veilrec.audit.auditor import AUDITED, audit_claim, case_of, serving_cases, serving_names
 from veilrec.client.queries import PRIVATE, Serving, Sizes, make_mechanism
 from veilrec.core.arrays import Doubles
 from veilrec.privacy.mechanisms.attention import PrivateAttention
@@ -34,7 +34,7 @@ def test_every_mode_is_audited_with_what_serving_makes() -> None:
 
 @pytest.mark.parametrize("mode", ["pooled", "interest"])
 def test_sound_claims_hold_and_are_nearly_reached(mode: str) -> None:
-    verdict = judge(case_of(make_mechanism(BY_MODE[mode], Sizes())), **QUICK)  # type: ignore[arg-type]
+    verdict = audit_claim(case_of(make_mechanism(BY_MODE[mode], Sizes())), **QUICK)  # type: ignore[arg-type]
     assert verdict.passed
     assert verdict.lower_bound > 0.8 * verdict.claimed_epsilon
 
@@ -58,7 +58,7 @@ def test_too_little_noise_is_caught(mode: str, share: float) -> None:
     mechanism = make_mechanism(BY_MODE[mode], Sizes())
     honest = case_of(mechanism)
     _less_noise(mechanism, share)
-    assert not judge(honest, **QUICK).passed  # type: ignore[arg-type]
+    assert not audit_claim(honest, **QUICK).passed  # type: ignore[arg-type]
 
 
 def test_a_wrong_sensitivity_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,4 +71,4 @@ def test_a_wrong_sensitivity_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
             return 3.0 * first, 3.0 * second
 
     bad = Longer(projection=np.eye(16), clip_norm=1.0, slots=50, epsilon=5.0, delta=1e-6)
-    assert judge(case_of(bad), **QUICK).verdict == "refuted"  # type: ignore[arg-type]
+    assert audit_claim(case_of(bad), **QUICK).verdict == "refuted"  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The loops over news devices do what we do; scoring reports its speed."""
+"""The loops over news clients do what we do; scoring reports its speed."""
 
 from __future__ import annotations
 

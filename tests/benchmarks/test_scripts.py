@@ -18,12 +18,12 @@ SMALL = Options(repeats=1, quick=True, peers=False)
 
 
 def test_secagg_gives_the_exact_sum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(secagg, "QUICK", secagg.Load(devices=12, length=300, helpers=2))
+    monkeypatch.setattr(secagg, "QUICK", secagg.Load(clients=12, length=300, helpers=2))
     assert secagg.main(["--quick", "--json"]) == 0
     helpers, pairs = json.loads(capsys.readouterr().out)["tasks"]
     assert helpers["exact"]
     assert pairs["exact"]
-    assert helpers["device_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
+    assert helpers["client_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
     assert secagg.main(["--quick"]) == 0
     assert "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
 

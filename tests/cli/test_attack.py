@@ -137,7 +137,7 @@ def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
     pairs = [(f["poison"], f["defence"]) for f in findings]
     assert pairs == [(poison, defence) for defence in ("none", "bound") for poison in (None, "promote")]
     _, unchecked, _, checked = findings
-    assert unchecked["exposure"] > 0.9  # a thousand votes of one device
+    assert unchecked["exposure"] > 0.9  # a thousand votes of one client
     assert checked["exposure"] < unchecked["exposure"]
     assert (checked["metric"], checked["liars"]) == ("hr@10", 8)
     assert "promote" in picture.read_text()
@@ -163,7 +163,7 @@ def test_nobody_sees_messages_that_are_masked(trust: Trust, sums: list[str]) -> 
     subject = subject_of_method("private-popularity", RATINGS, Populations(), settings=["cohort.size=0"])
     masked = replace(subject, claimed=replace(subject.claimed, trust=trust))
     for attack, views in ((attack_rows, ["sum"]), (attack_messages, sums)):
-        found: Any = attack(masked, uploads=10).findings
+        found: Any = attack(masked, updates=10).findings
         assert [one.view for one in found] == views
 
 

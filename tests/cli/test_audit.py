@@ -200,7 +200,7 @@ def test_what_cannot_be_audited_is_one_line():
     for line, words in (
         ("mf", "audit a federated method"),
         ("cohort-sum --set a=b", "--set is for methods"),
-        ("cohort-sum --shares", "--shares is for a method"),
+        ("cohort-sum --distributed-noise", "--distributed-noise is for a method"),
         ("cohort-sum --data synthetic-news", "says nothing about mechanisms"),
         ("dp-fedmf --set nothing=1", "setting of dp-fedmf"),
         ("dp-fedmff", "did you mean dp-fedmf"),

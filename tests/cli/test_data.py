@@ -159,7 +159,7 @@ def test_a_messy_file_is_imported_and_then_needs_no_options(elsewhere):
     assert "1 bad row left out: Note is not a number (1); Datum is not a time" in words
 
 
-FULL = (OSError(errno.ENOSPC, "No space left on device"), OSError("80 requested and 8 written"))  # numpy's own words
+FULL = (OSError(errno.ENOSPC, "No space left on client"), OSError("80 requested and 8 written"))  # numpy's own words
 
 
 @pytest.mark.parametrize("error", FULL)
@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(elsewhere, monkeypatch, erro
 
     monkeypatch.setattr(packed.np, "save", full)
     assert refused("import", "log.csv", "--out", "new/shop") == (
-        "veilrec: new/shop cannot be written (No space left on device): make room, or give another place"
+        "veilrec: new/shop cannot be written (No space left on client): make room, or give another place"
     )
     assert len(calls) == 3
     assert {path.name for path in elsewhere.rglob("*") if path.is_file()} == {"log.csv", "log.jsonl"}
@@ -222,7 +222,7 @@ def test_export_writes_minds_format(elsewhere):
     written = told("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "made-up")
     assert "train/behaviors.tsv" in written["files"]
     assert (elsewhere / "made-up" / "train" / "news.tsv").is_file()
-    assert told("check", "mind:made-up")["users"] <= 100
+    assert told("check", "mind:synthetic")["users"] <= 100
     assert "has no impressions" in refused("export", "synthetic-ratings:users=50,items=60", "--out", "no")
     assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "made-up")
     assert not (elsewhere / "no").exists()

@@ -93,7 +93,7 @@ def test_json_is_one_object_and_says_the_same_as_the_files(room: Path) -> None:
     assert person["lists"]["dp-fedmf"]["items"][0]["title"] in page
 
 
-def test_a_catalogue_is_released_and_ranked_on_a_device_that_asks_nobody(
+def test_a_catalogue_is_released_and_ranked_on_a_client_that_asks_nobody(
     room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo_room, "choose_scenarios", _with_veil)
@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_everything_as_it_was(room: Path, monkeypatch: pytest
         (room / "veilrec-demo" / name).write_text(text)
 
     def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on client")
 
     def failing(write: Callable[..., Any]) -> Callable[..., Any]:
         """Fail for files of the name, or of its temporary one."""
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_everything_as_it_was(room: Path, monkeypatch: pytest
         monkeypatch.setattr(demo_room, "_move", fail)
     for name in ("write_bytes", "write_text"):
         monkeypatch.setattr(Path, name, failing(getattr(Path, name)))
-    with pytest.raises(BadInput, match=r"left nothing behind \(No space left on device\): free some space") as stopped:
+    with pytest.raises(BadInput, match=r"left nothing behind \(No space left on client\): free some space") as stopped:
         _run()
     assert "\n" not in str(stopped.value)
     monkeypatch.undo()
@@ -218,7 +218,7 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     sizes = {"none-sent": 0, "interest": 9, "attention": 27, "pooled": 71, "plain": 735, "nobody": 0}
     assert {mode: one["sent_bytes"] for mode, one in asked.items()} == sizes
     assert all(one["used"] == mode for mode, one in asked.items())
-    assert asked["plain"]["same_as_on_the_device"] == 10
+    assert asked["plain"]["same_as_on_the_client"] == 10
     release = open_release(tmp_path / "veilrec-demo" / "release")
     assert release.protected
     assert release.key.hex() == service["release"]["key"]

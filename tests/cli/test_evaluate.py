@@ -211,7 +211,7 @@ def test_a_mode_that_is_worth_nothing_says_so(runs: Path) -> None:
     assert not any("told for nothing" in warning for warning in some["warnings"])
 
 
-def test_a_model_without_user_vectors_can_only_rank_on_the_device(runs: Path) -> None:
+def test_a_model_without_user_vectors_can_only_rank_on_the_client(runs: Path) -> None:
     nothing = served(runs / "npa", "--serving", "none-sent")
     assert nothing["metrics"] == served(runs / "npa")["metrics"]
     assert "none-sent" in refused(runs / "npa", "--serving", "pooled", "--epsilon", "1", "--delta", "1e-6")

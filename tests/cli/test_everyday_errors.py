@@ -117,7 +117,7 @@ BROKEN: list[tuple[str, Callable[[bytes], bytes | None], str, str]] = [
     ("config.yaml", lambda old: old.replace(b"seed: 0", b"seed: hello"), "evaluate run", "'hello', not a whole number"),
     ("model/model.safetensors", lambda old: old[:900], "recommend run --history i01", "no whole model"),
     ("model/guarantee.json", lambda old: b'{"epsilon": 1}', "recommend run --history i01", "guarantee.json is damaged"),
-    ("private/devices.safetensors", lambda old: bytes(100), "recommend run --user u01", "is damaged"),
+    ("private/clients.safetensors", lambda old: bytes(100), "recommend run --user u01", "is damaged"),
     (
         "checkpoints/round-0000002.safetensors",
         lambda old: b"zz",
@@ -223,7 +223,7 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
         done = subprocess.run(command, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
-    assert b"No space left on device" in done.stderr
+    assert b"No space left on client" in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])

@@ -80,7 +80,7 @@ def test_training_that_diverges_saves_no_model_and_names_the_rates_of_the_method
         assert not list(run.rglob("*.safetensors"))
 
 
-def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
+def test_a_client_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
     trained = veilrec_train(
         "popularity-head",
         "synthetic-ratings:users=80,items=150,seed=1",

@@ -66,7 +66,7 @@ def test_show_prints_the_statement_as_text_json_and_page(finished: Path) -> None
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
     assert str(written) in run("show", finished, "--html", written)
     page = written.read_text()
-    for words in ('<ol class="flow"', "A person&#39;s device", GUARANTEE.line()):
+    for words in ('<ol class="flow"', "A person&#39;s client", GUARANTEE.line()):
         assert words in page
     assert run_json("show", finished, "--html", written)["html"] == str(written)
 
@@ -75,7 +75,7 @@ def test_the_picture_shows_where_data_is_used(finished: Path) -> None:
     for method, words in (
         ("popularity", "Nothing stays with the person"),
         ("random", "nobody&#39;s data"),
-        ("of-tomorrow", "s device"),
+        ("of-tomorrow", "s client"),
     ):
         result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
         (finished / "result.json").write_text(json.dumps(result))

@@ -72,7 +72,7 @@ def test_a_terminal_of_80_columns_shows_bar_rounds_metrics_and_bytes(monkeypatch
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     progress = after(30, 2.0)
-    progress.devices, progress.down_bytes, progress.up_bytes = 3000, 1_882_800_000, 529_100_000
+    progress.clients, progress.down_bytes, progress.up_bytes = 3000, 1_882_800_000, 529_100_000
     with following("fedmf on [mine]", 60) as listener:
         listener.on_round(progress, StepReport())
         listener.on_metrics(progress, {"hr@10": 0.6299, "ndcg@10": 0.3501})

@@ -145,9 +145,9 @@ def test_a_list_says_what_it_was_made_of(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize("kind", ["films", "news"])
 def test_only_what_is_named_changes_the_list(runs: dict[str, Path], kind: str) -> None:
     model = open_model(runs[kind])
-    lengths = model.devices.trained_on.lengths()
+    lengths = model.clients.trained_on.lengths()
     user = int(lengths.argmax())
-    line = ("recommend", runs[kind], "--user", model.devices.users[user])
+    line = ("recommend", runs[kind], "--user", model.clients.users[user])
     found = told(*line)["rests_on"]
     assert found["items"] == (min(3, lengths[user]) if kind == "news" else lengths[user])
     assert found["said"] in shown(*line)

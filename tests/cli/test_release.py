@@ -93,7 +93,7 @@ def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path: Path)
     assert "no run" in refused("release", tmp_path / "none", "--out", tmp_path / "none-out")
 
 
-def test_a_device_keeps_its_history_and_can_forget_it(films: Path, tmp_path: Path) -> None:
+def test_a_client_keeps_its_history_and_can_forget_it(films: Path, tmp_path: Path) -> None:
     first, me = ids(films), tmp_path / "me"
     shown("query", films, "--state", me, "--history", first[0], "--budget", "2")
     assert first[0] not in ids(films, "--state", me)

@@ -39,7 +39,7 @@ def test_result_says_everything_and_evaluate_gives_it_again(finished, tmp_path):
     assert {"hr@10", "ndcg@10"} <= set(result["metrics"])
     assert set(result["baselines"]) == {"popularity", "random"}
     assert {"down_bytes", "up_bytes", "up_params"} <= set(result["communication"])
-    # The paper counts item vectors one way; every device gets every item.
+    # The paper counts item vectors one way; every client gets every item.
     numbers = result["communication"]
     assert numbers["paper_params"] == numbers["down_params"] == 400 * 32 * 40 * 12
     assert result["guarantee"]["basis"] == "none"
@@ -101,7 +101,7 @@ def test_a_small_log_trains_with_everybody_and_says_so(tmp_path):
     assert done.code == 0, done.err
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert [config[name] for name in ("method", "preset", "protocol")] == ["fedmf", "small", "loo-full"]
-    assert done.err.startswith("fedmf: every round has all 40 devices instead of the usual 100")
+    assert done.err.startswith("fedmf: every round has all 40 clients instead of the usual 100")
     said = " ".join(done.out.split())
     assert "1 round, down" in said
     assert "clients/s (compilation included)" in said

@@ -1,4 +1,4 @@
-"""A device that asks: drawn once a public period, charged before it leaves, the same for somebody without a history."""
+"""A client that asks: drawn once a public period, charged before it leaves, the same for somebody without a history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _asking(serving: Serving) -> QueryMethod:
     return make_plan(serving, MeanModel(basis=4), categories()).asking
 
 
-def _device(ledger: Ledger, serving: Serving, history: list[int], **options: Any) -> QueryClient:
+def _client(ledger: Ledger, serving: Serving, history: list[int], **options: Any) -> QueryClient:
     right: dict[str, Any] = {
         "model_version": "1",
         "history": np.array(history, np.int32),
@@ -67,16 +67,16 @@ def _next_period(ledger: Ledger, uptime: list[float], number: int) -> None:
 def test_a_query_is_drawn_once_a_period_whatever_is_clicked(
     serving: Serving, ledger: Ledger, uptime: list[float]
 ) -> None:
-    device = _device(ledger, serving, [1, 5, 9])
-    first = device.ask()
+    client = _client(ledger, serving, [1, 5, 9])
+    first = client.ask()
     spent = ledger.report()[0].messages
     for item in (2, 3, 40):
-        device.clicked(item)
-        assert device.ask() == first
+        client.clicked(item)
+        assert client.ask() == first
     assert ledger.report()[0].messages == spent == 1
     decode(first, _asking(serving).question)
     _next_period(ledger, uptime, 1)
-    again = {device.ask() for _ in range(3)}
+    again = {client.ask() for _ in range(3)}
     assert len(again) == 1
     assert ledger.report()[0].messages == 2
     if serving.mode != "interest":  # one of four answers may come twice
@@ -88,7 +88,7 @@ def test_somebody_without_a_history_sends_as_many_bytes_and_pays_as_much(serving
     sent = []
     for name, history in (("empty", []), ("full", list(range(30)))):
         ledger = Ledger.create(tmp_path / name, [CLICK], minimum_period_seconds=DAY)
-        sent.append((len(_device(ledger, serving, history).ask()), ledger.report()[0].spent))
+        sent.append((len(_client(ledger, serving, history).ask()), ledger.report()[0].spent))
     assert sent[0] == sent[1]
 
 
@@ -112,34 +112,34 @@ def test_no_click_keeps_a_query_back(serving: Serving, clicked: int, ledger: Led
     """Neither one on which the model overflows, nor one on news that it does not know: silence would tell it."""
     asking = make_plan(serving, _Overflows(basis=4), categories()).asking
     history, agreed = np.array([3, clicked], np.int32), serving.sensitive is not None
-    device = QueryClient(asking, ledger, model_version="1", history=history, unprotected=agreed)
-    decode(device.ask(), asking.question)
+    client = QueryClient(asking, ledger, model_version="1", history=history, unprotected=agreed)
+    decode(client.ask(), asking.question)
     assert ledger.report()[0].messages == 1
 
 
 def test_another_model_is_another_question_and_a_budget_ends(ledger: Ledger) -> None:
     one = Serving(mode="interest", epsilon=1.0)
     for version in ("1", "2", "3"):
-        _device(ledger, one, [1], model_version=version).ask()
+        _client(ledger, one, [1], model_version=version).ask()
     before = ledger.report()
     with pytest.raises(BudgetExhausted, match="spent"):
-        _device(ledger, one, [1], model_version="4").ask()
+        _client(ledger, one, [1], model_version="4").ask()
     assert ledger.report() == before
-    _device(ledger, one, [1], model_version="3").ask()  # what was drawn is still there, and free
+    _client(ledger, one, [1], model_version="3").ask()  # what was drawn is still there, and free
     assert ledger.report() == before
 
 
 def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
     pooled = Serving(mode="pooled", epsilon=1.0, delta=1e-6)
     with pytest.raises(BadInput, match="seeded"):
-        _device(ledger, pooled, [1], source=SeededSource(1)).ask()
+        _client(ledger, pooled, [1], source=SeededSource(1)).ask()
     with pytest.raises(BadInput, match="version"):
-        _device(ledger, pooled, [1], model_version="")
+        _client(ledger, pooled, [1], model_version="")
     assert ledger.report()[0].messages == 0
 
 
 @by_mode
-def test_many_devices_say_what_each_would_say_but_for_noise(serving: Serving) -> None:
+def test_many_clients_say_what_each_would_say_but_for_noise(serving: Serving) -> None:
     asking, histories = _asking(serving), impressions(20).histories
     told = asking.told(histories, SeededSource(3))
     assert told.shape == (20, 1 if serving.mode == "interest" else asking.question.size)
@@ -179,14 +179,14 @@ def test_the_latest_clicks_and_those_of_some_items() -> None:
 def test_clicks_leave_in_the_clear_only_if_the_user_agrees(ledger: Ledger) -> None:
     serving = Serving(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("subject-1",))
     with pytest.raises(BadInput, match="unprotected=True"):
-        _device(ledger, serving, [3], unprotected=False)
+        _client(ledger, serving, [3], unprotected=False)
 
 
 def test_another_list_of_what_is_sensitive_is_another_question(ledger: Ledger) -> None:
-    """The query of the old list would hold clicks in the clear that the new one protects."""
+    """The query of the old list would hold clicks in plaintext that the new one protects."""
     asked = {}
     for subject in ("subject-1", "subject-2"):
         serving = Serving(mode="pooled", epsilon=0.5, delta=1e-7, sensitive=(subject,))
-        asked[subject] = _device(ledger, serving, [1, 2, 3, 5, 6]).ask()
+        asked[subject] = _client(ledger, serving, [1, 2, 3, 5, 6]).ask()
     assert asked["subject-1"] != asked["subject-2"]
     assert ledger.report()[0].messages == 2

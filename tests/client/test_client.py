@@ -1,4 +1,4 @@
-"""A device with a release: what leaves it, what it costs, and what it does when something is missing."""
+"""A client with a release: what leaves it, what it costs, and what it does when something is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veilrec.client.recommender import NotConnected, QueryBudget, RecommenderCli
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_device, texts_of
+from veilrec.runs.release_model import open_client, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.wire.queries import Pool, PoolInfo, QueryShape, decode
@@ -38,8 +38,8 @@ class Server(ServerLink):
     def pool_for(self, query: bytes, k: int) -> Pool:
         self._take(query, k)
         texts, vectors = texts_of(self.release), self.release.arrays("vectors.safetensors")["items"]
-        about = PoolInfo("x 1", k, whole=True, exact=True)
-        return Pool(about, list(texts.ids), list(texts.titles), [""] * len(vectors), None, vectors)
+        spec = PoolInfo("x 1", k, whole=True, exact=True)
+        return Pool(spec, list(texts.ids), list(texts.titles), [""] * len(vectors), None, vectors)
 
     def _take(self, query: bytes, k: int) -> None:
         if isinstance(self.away, NotConnected):
@@ -67,7 +67,7 @@ def release(run: Path, key: SigningKey, tmp_path_factory: pytest.TempPathFactory
 
 
 def opened(release: Release, state: Path, server: Server | None = None, **more: Any) -> RecommenderClient:
-    return open_device(state, release, server=server, **more)
+    return open_client(state, release, server=server, **more)
 
 
 def ids_of(release: Release, *rows: int) -> list[str]:
@@ -76,23 +76,23 @@ def ids_of(release: Release, *rows: int) -> list[str]:
 
 def test_sending_nothing_sends_nothing(release: Release, tmp_path: Path) -> None:
     server = Server(release)
-    device = opened(release, tmp_path, server)
-    device.read(*ids_of(release, 1, 2, 3))
+    client = opened(release, tmp_path, server)
+    client.read(*ids_of(release, 1, 2, 3))
     for mode in ("none-sent", "nobody"):
-        answer = device.recommend(5, mode)
+        answer = client.recommend(5, mode)
         assert answer.sent is None
         assert len(answer.items) == 5
     assert server.sent == []
-    assert all(report.messages == 0 for report in device.spent())
+    assert all(report.messages == 0 for report in client.spent())
 
 
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled"])
 def test_a_query_is_charged_once_and_then_repeated(release: Release, tmp_path: Path, mode: Any) -> None:
     server = Server(release)
-    device = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
-    first = device.recommend(5, mode)
-    device.read(*ids_of(release, 1, 2))  # a query that changed now would announce the clicks
-    device.close()
+    client = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
+    first = client.recommend(5, mode)
+    client.read(*ids_of(release, 1, 2))  # a query that changed now would announce the clicks
+    client.close()
     again = opened(release, tmp_path, server)
     second = again.recommend(5, mode)
     assert first.sent == second.sent is not None
@@ -108,9 +108,9 @@ def test_the_answer_has_nothing_that_was_read_and_the_question_does_not_tell_how
     asked = {}
     for name, rows in (("little", ()), ("much", tuple(range(60)))):
         server = Server(release)
-        device = opened(release, tmp_path / name, server)
-        device.read(*ids_of(release, *rows))
-        answer = device.recommend(8, "pooled")
+        client = opened(release, tmp_path / name, server)
+        client.read(*ids_of(release, *rows))
+        answer = client.recommend(8, "pooled")
         assert not {item.id for item in answer.items} & set(ids_of(release, *rows))
         assert len(answer.items) == 8
         ((query, k),) = server.sent
@@ -119,29 +119,29 @@ def test_the_answer_has_nothing_that_was_read_and_the_question_does_not_tell_how
 
 
 def test_a_pool_is_ranked_here_by_the_exact_history(release: Release, tmp_path: Path) -> None:
-    device = opened(release, tmp_path, Server(release))
-    device.read(*ids_of(release, 4, 9, 11))
-    by_itself = device.recommend(6, "none-sent")
-    asked = device.recommend(6, "interest")
+    client = opened(release, tmp_path, Server(release))
+    client.read(*ids_of(release, 4, 9, 11))
+    by_itself = client.recommend(6, "none-sent")
+    asked = client.recommend(6, "interest")
     assert [item.id for item in asked.items] == [item.id for item in by_itself.items]
-    assert asked.ranked_by == "device"
+    assert asked.ranked_by == "client"
 
 
 def test_without_budget_the_list_is_the_same_for_everybody(release: Release, tmp_path: Path) -> None:
     server = Server(release)
-    device = opened(release, tmp_path, server, allowance=QueryBudget(history=0.5, click=0.5))
-    device.read(*ids_of(release, 4, 9))
-    answer = device.recommend(5, "interest")
+    client = opened(release, tmp_path, server, allowance=QueryBudget(history=0.5, click=0.5))
+    client.read(*ids_of(release, 4, 9))
+    answer = client.recommend(5, "interest")
     assert (answer.mode, answer.sent, server.sent) == ("nobody", None, [])
     assert "spent" in answer.notes[0]
-    assert [item.id for item in answer.items] == [item.id for item in device.recommend(5, "nobody").items]
+    assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "nobody").items]
 
 
 def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release: Release, tmp_path: Path) -> None:
     server = Server(release, away=NotConnected("it is away"))
-    device = opened(release, tmp_path, server)
-    answer = device.recommend(5, "interest")
-    assert (answer.mode, answer.ranked_by, answer.sent, server.sent) == ("none-sent", "device", None, [])
+    client = opened(release, tmp_path, server)
+    answer = client.recommend(5, "interest")
+    assert (answer.mode, answer.ranked_by, answer.sent, server.sent) == ("none-sent", "client", None, [])
     assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
     assert "it is away: nothing was sent" in answer.notes[0]
     assert len(answer.items) == 5
@@ -150,47 +150,47 @@ def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release:
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled", "plain"])
 def test_a_query_without_a_usable_answer_is_told_with_its_cost(release: Release, tmp_path: Path, mode: Any) -> None:
     server = Server(release, away=ServerAway("it refuses (503)"))
-    device = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
-    answer = device.recommend(5, mode)
+    client = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
+    answer = client.recommend(5, mode)
     ((arrived, _),) = server.sent
-    assert (answer.sent, answer.mode, answer.ranked_by) == (arrived, mode, "device")
+    assert (answer.sent, answer.mode, answer.ranked_by) == (arrived, mode, "client")
     assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
     assert f"it refuses (503): a query of {len(arrived)} bytes was sent" in answer.notes[0]
-    for report in device.spent():
+    for report in client.spent():
         assert f"{100 * report.remaining:.0f} % of the {report.budget.unit} budget" in answer.notes[0]
-    assert [item.id for item in answer.items] == [item.id for item in device.recommend(5, "none-sent").items]
+    assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "none-sent").items]
 
 
 def test_the_exact_vector_ends_every_promise(release: Release, tmp_path: Path) -> None:
     server = Server(release)
-    device = opened(release, tmp_path, server)
-    device.read(*ids_of(release, 4))
-    answer = device.recommend(5, "plain")
+    client = opened(release, tmp_path, server)
+    client.read(*ids_of(release, 4))
+    answer = client.recommend(5, "plain")
     dim = release.manifest["sizes"]["dim"]
     assert answer.guarantee is not None and answer.guarantee.basis == "none"
     assert decode(server.sent[0][0], QueryShape("vector", dim)).shape == (dim,)
-    assert all(report.spent.basis == "none" for report in device.spent())
+    assert all(report.spent.basis == "none" for report in client.spent())
 
 
 def test_what_is_asked_for_in_a_way_that_there_is_not_is_refused(release: Release, tmp_path: Path) -> None:
-    device = opened(release, tmp_path)
+    client = opened(release, tmp_path)
     for mode, line in (("interest", "--server"), ("unheard", "unheard")):
         with pytest.raises(BadInput, match=line):
-            device.recommend(5, mode)  # type: ignore[arg-type]
+            client.recommend(5, mode)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="at least one"):
-        device.recommend(0)
+        client.recommend(0)
 
 
 def test_forgetting_leaves_the_ledger(release: Release, tmp_path: Path) -> None:
-    device = opened(release, tmp_path, Server(release))
-    device.read(*ids_of(release, 4))
-    device.recommend(5, "interest")
-    device.forget()
-    assert device.history.items() == []
-    assert device.spent()[0].messages == 1
+    client = opened(release, tmp_path, Server(release))
+    client.read(*ids_of(release, 4))
+    client.recommend(5, "interest")
+    client.forget()
+    assert client.history.items() == []
+    assert client.spent()[0].messages == 1
 
 
-def test_a_device_never_goes_back_takes_no_strangers_and_follows_a_rotation(
+def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(
     run: Path, key: SigningKey, tmp_path: Path
 ) -> None:
     old = make_release(run, tmp_path / "old", key, ReleaseOptions())
@@ -218,9 +218,9 @@ def test_a_budget_is_given_once(release: Release, tmp_path: Path) -> None:
         opened(release, tmp_path, allowance=QueryBudget(history=100.0))
 
 
-def test_a_device_lies_in_a_folder_of_its_own_and_is_not_half_made(release: Release, tmp_path: Path) -> None:
+def test_a_client_lies_in_a_folder_of_its_own_and_is_not_half_made(release: Release, tmp_path: Path) -> None:
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    with pytest.raises(BadInput, match="holds other things and no device"):
+    with pytest.raises(BadInput, match="holds other things and no client"):
         opened(release, tmp_path / "runs")
     with pytest.raises(BadInput):
         opened(release, tmp_path / "new", allowance=QueryBudget(history=float("nan")))
@@ -229,7 +229,7 @@ def test_a_device_lies_in_a_folder_of_its_own_and_is_not_half_made(release: Rele
 
 def test_a_ledger_or_key_that_is_missing_releases_nothing(release: Release, tmp_path: Path) -> None:
     opened(release, tmp_path).close()
-    (tmp_path / "device.key").write_bytes(bytes(32))
+    (tmp_path / "client.key").write_bytes(bytes(32))
     with pytest.raises(VeilrecError):
         opened(release, tmp_path, Server(release)).recommend(5, "interest")
     opened(release, tmp_path / "second").close()
@@ -238,14 +238,14 @@ def test_a_ledger_or_key_that_is_missing_releases_nothing(release: Release, tmp_
         opened(release, tmp_path / "second", Server(release)).recommend(5, "interest")
 
 
-def test_no_file_of_the_device_shows_what_was_read(release: Release, tmp_path: Path) -> None:
+def test_no_file_of_the_client_shows_what_was_read(release: Release, tmp_path: Path) -> None:
     """A name of four letters stands in sealed bytes by chance once in some hundred tries, two of them in 10,000."""
-    device = opened(release, tmp_path, Server(release))
+    client = opened(release, tmp_path, Server(release))
     read = ids_of(release, *range(100))
-    device.read(*read)
+    client.read(*read)
     for mode in ("interest", "attention", "pooled"):
-        device.recommend(5, mode)  # type: ignore[arg-type]
-    device.close()
+        client.recommend(5, mode)  # type: ignore[arg-type]
+    client.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert len([item for item in read if item.encode() in content]) <= 1
 
@@ -255,7 +255,7 @@ def test_an_unsound_offer_of_a_release_is_refused(release: Release, tmp_path: Pa
     quiet = [offer | {"scale": 1e-9, "sigma": 1e-9} for offer in release.manifest["offers"]]
     forged = replace(release, manifest=dict(release.manifest) | {"offers": quiet})
     server = Server(release)
-    device = opened(forged, tmp_path, server, allowance=QueryBudget(history=6.0))
-    told = [np.frombuffer(device.recommend(5, "attention").sent or b"", "<f4", offset=7)]
+    client = opened(forged, tmp_path, server, allowance=QueryBudget(history=6.0))
+    told = [np.frombuffer(client.recommend(5, "attention").sent or b"", "<f4", offset=7)]
     assert np.abs(told[0]).max() > 0.01
     assert abs(float(told[0].sum()) - 1.0) > 1e-6

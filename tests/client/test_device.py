@@ -22,7 +22,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, whole_model
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
-from veilrec.privacy.randomness import SeededSource, noise_of_device, noise_of_report
+from veilrec.privacy.randomness import SeededSource, noise_of_client, noise_of_report
 from veilrec.simulation.real_clients import SECRET, budget_for
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages, rounds
@@ -48,24 +48,24 @@ def broadcast(plan: Plan, number: int = 0) -> bytes:
     return rounds.encode(RoundSpec(number), whole_model(plan.schema, plan.start, number), plan.schema)
 
 
-def charged(device: FederatedClient[Any]) -> int:
-    return device.spent()[0].messages
+def charged(client: FederatedClient[Any]) -> int:
+    return client.spent()[0].messages
 
 
 # A message
 
 
-def test_the_message_is_what_the_learner_and_the_mechanism_give_for_a_cohort_of_one(tmp_path: Path) -> None:
+def test_the_message_is_what_the_trainer_and_the_mechanism_give_for_a_cohort_of_one(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    device = make(tmp_path, plan, number=6, draws_seed=9, noise_of_message=lambda n: noise_of_device(SECRET, n, 6))
-    message = device.take_part(broadcast(plan, 2), 2)
-    private = plan.learner.fresh_private_state(np.array([6]), 9)
-    learned = plan.learner.learn(Cohort(np.array([6]), OWN, private, 9), plan.start, RoundSpec(2))
+    client = make(tmp_path, plan, number=6, draws_seed=9, noise_of_message=lambda n: noise_of_client(SECRET, n, 6))
+    message = client.take_part(broadcast(plan, 2), 2)
+    private = plan.trainer.fresh_private_state(np.array([6]), 9)
+    learned = plan.trainer.learn(Cohort(np.array([6]), OWN, private, 9), plan.start, RoundSpec(2))
     released = plan.mechanism.message(
-        examples_if_asked(learned.uploads, False), RoundSpec(2), noise_of_device(SECRET, 2, 6)
+        examples_if_asked(learned.updates, False), RoundSpec(2), noise_of_client(SECRET, 2, 6)
     )
     assert message == messages.encode_update(released.value, plan.schema)
-    assert np.array_equal(device.private[USER], private[USER])
+    assert np.array_equal(client.private[USER], private[USER])
 
 
 def test_the_number_of_examples_leaves_only_when_the_round_weighs_by_it(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path: P
     """Whoever sends the model would else learn, from silence and for nothing, who has the items it overflows on."""
     plan = plan_of(NOISY)
     weights = {name: values.copy() for name, values in plan.start.items()}
-    weights[ITEMS][17] = 3e38  # one of the device's own items
+    weights[ITEMS][17] = 3e38  # one of the client's own items
     sent = rounds.encode(RoundSpec(0), whole_model(plan.schema, weights, 0), plan.schema)
-    device = make(tmp_path, plan)
-    assert len(device.take_part(sent, 0)) == len(make(tmp_path / "other", plan).take_part(broadcast(plan), 0))
-    assert charged(device) == 1
+    client = make(tmp_path, plan)
+    assert len(client.take_part(sent, 0)) == len(make(tmp_path / "other", plan).take_part(broadcast(plan), 0))
+    assert charged(client) == 1
 
 
 # Once a round
@@ -91,10 +91,10 @@ def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path: P
 
 def test_a_round_is_answered_once_and_repeated_free_of_charge(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    with make(tmp_path, plan) as device:
-        message, private = device.take_part(broadcast(plan, 3), 3), device.private[USER]
-        assert device.take_part(broadcast(plan, 3), 3) == message
-        assert charged(device) == 1
+    with make(tmp_path, plan) as client:
+        message, private = client.take_part(broadcast(plan, 3), 3), client.private[USER]
+        assert client.take_part(broadcast(plan, 3), 3) == message
+        assert charged(client) == 1
     with FederatedClient.open(tmp_path, plan, OWN) as again:
         assert again.take_part(b"whatever came with it", 3) == message
         assert charged(again) == 1
@@ -105,25 +105,25 @@ def test_a_round_is_answered_once_and_repeated_free_of_charge(tmp_path: Path) ->
 
 def test_an_older_round_is_refused(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    device = make(tmp_path, plan)
-    device.take_part(broadcast(plan, 3), 3)
-    with pytest.raises(RoundIsOver, match="round 2 is over: the device has answered round 3 already"):
-        device.take_part(broadcast(plan, 2), 2)
-    assert charged(device) == 1
+    client = make(tmp_path, plan)
+    client.take_part(broadcast(plan, 3), 3)
+    with pytest.raises(RoundIsOver, match="round 2 is over: the client has answered round 3 already"):
+        client.take_part(broadcast(plan, 2), 2)
+    assert charged(client) == 1
 
 
 def test_two_threads_get_the_same_message_for_one_charge(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    device = make(tmp_path, plan)
+    client = make(tmp_path, plan)
     answers: list[bytes] = []
-    threads = [threading.Thread(target=lambda: answers.append(device.take_part(broadcast(plan), 0))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: answers.append(client.take_part(broadcast(plan), 0))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(answers) == 4
     assert len(set(answers)) == 1
-    assert charged(device) == 1
+    assert charged(client) == 1
 
 
 # What is refused before anything is learned or charged
@@ -131,17 +131,17 @@ def test_two_threads_get_the_same_message_for_one_charge(tmp_path: Path) -> None
 
 def test_a_broadcast_that_is_not_of_this_round_and_plan_is_refused(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    device = make(tmp_path, plan)
-    before = device.private[USER]
+    client = make(tmp_path, plan)
+    before = client.private[USER]
     some = Rows(np.array([0, 2]), np.array([0, 1], np.int32), np.zeros((2, 1), np.float32))
     other = Schema((Tensor(ITEMS, (plan.schema[ITEMS].shape[0], 1), by_row=True),))
     nothing = rounds.encode(RoundSpec(0), ClientUpdates(0, 1), plan.schema)
     wrong_shape = rounds.encode(RoundSpec(0), ClientUpdates(0, 1, {ITEMS: some}), other)
     for bad in (broadcast(plan, 1), broadcast(plan)[:-1], b"", nothing, wrong_shape):
         with pytest.raises(BadMessage):
-            device.take_part(bad, 0)
-    assert np.array_equal(before, device.private[USER])
-    assert charged(device) == 0
+            client.take_part(bad, 0)
+    assert np.array_equal(before, client.private[USER])
+    assert charged(client) == 0
 
 
 def test_when_the_budget_is_gone_nothing_leaves_but_what_has_left_before(tmp_path: Path) -> None:
@@ -149,31 +149,31 @@ def test_when_the_budget_is_gone_nothing_leaves_but_what_has_left_before(tmp_pat
     small = budget_for(plan)
     cost = small.cost(plan.mechanism.event(), plan.mechanism.unit, plan.mechanism.adjacency)
     assert cost is not None
-    device = make(tmp_path, plan, [replace(small, epsilon=1.5 * cost.pure)])
-    message, private = device.take_part(broadcast(plan), 0), device.private[USER]
+    client = make(tmp_path, plan, [replace(small, epsilon=1.5 * cost.pure)])
+    message, private = client.take_part(broadcast(plan), 0), client.private[USER]
     with pytest.raises(BudgetExhausted):
-        device.take_part(broadcast(plan, 1), 1)
-    assert np.array_equal(device.private[USER], private)
-    assert device.take_part(broadcast(plan), 0) == message
+        client.take_part(broadcast(plan, 1), 1)
+    assert np.array_equal(client.private[USER], private)
+    assert client.take_part(broadcast(plan), 0) == message
 
 
 def test_a_budget_too_small_for_any_message_keeps_everything_inside(tmp_path: Path) -> None:
     plan = plan_of(ASKED)
-    device = make(tmp_path, plan, [budget_for(plan, epsilon=0.1)])
+    client = make(tmp_path, plan, [budget_for(plan, epsilon=0.1)])
     with pytest.raises(BudgetExhausted):
-        device.take_part(broadcast(plan), 0)
+        client.take_part(broadcast(plan), 0)
     with pytest.raises(BudgetExhausted):
-        device.report(0, 0)
-    assert charged(device) == 0
+        client.report(0, 0)
+    assert charged(client) == 0
 
 
 def test_seeded_noise_is_refused(tmp_path: Path) -> None:
     plan = plan_of(ASKED)
-    device = make(tmp_path, plan, noise_of_message=SeededSource, noise_of_report=SeededSource)
-    for ask in (lambda: device.take_part(broadcast(plan), 0), lambda: device.report(0, 0)):
+    client = make(tmp_path, plan, noise_of_message=SeededSource, noise_of_report=SeededSource)
+    for ask in (lambda: client.take_part(broadcast(plan), 0), lambda: client.report(0, 0)):
         with pytest.raises(BadInput, match="protects nobody"):
             ask()
-    assert charged(device) == 0
+    assert charged(client) == 0
 
 
 # What the user agreed to
@@ -182,12 +182,12 @@ def test_seeded_noise_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fedmf", "dp-fedmf-topk:as-published", "fedmf-sub-rr"])
 def test_messages_in_the_clear_need_consent_and_void_every_statement(name: str, tmp_path: Path) -> None:
     plan = plan_of(name)
-    with pytest.raises(BadInput, match="leaves in the clear, and no budget covers it: give unprotected=True"):
+    with pytest.raises(BadInput, match="leaves in plaintext, and no budget covers it: give unprotected=True"):
         make(tmp_path, plan)
-    device = make(tmp_path, plan, unprotected=True)
-    assert device.spent()[0].spent.basis == "proven"
-    device.take_part(broadcast(plan), 0)
-    (account,) = device.spent()
+    client = make(tmp_path, plan, unprotected=True)
+    assert client.spent()[0].spent.basis == "proven"
+    client.take_part(broadcast(plan), 0)
+    (account,) = client.spent()
     assert account.spent.basis == "none"
     assert account.messages == 0
     assert any("1 message without protection" in caveat for caveat in account.spent.caveats)
@@ -195,9 +195,9 @@ def test_messages_in_the_clear_need_consent_and_void_every_statement(name: str, 
 
 def test_consent_to_messages_in_the_clear_does_not_make_reports_free(tmp_path: Path) -> None:
     plan = plan_of("fedmf-sub-rr")
-    device = make(tmp_path, plan, unprotected=True)
-    device.report(0, 0)
-    assert charged(device) == 1
+    client = make(tmp_path, plan, unprotected=True)
+    client.report(0, 0)
+    assert charged(client) == 1
 
 
 def test_budgets_have_to_cover_the_messages_and_say_who_is_trusted(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_budgets_have_to_cover_the_messages_and_say_who_is_trusted(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_device_has_one_row_of_data_and_stays_with_its_plan(tmp_path: Path) -> None:
+def test_a_client_has_one_row_of_data_and_stays_with_its_plan(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
     make(tmp_path, plan).close()
-    with pytest.raises(BadInput, match="the data of 2 devices"):
+    with pytest.raises(BadInput, match="the data of 2 clients"):
         FederatedClient.open(tmp_path, plan, OwnItems(Csr(np.array([0, 1, 3]), OWN.rows.items)))
     with pytest.raises(BadInput, match="made for another plan"):
         FederatedClient.open(tmp_path, plan_of(NOISY, "privacy.epsilon=3"), OWN)
@@ -229,9 +229,9 @@ def test_a_report_is_drawn_once_a_period_and_repeated_for_every_round(tmp_path: 
     plan = plan_of(ASKED)
     assert plan.reports is not None
     length = plan.reports.mechanism.length
-    with make(tmp_path, plan, noise_of_report=lambda period: noise_of_report(SECRET, period, 6)) as device:
-        first = device.report(0, 0)
-        assert charged(device) == 1
+    with make(tmp_path, plan, noise_of_report=lambda period: noise_of_report(SECRET, period, 6)) as client:
+        first = client.report(0, 0)
+        assert charged(client) == 1
     own = np.zeros(length, np.bool_)
     own[OWN.rows.items] = True
     wanted = plan.reports.mechanism.report(own, noise_of_report(SECRET, 0, 6)).value
@@ -247,7 +247,7 @@ def test_a_report_is_drawn_once_a_period_and_repeated_for_every_round(tmp_path: 
 
 
 def test_a_plan_without_reports_tells_nothing(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="asks devices for no reports"):
+    with pytest.raises(BadInput, match="asks clients for no reports"):
         make(tmp_path, plan_of(NOISY)).report(0, 0)
 
 
@@ -255,21 +255,21 @@ def test_a_plan_without_reports_tells_nothing(tmp_path: Path) -> None:
 def test_items_that_do_not_exist_are_not_reported(item: int, tmp_path: Path) -> None:
     plan = plan_of(ASKED)
     data = OwnItems(Csr(np.array([0, 1]), np.array([item], np.int32)))
-    device = FederatedClient.create(tmp_path, plan, data, [budget_for(plan)])
+    client = FederatedClient.create(tmp_path, plan, data, [budget_for(plan)])
     with pytest.raises(BadInput, match="a report is on items 0 to 299"):
-        device.report(0, 0)
-    assert charged(device) == 0
+        client.report(0, 0)
+    assert charged(client) == 0
 
 
 # On disk
 
 
-def test_nothing_that_the_device_keeps_can_be_read_without_the_key(tmp_path: Path) -> None:
+def test_nothing_that_the_client_keeps_can_be_read_without_the_key(tmp_path: Path) -> None:
     plan = plan_of(ASKED)
-    with make(tmp_path, plan, draws_seed=123456789) as device:
-        message = device.take_part(broadcast(plan), 0)
-        report = device.report(0, 0)
-        private = device.private[USER].tobytes()
+    with make(tmp_path, plan, draws_seed=123456789) as client:
+        message = client.take_part(broadcast(plan), 0)
+        report = client.report(0, 0)
+        private = client.private[USER].tobytes()
         files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert set(files) == {"key", "ledger", "ledger.seq", "ledger-wal", "ledger-shm"}
@@ -281,8 +281,8 @@ def test_nothing_that_the_device_keeps_can_be_read_without_the_key(tmp_path: Pat
 
 def test_what_is_kept_is_bound_to_its_place_and_to_the_key(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    with make(tmp_path / "one", plan) as device:
-        device.take_part(broadcast(plan), 0)
+    with make(tmp_path / "one", plan) as client:
+        client.take_part(broadcast(plan), 0)
     database = sqlite3.connect(tmp_path / "one" / "ledger")
     with database:
         database.execute(
@@ -290,10 +290,10 @@ def test_what_is_kept_is_bound_to_its_place_and_to_the_key(tmp_path: Path) -> No
         )
     database.close()
     with (
-        FederatedClient.open(tmp_path / "one", plan, OWN) as device,
+        FederatedClient.open(tmp_path / "one", plan, OWN) as client,
         pytest.raises(LedgerError, match="kept private does not open"),
     ):
-        device.take_part(broadcast(plan, 1), 1)
+        client.take_part(broadcast(plan, 1), 1)
     make(tmp_path / "two", plan).close()
     with pytest.raises(LedgerError, match="cannot be read"):
         FederatedClient.open(tmp_path / "two", plan, OWN, key=tmp_path / "one" / "key")
@@ -301,27 +301,27 @@ def test_what_is_kept_is_bound_to_its_place_and_to_the_key(tmp_path: Path) -> No
 
 def test_a_key_that_is_missing_damaged_or_open_to_others_is_refused(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    make(tmp_path / "device", plan, key=tmp_path / "elsewhere").close()
+    make(tmp_path / "client", plan, key=tmp_path / "elsewhere").close()
     with pytest.raises(BadInput, match="there is no key here"):
-        FederatedClient.open(tmp_path / "device", plan, OWN)
+        FederatedClient.open(tmp_path / "client", plan, OWN)
     key = tmp_path / "elsewhere"
-    FederatedClient.open(tmp_path / "device", plan, OWN, key=key).close()
+    FederatedClient.open(tmp_path / "client", plan, OWN, key=key).close()
     key.chmod(0o640)
     with pytest.raises(VeilrecError, match="others can read this key"):
-        FederatedClient.open(tmp_path / "device", plan, OWN, key=key)
+        FederatedClient.open(tmp_path / "client", plan, OWN, key=key)
     key.write_bytes(b"short")
     key.chmod(0o600)
     with pytest.raises(VeilrecError, match="this is not a key: it has 5 bytes"):
-        FederatedClient.open(tmp_path / "device", plan, OWN, key=key)
+        FederatedClient.open(tmp_path / "client", plan, OWN, key=key)
 
 
-def test_the_ledger_of_something_else_is_no_device(tmp_path: Path) -> None:
+def test_the_ledger_of_something_else_is_no_client(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
     from veilrec.core.files import Seal, key_in
 
     seal = Seal(key_in(tmp_path / "key"))
     Ledger.create(tmp_path / "ledger", [budget_for(plan)], minimum_period_seconds=1.0, seal=seal).close()
-    with pytest.raises(VeilrecError, match="this is not the ledger of a device"):
+    with pytest.raises(VeilrecError, match="this is not the ledger of a client"):
         FederatedClient.open(tmp_path, plan, OWN)
 
 

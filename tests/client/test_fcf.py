@@ -1,4 +1,4 @@
-"""The device's part of federated collaborative filtering against the paper's equations in numpy."""
+"""The client's part of federated collaborative filtering against the paper's equations in numpy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def preferences() -> np.ndarray:
 
 
 def loss(items: np.ndarray, user: np.ndarray, wanted: np.ndarray) -> float:
-    """The part of the loss that one device knows."""
+    """The part of the loss that one client knows."""
     confidence = 1.0 + SETTINGS.alpha * wanted
     return float(confidence @ (wanted - items @ user) ** 2)
 
 
-def learn(devices: list[int]) -> fcf.Learned:
-    chosen = np.array(devices)
+def learn(clients: list[int]) -> fcf.Learned:
+    chosen = np.array(clients)
     cohort = Cohort(chosen, OwnItems(HISTORIES.take(chosen)), {}, 0)
     return fcf.FcfLocalTrainer(SETTINGS).learn(cohort, {fcf.ITEMS: table()}, RoundSpec(0))
 
@@ -48,24 +48,24 @@ def test_user_vectors_solve_the_normal_equations() -> None:
 def test_uploads_are_the_negative_half_gradient_of_every_item() -> None:
     items = table().astype(np.float64)
     learned = learn([0, 1, 2])
-    rows = learned.uploads.tables[fcf.ITEMS]
+    rows = learned.updates.tables[fcf.ITEMS]
     users = fcf.solve_users(table(), HISTORIES, SETTINGS).astype(np.float64)
     step = 1e-5
-    for device, wanted in enumerate(preferences()):
-        sent = rows.values[rows.offsets[device] : rows.offsets[device + 1]]
-        assert rows.index[rows.offsets[device] : rows.offsets[device + 1]].tolist() == list(range(N_ITEMS))
-        assert np.isclose(learned.loss[device], loss(items, users[device], wanted) / N_ITEMS, rtol=1e-5)
+    for client, wanted in enumerate(preferences()):
+        sent = rows.values[rows.offsets[client] : rows.offsets[client + 1]]
+        assert rows.index[rows.offsets[client] : rows.offsets[client + 1]].tolist() == list(range(N_ITEMS))
+        assert np.isclose(learned.loss[client], loss(items, users[client], wanted) / N_ITEMS, rtol=1e-5)
         for i, q in ((3, 0), (24, 5), (10, 2)):
             above, below = items.copy(), items.copy()
             above[i, q] += step
             below[i, q] -= step
-            slope = (loss(above, users[device], wanted) - loss(below, users[device], wanted)) / (2 * step)
+            slope = (loss(above, users[client], wanted) - loss(below, users[client], wanted)) / (2 * step)
             assert np.isclose(sent[i, q], -slope / 2, rtol=1e-4, atol=1e-6)
 
 
 def test_the_history_can_be_computed_from_what_is_sent() -> None:
     """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every unused item, and for no other."""
-    sent = learn([0]).uploads.tables[fcf.ITEMS].values.astype(np.float64)
+    sent = learn([0]).updates.tables[fcf.ITEMS].values.astype(np.float64)
     direction = sent[0] / np.linalg.norm(sent[0])
     squared_length = np.median(-(sent @ direction) / (table() @ direction))
     unlike_unused = np.abs(sent @ direction + squared_length * (table() @ direction)) > 1e-4

@@ -14,7 +14,7 @@ from veilrec.audit.contract_subject import histories_of
 from veilrec.audit.method import small_problem
 from veilrec.client.federated import AnotherRole, FederatedClient
 from veilrec.client.news_data import OwnImpressions, pack_logs
-from veilrec.client.validation import NewsValidator, is_judge, parted
+from veilrec.client.validation import NewsValidator, is_validator, parted
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
@@ -25,7 +25,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.ledger import BudgetExhausted
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import FastSource
-from veilrec.server.server import verdict_of
+from veilrec.server.server import selection_of
 from veilrec.simulation.real_clients import budget_for
 from veilrec.wire import messages, rounds
 from veilrec.wire.messages import BadMessage, WrongRound
@@ -59,40 +59,40 @@ class Fixed:
 
 
 def test_adding_or_removing_somebody_moves_nobody_else() -> None:
-    everybody = is_judge(np.arange(1000), 0.2, 7)
-    assert np.array_equal(is_judge(np.array([3, 500, 17]), 0.2, 7), everybody[[3, 500, 17]])
+    everybody = is_validator(np.arange(1000), 0.2, 7)
+    assert np.array_equal(is_validator(np.array([3, 500, 17]), 0.2, 7), everybody[[3, 500, 17]])
     assert 120 < everybody.sum() < 280  # beyond 6 standard deviations
-    assert not np.array_equal(is_judge(np.arange(1000), 0.2, 8), everybody)
+    assert not np.array_equal(is_validator(np.arange(1000), 0.2, 8), everybody)
 
 
-def test_each_device_learns_or_judges() -> None:
+def test_each_client_learns_or_validators() -> None:
     whole = histories_of([[number, number + 1] for number in range(200)])
     both = parted(whole, 0.3, 1)
-    assert both.judging is not None
-    assert np.array_equal(both.rows.lengths() + both.judging.lengths(), whole.lengths())
-    assert not ((both.rows.lengths() > 0) & (both.judging.lengths() > 0)).any()
+    assert both.active_validation is not None
+    assert np.array_equal(both.rows.lengths() + both.active_validation.lengths(), whole.lengths())
+    assert not ((both.rows.lengths() > 0) & (both.active_validation.lengths() > 0)).any()
     some = both.take(np.array([5, 6, 7]))
-    assert some.judging is not None
-    assert [len(some.rows.row(i)) + len(some.judging.row(i)) for i in range(3)] == [2, 2, 2]
+    assert some.active_validation is not None
+    assert [len(some.rows.row(i)) + len(some.active_validation.row(i)) for i in range(3)] == [2, 2, 2]
 
 
-def test_a_gain_is_the_difference_of_the_mean_auc_of_a_device() -> None:
+def test_a_gain_is_the_difference_of_the_mean_auc_of_a_client() -> None:
     nothing = histories_of([[], [], []])
     data = OwnImpressions(nothing, logs())
-    judge = NewsValidator(Fixed())  # type: ignore[arg-type]
+    validator = NewsValidator(Fixed())  # type: ignore[arg-type]
     flat, good = np.zeros(9, np.float32), np.zeros(9, np.float32)
     good[[0, 5]] = 1.0  # the click of user 0's first impression, and one of two clicks of user 2
-    found = judge.gains(data, {"scores": flat}, {"scores": good})
+    found = validator.gains(data, {"scores": flat}, {"scores": good})
     # user 0: (1 - 1/2 + 1/2 - 1/2) / 2; user 2: clicks 5 and 7 against 6 and 8: pairs 1, 1, 1/2, 1/2, less 1/2
     np.testing.assert_allclose(found, [0.25, 0.0, 0.25])
-    assert judge.devices(data).tolist() == [0, 2]
-    assert judge.gains(data, {"scores": good}, {"scores": flat})[0] == -0.25
+    assert validator.clients(data).tolist() == [0, 2]
+    assert validator.gains(data, {"scores": good}, {"scores": flat})[0] == -0.25
 
 
-def test_where_nobody_judges_there_is_nothing() -> None:
-    judge = NewsValidator(Fixed())  # type: ignore[arg-type]
-    assert not len(judge.devices(OwnImpressions(logs())))
-    assert not judge.gains(OwnImpressions(logs()), {}, {}).any()
+def test_where_nobody_validators_there_is_nothing() -> None:
+    validator = NewsValidator(Fixed())  # type: ignore[arg-type]
+    assert not len(validator.clients(OwnImpressions(logs())))
+    assert not validator.gains(OwnImpressions(logs()), {}, {}).any()
 
 
 SETTINGS = ("training=sums", "size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2", "size.basis=2")
@@ -105,18 +105,18 @@ def made() -> tuple[Plan, OwnImpressions]:
     assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
     problem = small_problem(method, 40, LAST)
-    data = method.devices(config, problem)
+    data = method.clients(config, problem)
     assert isinstance(data, OwnImpressions)
     return method.plan(config, problem), data
 
 
-def judge_and_learner() -> tuple[int, int]:
+def validator_and_trainer() -> tuple[int, int]:
     plan, data = made()
-    assert plan.comparison is not None
-    return int(plan.comparison.judge.devices(data)[0]), int(np.flatnonzero(data.rows.lengths() > 0)[0])
+    assert plan.model_selection is not None
+    return int(plan.model_selection.validator.clients(data)[0]), int(np.flatnonzero(data.rows.lengths() > 0)[0])
 
 
-def device(folder: Path, number: int, plan: Plan | None = None, **options: Any) -> FederatedClient[OwnImpressions]:
+def client(folder: Path, number: int, plan: Plan | None = None, **options: Any) -> FederatedClient[OwnImpressions]:
     plan = plan or made()[0]
     budgets = options.pop("budgets", [budget_for(plan)])
     return FederatedClient.create(folder, plan, made()[1].take(np.array([number])), budgets, number=number, **options)
@@ -133,99 +133,99 @@ def charged(one: FederatedClient[Any]) -> int:
     return one.spent()[0].messages
 
 
-def test_a_judge_tells_its_clipped_gain_and_is_charged(tmp_path: Path) -> None:
+def test_a_validator_tells_its_clipped_gain_and_is_charged(tmp_path: Path) -> None:
     plan, data = made()
-    number, _ = judge_and_learner()
-    with device(tmp_path, number) as one:
-        message = one.judge(model(), model(-1.0), LAST)
+    number, _ = validator_and_trainer()
+    with client(tmp_path, number) as one:
+        message = one.validate(model(), model(-1.0), LAST)
         assert charged(one) == 1
-    comparison = plan.comparison
+    comparison = plan.model_selection
     assert comparison is not None
     other = {name: -values for name, values in plan.start.items()}
-    gain = comparison.judge.gains(data.take(np.array([number])), plan.start, other)
+    gain = comparison.validator.gains(data.take(np.array([number])), plan.start, other)
     assert gain[0] != 0.0
     assert messages.decode_gain(message) == comparison.mechanism.bound(gain)[0]
     assert abs(messages.decode_gain(message)) <= comparison.mechanism.clip
 
 
 def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path: Path) -> None:
-    number, _ = judge_and_learner()
-    with device(tmp_path, number) as one:
-        message = one.judge(model(), model(-1.0), LAST)
+    number, _ = validator_and_trainer()
+    with client(tmp_path, number) as one:
+        message = one.validate(model(), model(-1.0), LAST)
     plan, data = made()
     with FederatedClient.open(tmp_path, plan, data.take(np.array([number]))) as again:
-        assert again.judge(model(), model(-1.0), LAST) == message
-        assert again.judge(model(-1.0), model(), LAST + 1) == message
-        assert again.judge(b"", b"", 0) == message
+        assert again.validate(model(), model(-1.0), LAST) == message
+        assert again.validate(model(-1.0), model(), LAST + 1) == message
+        assert again.validate(b"", b"", 0) == message
         assert charged(again) == 1
 
 
-def test_a_learner_does_not_judge_and_a_judge_does_not_learn(tmp_path: Path) -> None:
-    judge, learner = judge_and_learner()
-    with device(tmp_path / "learner", learner) as one, pytest.raises(AnotherRole, match="does not judge"):
-        one.judge(model(), model(2.0), LAST)
-    with device(tmp_path / "judge", judge) as one:
+def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path: Path) -> None:
+    validator, trainer = validator_and_trainer()
+    with client(tmp_path / "trainer", trainer) as one, pytest.raises(AnotherRole, match="does not judge"):
+        one.validate(model(), model(2.0), LAST)
+    with client(tmp_path / "validator", validator) as one:
         with pytest.raises(AnotherRole, match="does not learn"):
             one.take_part(model(number=0), 0)
         assert charged(one) == 0
 
 
 def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path: Path) -> None:
-    judge, learner = judge_and_learner()
+    validator, trainer = validator_and_trainer()
     plan, data = made()
-    with device(tmp_path / "learner", learner) as one:
+    with client(tmp_path / "trainer", trainer) as one:
         one.take_part(model(number=0), 0)
     with (
-        FederatedClient.open(tmp_path / "learner", plan, data.take(np.array([judge]))) as one,
+        FederatedClient.open(tmp_path / "trainer", plan, data.take(np.array([validator]))) as one,
         pytest.raises(AnotherRole),
     ):
-        one.judge(model(), model(2.0), LAST)
-    with device(tmp_path / "judge", judge) as one:
-        one.judge(model(), model(2.0), LAST)
+        one.validate(model(), model(2.0), LAST)
+    with client(tmp_path / "validator", validator) as one:
+        one.validate(model(), model(2.0), LAST)
     with (
-        FederatedClient.open(tmp_path / "judge", plan, data.take(np.array([learner]))) as one,
+        FederatedClient.open(tmp_path / "validator", plan, data.take(np.array([trainer]))) as one,
         pytest.raises(AnotherRole),
     ):
         one.take_part(model(number=0), 0)
 
 
 def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path: Path) -> None:
-    number, _ = judge_and_learner()
-    with device(tmp_path, number, budgets=[budget_for(made()[0], epsilon=0.01)]) as one:
+    number, _ = validator_and_trainer()
+    with client(tmp_path, number, budgets=[budget_for(made()[0], epsilon=0.01)]) as one:
         for _ in range(2):
             with pytest.raises(BudgetExhausted):
-                one.judge(model(), model(2.0), LAST)
+                one.validate(model(), model(2.0), LAST)
         assert charged(one) == 0
 
 
 def test_models_that_are_none_are_refused_free_of_charge(tmp_path: Path) -> None:
-    number, _ = judge_and_learner()
-    with device(tmp_path, number) as one:
+    number, _ = validator_and_trainer()
+    with client(tmp_path, number) as one:
         for start, trained in ((b"", model()), (model(), b"junk"), (model(), model()[:-1])):
             with pytest.raises(BadMessage):
-                one.judge(start, trained, LAST)
+                one.validate(start, trained, LAST)
         with pytest.raises(WrongRound):
-            one.judge(model(number=1), model(), LAST)
+            one.validate(model(number=1), model(), LAST)
         assert charged(one) == 0
-        one.judge(model(), model(2.0), LAST)
+        one.validate(model(), model(2.0), LAST)
 
 
-def test_a_plan_without_a_comparison_has_nobody_judge(tmp_path: Path) -> None:
-    number, _ = judge_and_learner()
+def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path: Path) -> None:
+    number, _ = validator_and_trainer()
     with (
-        device(tmp_path, number, replace(made()[0], comparison=None)) as one,
+        client(tmp_path, number, replace(made()[0], model_selection=None)) as one,
         pytest.raises(BadInput, match="nobody judge"),
     ):
-        one.judge(model(), model(2.0), LAST)
+        one.validate(model(), model(2.0), LAST)
 
 
-def test_a_device_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) -> None:
-    number, _ = judge_and_learner()
+def test_a_client_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) -> None:
+    number, _ = validator_and_trainer()
     plan, data = made()
-    device(tmp_path, number).close()
-    assert plan.comparison is not None
-    louder = GainSum(clip=0.1, epsilon=50.0, delta=1e-6, adjacency=plan.comparison.mechanism.adjacency)
-    other = replace(plan, comparison=replace(plan.comparison, mechanism=louder))
+    client(tmp_path, number).close()
+    assert plan.model_selection is not None
+    louder = GainSum(clip=0.1, epsilon=50.0, delta=1e-6, adjacency=plan.model_selection.mechanism.adjacency)
+    other = replace(plan, model_selection=replace(plan.model_selection, mechanism=louder))
     with pytest.raises(BadInput, match="another plan"):
         FederatedClient.open(tmp_path, other, data.take(np.array([number])))
 
@@ -233,10 +233,10 @@ def test_a_device_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) ->
 def test_the_server_takes_clipped_numbers_and_no_others() -> None:
     mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
     fair = [messages.encode_gain(0.1)] * 50
-    found = verdict_of(fair, mechanism, FastSource(1, one_generator=True))
-    assert found.judges == 50
+    found = selection_of(fair, mechanism, FastSource(1, one_generator=True))
+    assert found.validators == 50
     assert found.gain == pytest.approx(0.1, abs=8 * mechanism.sigma / 50)
     for wrong in (messages.encode_gain(0.11), messages.encode_gain(-5.0), b"1"):
         with pytest.raises(VeilrecError):
-            verdict_of([*fair, wrong], mechanism, FastSource(1, one_generator=True))
-    assert verdict_of([], mechanism, FastSource(1, one_generator=True)).kept == "start"
+            selection_of([*fair, wrong], mechanism, FastSource(1, one_generator=True))
+    assert selection_of([], mechanism, FastSource(1, one_generator=True)).kept == "start"

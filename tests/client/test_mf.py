@@ -1,4 +1,4 @@
-"""The compiled kernel of matrix factorisation against autograd in doubles, and what leaves a device."""
+"""The compiled kernel of matrix factorisation against autograd in doubles, and what leaves a client."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def table_of(settings: MfSettings) -> Floats:
 
 
 def learn(
-    settings: MfSettings, data: Csr, devices: list[int], *, round_number: int = ROUND, freeze_items: bool = False
+    settings: MfSettings, data: Csr, clients: list[int], *, round_number: int = ROUND, freeze_items: bool = False
 ) -> tuple[LocalResults, Floats]:
-    """What the devices learn in a round, and their user vectors afterwards."""
-    learner = MfLocalTrainer(settings, freeze_items=freeze_items)
-    private = learner.fresh_private_state(np.array(devices), SEED)
-    cohort = Cohort(np.array(devices), OwnItems(data), private, SEED)
-    return learner.learn(cohort, {ITEMS: table_of(settings)}, RoundSpec(round_number)), private[USER]
+    """What the clients learn in a round, and their user vectors afterwards."""
+    trainer = MfLocalTrainer(settings, freeze_items=freeze_items)
+    private = trainer.fresh_private_state(np.array(clients), SEED)
+    cohort = Cohort(np.array(clients), OwnItems(data), private, SEED)
+    return trainer.learn(cohort, {ITEMS: table_of(settings)}, RoundSpec(round_number)), private[USER]
 
 
-def as_table(learned: LocalResults, device: int, settings: MfSettings) -> Floats:
-    rows = learned.uploads.tables[ITEMS]
-    entries = slice(rows.offsets[device], rows.offsets[device + 1])
+def as_table(learned: LocalResults, client: int, settings: MfSettings) -> Floats:
+    rows = learned.updates.tables[ITEMS]
+    entries = slice(rows.offsets[client], rows.offsets[client + 1])
     change = np.zeros((N_ITEMS, settings.dim), np.float32)
     change[rows.index[entries]] = rows.values[entries]
     return change
 
 
-def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
+def by_autograd(own: Indices, client: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
     """User vector, what is sent of the item table, touched items, mean loss of the last epoch before each step."""
     user = torch.tensor(
-        MfLocalTrainer(s).fresh_private_state(np.array([device]), SEED)[USER][0],
+        MfLocalTrainer(s).fresh_private_state(np.array([client]), SEED)[USER][0],
         dtype=torch.float64,
         requires_grad=True,
     )
@@ -58,7 +58,7 @@ def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doub
     is_own[own] = 0
     size = len(own) * (1 + s.negatives)
     drawn, labels = np.empty(size, np.int32), np.empty(size, np.float32)
-    start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, device))
+    start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, client))
     counter, touched, losses, sent = 0, set(), [], torch.zeros_like(first)
     for _ in range(s.epochs):
         counter = draw_epoch(mine, is_own, 0, N_ITEMS, s.negatives, start, counter, drawn, labels)
@@ -78,7 +78,7 @@ def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doub
             user_gradient, item_gradient = torch.autograd.grad(total, (user, items))
             with torch.no_grad():
                 user -= s.user_rate * user_gradient
-                if s.upload == "gradient":
+                if s.update == "gradient":
                     sent -= item_gradient
                 else:
                     items -= s.item_rate * item_gradient
@@ -94,7 +94,7 @@ def compare(settings: MfSettings, own: Indices) -> LocalResults:
     # A change is a difference of two singles: it keeps 1e-5 of itself or the last bits of the row.
     tolerance = 1e-5 * np.abs(change).max() + 3 * np.finfo(np.float32).eps * np.abs(table_of(settings)).max()
     assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
-    assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
+    assert set(learned.updates.tables[ITEMS].index.tolist()) == touched
     assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
     assert learned.examples.tolist() == [len(own) * (1 + settings.negatives) * settings.epochs]
     return learned
@@ -104,66 +104,66 @@ def some_items(count: int) -> Indices:
     return np.random.default_rng(count).choice(N_ITEMS, count, replace=False).astype(np.int32)
 
 
-@pytest.mark.parametrize("upload", ["change", "gradient"])
+@pytest.mark.parametrize("update", ["change", "gradient"])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("decay", [0.0, 0.005, 0.1])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("batch", [1, 7, 0])
 @pytest.mark.parametrize("length", [1, 13])
 def test_the_kernel_follows_the_gradient(
-    length: int, batch: int, reduction: Any, decay: float, loss: Any, upload: Any
+    length: int, batch: int, reduction: Any, decay: float, loss: Any, update: Any
 ) -> None:
-    settings = replace(SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss, upload=upload)
+    settings = replace(SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss, update=update)
     learned = compare(replace(settings, user_rate=0.01), some_items(length))
-    if length == 13 and upload == "change":  # of 60 items an epoch draws some twice, and so does a full batch
-        assert len(learned.uploads.tables[ITEMS].index) < 13 * 5 * 3
+    if length == 13 and update == "change":  # of 60 items an epoch draws some twice, and so does a full batch
+        assert len(learned.updates.tables[ITEMS].index) < 13 * 5 * 3
 
 
-@pytest.mark.parametrize(("loss", "upload"), [("logistic", "change"), ("squared", "change"), ("logistic", "gradient")])
+@pytest.mark.parametrize(("loss", "update"), [("logistic", "change"), ("squared", "change"), ("logistic", "gradient")])
 @pytest.mark.parametrize("decay", [0.0, 40.0])
 @pytest.mark.parametrize("length", [1, 13, N_ITEMS])
-def test_full_batches_of_own_items_follow_the_gradient(length: int, decay: float, loss: Any, upload: Any) -> None:
+def test_full_batches_of_own_items_follow_the_gradient(length: int, decay: float, loss: Any, update: Any) -> None:
     """Without negatives an epoch draws nothing; a decay of 40 turns rows round with every step of rate 0.03."""
-    settings = replace(SETTINGS, batch=0, negatives=0, decay=decay, loss=loss, upload=upload)
+    settings = replace(SETTINGS, batch=0, negatives=0, decay=decay, loss=loss, update=update)
     compare(replace(settings, user_rate=0.0005), some_items(length))
 
 
 def test_a_log_that_names_an_item_twice_learns_from_it_twice() -> None:
     """A caller's own data need not be distinct; a message names a row once."""
     learned = compare(replace(SETTINGS, batch=0, negatives=0), np.array([4, 9, 4, 4, 7], np.int32))
-    assert sorted(learned.uploads.tables[ITEMS].index.tolist()) == [4, 7, 9]
+    assert sorted(learned.updates.tables[ITEMS].index.tolist()) == [4, 7, 9]
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
 def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int, negatives: int) -> None:
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
-    learner, table = MfLocalTrainer(settings), table_of(settings)
+    trainer, table = MfLocalTrainer(settings), table_of(settings)
     items = tiny_train.items.copy()
-    devices = np.arange(40)
-    private = learner.fresh_private_state(devices, SEED)
-    learner.learn(Cohort(devices, OwnItems(tiny_train), private, SEED), {ITEMS: table}, RoundSpec(0))
+    clients = np.arange(40)
+    private = trainer.fresh_private_state(clients, SEED)
+    trainer.learn(Cohort(clients, OwnItems(tiny_train), private, SEED), {ITEMS: table}, RoundSpec(0))
     assert np.array_equal(table, table_of(settings))
     assert np.array_equal(tiny_train.items, items)
 
 
-def test_a_device_that_owns_every_item_draws_no_negatives(packed) -> None:
+def test_a_client_that_owns_every_item_draws_no_negatives(packed) -> None:
     learned, users = learn(SETTINGS, packed([list(range(N_ITEMS)), [3]]), [0, 1])
     assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3]
     assert np.isfinite(users).all()
-    assert learned.uploads.tables[ITEMS].offsets[1] == N_ITEMS
+    assert learned.updates.tables[ITEMS].offsets[1] == N_ITEMS
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
-def test_an_empty_device_sends_no_rows_and_keeps_its_state(packed, batch: int, negatives: int) -> None:
+def test_an_empty_client_sends_no_rows_and_keeps_its_state(packed, batch: int, negatives: int) -> None:
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(settings, packed([[1, 2], [], [3]]), [4, 5, 6])
-    rows = learned.uploads.tables[ITEMS]
+    rows = learned.updates.tables[ITEMS]
     assert rows.offsets[1] == rows.offsets[2]
     assert learned.loss[1] == 0.0
     assert learned.examples[1] == 0
     assert np.array_equal(users[1], MfLocalTrainer(SETTINGS).fresh_private_state(np.array([5]), SEED)[USER][0])
     everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
-    assert everybody_empty.uploads.tables[ITEMS].offsets.tolist() == [0, 0, 0]
+    assert everybody_empty.updates.tables[ITEMS].offsets.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
@@ -178,11 +178,11 @@ def test_a_cohort_gives_bit_for_bit_what_its_parts_give(
         apart, own_users = learn(settings, tiny_train.take(np.array(some)), some)
         assert np.array_equal(own_users, users[some])
         assert np.array_equal(apart.loss, together.loss[some])
-        for place, device in enumerate(some):
-            assert np.array_equal(as_table(apart, place, settings), as_table(together, device, settings))
+        for place, client in enumerate(some):
+            assert np.array_equal(as_table(apart, place, settings), as_table(together, client, settings))
 
 
-def test_draws_depend_on_round_and_device_alone(packed) -> None:
+def test_draws_depend_on_round_and_client_alone(packed) -> None:
     data = packed([[1, 2, 3], [1, 2, 3]])
     same, _ = learn(SETTINGS, data, [8, 8])
     assert np.array_equal(as_table(same, 0, SETTINGS), as_table(same, 1, SETTINGS))
@@ -196,7 +196,7 @@ def test_draws_depend_on_round_and_device_alone(packed) -> None:
 def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negatives: int) -> None:
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(replace(settings, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
-    assert np.all(learned.uploads.tables[ITEMS].values == 0.0)
+    assert np.all(learned.updates.tables[ITEMS].values == 0.0)
     before = MfLocalTrainer(SETTINGS).fresh_private_state(np.array([0]), SEED)[USER]
     assert not np.array_equal(users, before)
     short, _ = learn(replace(settings, epochs=1), packed([[1, 2, 3]]), [0], freeze_items=True)

@@ -52,26 +52,26 @@ def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
     return Csr(offsets, np.concatenate(rows).astype(np.int32))
 
 
-def learn(settings, data, devices, n_items=N_ITEMS, **options) -> tuple[LocalResults, np.ndarray]:
-    learner = NcfLocalTrainer(settings, **options)
-    numbers = np.asarray(devices, np.int64)
-    private = learner.fresh_private_state(numbers, SEED)
+def learn(settings, data, clients, n_items=N_ITEMS, **options) -> tuple[LocalResults, np.ndarray]:
+    trainer = NcfLocalTrainer(settings, **options)
+    numbers = np.asarray(clients, np.int64)
+    private = trainer.fresh_private_state(numbers, SEED)
     weights = start_weights(n_items, settings.shape, settings.start, SEED)
-    learned = learner.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, RoundSpec(ROUND))
+    learned = trainer.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, RoundSpec(ROUND))
     return learned, private[USER]
 
 
-class TorchDevice:
-    """One device, the slow way, in doubles: a torch module, autograd, and each optimiser in a line or two."""
+class TorchClient:
+    """One client, the slow way, in doubles: a torch module, autograd, and each optimiser in a line or two."""
 
-    def __init__(self, settings, device, n_items):
+    def __init__(self, settings, client, n_items):
         self.settings = settings
         self.net = NeuMF(1, n_items, settings.shape).double()
         weights = start_weights(n_items, settings.shape, settings.start, SEED)
         with torch.no_grad():
             for name, tensor in self.net.public().items():
                 tensor.copy_(torch.from_numpy(weights[name]))
-            user = NcfLocalTrainer(settings).fresh_private_state(np.array([device]), SEED)[USER]
+            user = NcfLocalTrainer(settings).fresh_private_state(np.array([client]), SEED)[USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
         self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
         self.gathered = NeuMF(1, n_items, settings.shape).double()  # negative gradients, in the same places
@@ -79,12 +79,12 @@ class TorchDevice:
             torch.nn.init.zeros_(parameter)
         self.steps = 0
 
-    def learn(self, device, own, n_items):
+    def learn(self, client, own, n_items):
         s = self.settings
         is_own = np.full(n_items, -1, np.int32)
         is_own[own] = 0
         own = own.copy()
-        start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, device))
+        start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, client))
         counter, size = 0, len(own) * (1 + s.negatives)
         items, labels = np.empty(size, np.int32), np.empty(size, np.float32)
         for _ in range(s.epochs):
@@ -98,7 +98,7 @@ class TorchDevice:
 
     def sent(self, weights):
         """What leaves the device."""
-        if self.settings.upload == "gradient":
+        if self.settings.update == "gradient":
             return {name: value.detach().numpy() for name, value in self.gathered.public().items()}
         return {name: value.detach().numpy() - weights[name] for name, value in self.net.public().items()}
 
@@ -121,7 +121,7 @@ class TorchDevice:
                     rate = s.user_rate
                 elif parameter is net.items.weight:
                     rate = s.item_rate
-                if s.upload == "gradient" and parameter is not net.users.weight:
+                if s.update == "gradient" and parameter is not net.users.weight:
                     gathered.sub_(parameter.grad)
                     continue
                 move = self.move(parameter, touched if parameter is net.items.weight else 1.0)
@@ -163,30 +163,30 @@ def test_equals_autograd_with_the_default_settings():
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("batch", [13, 0])
 def test_gradients_are_those_of_autograd_at_what_the_server_sent(optimiser, batch):
-    compare(replace(SMALL, optimiser=optimiser, batch=batch, upload="gradient"), histories(), N_ITEMS, rtol=5e-5)
+    compare(replace(SMALL, optimiser=optimiser, batch=batch, update="gradient"), histories(), N_ITEMS, rtol=5e-5)
 
 
 def compare(settings, data, n_items, rtol):
-    devices = np.arange(len(data))
-    learned, users = learn(settings, data, devices, n_items)
-    uploads = learned.uploads
+    clients = np.arange(len(data))
+    learned, users = learn(settings, data, clients, n_items)
+    updates = learned.updates
     weights = start_weights(n_items, settings.shape, settings.start, SEED)
-    rows = uploads.tables[ITEMS]
-    for device in devices:
-        reference = TorchDevice(settings, device, n_items)
-        loss = reference.learn(device, data.row(device), n_items)
+    rows = updates.tables[ITEMS]
+    for client in clients:
+        reference = TorchClient(settings, client, n_items)
+        loss = reference.learn(client, data.row(client), n_items)
         expected = reference.sent(weights)
         got = np.zeros_like(weights[ITEMS])
-        mine = slice(rows.offsets[device], rows.offsets[device + 1])
+        mine = slice(rows.offsets[client], rows.offsets[client + 1])
         got[rows.index[mine]] = rows.values[mine]
         assert len(set(rows.index[mine])) == len(rows.index[mine])
         steps = reference.steps
         close(got, expected[ITEMS], weights[ITEMS], steps, rtol)
-        for name, values in uploads.dense.items():
-            close(values[device], expected[name], weights[name], steps, rtol)
+        for name, values in updates.dense.items():
+            close(values[client], expected[name], weights[name], steps, rtol)
         user = reference.net.users.weight[0].detach().numpy()
-        close(users[device], user, user, steps, rtol)
-        assert learned.loss[device] == pytest.approx(loss, rel=1e-4)
+        close(users[client], user, user, steps, rtol)
+        assert learned.loss[client] == pytest.approx(loss, rel=1e-4)
 
 
 def close(got, change, start, steps, rtol):
@@ -200,8 +200,8 @@ def test_the_number_of_threads_changes_nothing(monkeypatch):
     for threads in ("1", "3", "8"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         learned, users = learn(SMALL, histories(), range(4))
-        rows = learned.uploads.tables[ITEMS]
-        parts = [users, learned.loss, rows.offsets, rows.index, rows.values, *learned.uploads.dense.values()]
+        rows = learned.updates.tables[ITEMS]
+        parts = [users, learned.loss, rows.offsets, rows.index, rows.values, *learned.updates.dense.values()]
         outcomes.append([values.copy() for values in parts])
     for others in outcomes[1:]:
         for ours, theirs in zip(outcomes[0], others, strict=True):
@@ -210,24 +210,24 @@ def test_the_number_of_threads_changes_nothing(monkeypatch):
 
 def test_a_frozen_model_lets_only_the_user_learn():
     learned, users = learn(SMALL, histories(), range(4), freeze_public=True)
-    assert not learned.uploads.tables[ITEMS].values.any()
-    assert not any(values.any() for values in learned.uploads.dense.values())
+    assert not learned.updates.tables[ITEMS].values.any()
+    assert not any(values.any() for values in learned.updates.dense.values())
     assert (users != NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
 
 
-def test_a_device_that_owns_every_item_learns_without_negatives():
+def test_a_client_that_owns_every_item_learns_without_negatives():
     data = Csr(np.array([0, 5]), np.arange(5, dtype=np.int32))
     learned, _ = learn(SMALL, data, [0], n_items=5)
-    assert sorted(learned.uploads.tables[ITEMS].index) == [0, 1, 2, 3, 4]
-    assert np.isfinite(learned.uploads.tables[ITEMS].values).all()
+    assert sorted(learned.updates.tables[ITEMS].index) == [0, 1, 2, 3, 4]
+    assert np.isfinite(learned.updates.tables[ITEMS].values).all()
 
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("layer", (4, 5), False)))
-DEVICES = np.array([3, 8])
+CLIENTS = np.array([3, 8])
 DATA = OwnItems(Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32)))
 
 
-def about(number: int, public_seed: int | None) -> RoundSpec:
+def spec(number: int, public_seed: int | None) -> RoundSpec:
     """A round about everything, or about a tenth of the layer."""
     return (
         RoundSpec(number) if public_seed is None else RoundSpec(number, public_seed=public_seed, shares={"layer": 0.1})
@@ -242,52 +242,52 @@ class Fixed:
 
     keeps_state = True
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        return {"user": np.ones((len(devices), 1), np.float32)}
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        return {"user": np.ones((len(clients), 1), np.float32)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
         rows = Rows(np.array([0, 2, 3]), np.array([1, 4, 0], np.int32), np.ones((3, 2), np.float32))
-        uploads = ClientUpdates(about.number, 2, {"items": rows}, {"layer": self.layer.copy()})
-        return LocalResults(uploads, np.array([1, 1]), np.zeros(2, np.float32))
+        updates = ClientUpdates(spec.number, 2, {"items": rows}, {"layer": self.layer.copy()})
+        return LocalResults(updates, np.array([1, 1]), np.zeros(2, np.float32))
 
 
 def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Floats, dict[str, Floats], ClientUpdates]:
-    learner = DgcLocalTrainer(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
-    private = learner.fresh_private_state(DEVICES, 0)
+    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
+    private = trainer.fresh_private_state(CLIENTS, 0)
     sent = np.zeros((2, 20), np.float32)
     model = {"items": np.zeros((6, 2), np.float32)}
     for number in range(rounds):
-        uploads = learner.learn(Cohort(DEVICES, DATA, private, 0), model, about(number, public_seed)).uploads
-        rows = uploads.entries["layer"]
+        updates = trainer.learn(Cohort(CLIENTS, DATA, private, 0), model, spec(number, public_seed)).updates
+        rows = updates.entries["layer"]
         assert np.diff(rows.offsets).tolist() == [2, 2]
         sent[np.repeat([0, 1], 2), rows.index] += rows.values[:, 0]
-    return sent, private, uploads
+    return sent, private, updates
 
 
 @pytest.mark.parametrize("public_seed", [None, 7])
 def test_what_is_not_sent_is_kept(public_seed: int | None) -> None:
-    sent, private, uploads = run(public_seed, momentum=0.0)
+    sent, private, updates = run(public_seed, momentum=0.0)
     assert np.allclose(sent + private[ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
     assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent)
-    assert "layer" not in uploads.dense
+    assert "layer" not in updates.dense
     assert set(private) == {"user", MOMENTUM, ERROR}
 
 
 def test_momentum_is_cleared_where_something_was_sent() -> None:
-    _, private, uploads = run(None, momentum=0.9)
-    rows = uploads.entries["layer"]
-    device = np.repeat([0, 1], 2)
-    assert np.all(private[MOMENTUM][device, rows.index] == 0.0)
-    assert np.all(private[ERROR][device, rows.index] == 0.0)
+    _, private, updates = run(None, momentum=0.9)
+    rows = updates.entries["layer"]
+    client = np.repeat([0, 1], 2)
+    assert np.all(private[MOMENTUM][client, rows.index] == 0.0)
+    assert np.all(private[ERROR][client, rows.index] == 0.0)
 
 
 def test_local_clipping_bounds_what_is_accumulated() -> None:
-    learner = DgcLocalTrainer(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
-    private = learner.fresh_private_state(DEVICES, 0)
+    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
+    private = trainer.fresh_private_state(CLIENTS, 0)
     model = {"items": np.zeros((6, 2), np.float32)}
-    uploads = learner.learn(Cohort(DEVICES, DATA, private, 0), model, about(0, 1)).uploads
+    updates = trainer.learn(Cohort(CLIENTS, DATA, private, 0), model, spec(0, 1)).updates
     sent = np.zeros((2, 20), np.float32)
-    sent[np.repeat([0, 1], 2), uploads.entries["layer"].index] = uploads.entries["layer"].values[:, 0]
+    sent[np.repeat([0, 1], 2), updates.entries["layer"].index] = updates.entries["layer"].values[:, 0]
     assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
 
 

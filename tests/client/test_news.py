@@ -47,8 +47,8 @@ def impressions() -> Impressions:
     )
 
 
-def draw(logs: Csr, devices: list[int], *, negatives: int = 4, number: int = 0) -> ClickExamples:
-    return draw_examples(logs, np.array(devices, np.int64), negatives=negatives, longest=3, seed=7, number=number)
+def draw(logs: Csr, clients: list[int], *, negatives: int = 4, number: int = 0) -> ClickExamples:
+    return draw_examples(logs, np.array(clients, np.int64), negatives=negatives, longest=3, seed=7, number=number)
 
 
 def test_a_log_has_history_clicks_and_others_in_time_order() -> None:
@@ -62,14 +62,14 @@ def test_a_log_has_history_clicks_and_others_in_time_order() -> None:
 
 def test_examples_have_the_click_first_and_share_histories() -> None:
     examples = draw(pack_logs(impressions(), 4), [0, 1, 2, 3])
-    assert examples.device.tolist() == [1, 1, 1, 2]
+    assert examples.client.tolist() == [1, 1, 1, 2]
     assert examples.candidates[:, 0].tolist() == [8, 6, 7, 2]
     assert examples.candidates[:, 1:].tolist() == [[x, NONE, NONE, NONE] for x in (9, 5, 5, 1)]
     assert examples.history_of.tolist() == [0, 0, 0, 1]
     assert examples.histories.tolist() == [[1, 2, 3], [NONE, NONE, NONE]]
 
 
-def test_negatives_are_distinct_unclicked_and_keyed_by_device_and_round() -> None:
+def test_negatives_are_distinct_unclicked_and_keyed_by_client_and_round() -> None:
     train = generate(users=40, news=300, days=3, seed=2).impressions["train"]
     logs = pack_logs(train, 40)
     everyone = list(range(40))
@@ -80,12 +80,12 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_device_and_round() -> Non
             train.users[train.shown.row_numbers()][train.clicked > 0], train.shown.items[train.clicked > 0], strict=True
         )
     }
-    for device, candidates in zip(examples.device, examples.candidates, strict=True):
+    for client, candidates in zip(examples.client, examples.candidates, strict=True):
         real = candidates[candidates != NONE]
         assert len(set(real)) == len(real)
-        assert (device, candidates[0]) in clicked
+        assert (client, candidates[0]) in clicked
     alone = draw(logs.take(np.array([7])), [7])
-    assert np.array_equal(alone.candidates, examples.candidates[examples.device == 7])
+    assert np.array_equal(alone.candidates, examples.candidates[examples.client == 7])
     assert not np.array_equal(draw(logs, everyone, number=1).candidates, examples.candidates)
 
 
@@ -102,7 +102,7 @@ WORDS = "words.weight"
 BASIS, NEWS = 3, 12
 SIZES = NewsSizes(word_dim=4, heads=2, head_dim=3, attention=3, basis=BASIS, attention_clip=0.8)
 SHAPE = NewsShape(words=2 + NEWS, categories=2, subcategories=2, entities=2)
-# history, clicks, others of every impression; device 0 has two impressions, device 1 one
+# history, clicks, others of every impression; client 0 has two impressions, client 1 one
 ROWS = [
     [3, 1, 4, *(0, 1, 2), *(3,), *(4, 5, 6, 7), 3, 2, 1, *(0, 1, 2), *(4, 5), *(8,)],
     [1, 1, 2, *(9,), *(10,), *(3, 11)],
@@ -133,7 +133,7 @@ def attention(epsilon: float = 5.0, pad_probability: float = 0.0) -> PaddedNoise
     )
 
 
-def learner(path: Path, *, epsilon: float = 5.0, pad_probability: float = 0.0) -> PrivateNewsLocalTrainer:
+def trainer(path: Path, *, epsilon: float = 5.0, pad_probability: float = 0.0) -> PrivateNewsLocalTrainer:
     model = make_model("interest-nrms", SIZES, SHAPE, torch.Generator().manual_seed(1))
     assert isinstance(model, InterestNrms)
     way = LabelPermutation if path == "through" else LabelResponse
@@ -144,9 +144,9 @@ def learner(path: Path, *, epsilon: float = 5.0, pad_probability: float = 0.0) -
     )
 
 
-def cohort(*devices: int, seed: int = 1) -> Cohort[OwnImpressions]:
-    numbers = np.array(devices or (0, 1), np.int64)
-    own = OwnSources(lambda device: SeededSource(seed, device))
+def cohort(*clients: int, seed: int = 1) -> Cohort[OwnImpressions]:
+    numbers = np.array(clients or (0, 1), np.int64)
+    own = OwnSources(lambda client: SeededSource(seed, client))
     return Cohort(numbers, OwnImpressions(logs()).take(numbers), {}, 5, own)
 
 
@@ -156,7 +156,7 @@ def weights(made: PrivateNewsLocalTrainer) -> Mapping[str, Floats]:
 
 def test_every_click_is_a_sample_with_what_was_not_clicked() -> None:
     samples = every_click(logs(), longest=4)
-    assert samples.device.tolist() == [0, 0, 0, 1]
+    assert samples.client.tolist() == [0, 0, 0, 1]
     rows = [samples.shown.row(number).tolist() for number in range(4)]
     assert rows == [[3, 4, 5, 6, 7], [4, 8], [5, 8], [10, 3, 11]]
     assert samples.clicked.tolist() == [0, 0, 0, 0]
@@ -168,7 +168,7 @@ def test_a_report_is_on_one_click_of_one_impression_in_an_order_that_tells_nothi
     seen = set()
     for number in range(40):
         samples = one_click_of_some(logs(), np.array([0, 1]), most=1, longest=2, seed=1, number=number)
-        assert samples.device.tolist() == [0, 1]
+        assert samples.client.tolist() == [0, 1]
         for row in range(2):
             shown = samples.shown.row(row)
             assert shown.tolist() == sorted(shown.tolist())
@@ -178,7 +178,7 @@ def test_a_report_is_on_one_click_of_one_impression_in_an_order_that_tells_nothi
 
 
 def test_the_noise_of_an_example_is_what_the_mechanism_added() -> None:
-    made = learner("through")
+    made = trainer("through")
     examples, shares = made.ready(cohort(), weights(made), RoundSpec(0))
     assert examples.noise is not None
     assert examples.padded is not None
@@ -193,7 +193,7 @@ def test_the_noise_of_an_example_is_what_the_mechanism_added() -> None:
 
 
 def test_padding_is_drawn_afresh_for_every_sample() -> None:
-    made = learner("through", pad_probability=0.5)
+    made = trainer("through", pad_probability=0.5)
     drawn = [made.ready(cohort(seed=seed), weights(made), RoundSpec(0))[0].padded for seed in range(60)]
     real = np.array([[True] * 3 + [False]] * 3 + [[True] + [False] * 3])
     masks = np.array([mask for mask in drawn if mask is not None])
@@ -203,7 +203,7 @@ def test_padding_is_drawn_afresh_for_every_sample() -> None:
 
 
 def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_published() -> None:
-    made = learner("through", epsilon=0.01)
+    made = trainer("through", epsilon=0.01)
     first, clicks = set(), [3, 4, 5, 10]
     for seed in range(30):
         examples, _ = made.ready(cohort(seed=seed), weights(made), RoundSpec(0))
@@ -214,15 +214,15 @@ def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_publis
 
 
 def test_as_published_the_rows_of_clicked_words_are_in_the_message() -> None:
-    made = learner("through")
-    rows = made.learn(cohort(1), weights(made), RoundSpec(0)).uploads.tables[WORDS]
+    made = trainer("through")
+    rows = made.learn(cohort(1), weights(made), RoundSpec(0)).updates.tables[WORDS]
     of_history = np.flatnonzero(rows.index == 9 + 2)
     assert np.abs(rows.values[of_history]).max() > 0.0
 
 
 def test_of_reports_nothing_of_the_history_reaches_the_gradient() -> None:
-    made = learner("released")
-    found = made.learn(cohort(), weights(made), RoundSpec(0)).uploads
+    made = trainer("released")
+    found = made.learn(cohort(), weights(made), RoundSpec(0)).updates
     for name, values in found.dense.items():
         if name.startswith("clicks.") or name in ("newcomer", "pad"):  # the user encoder
             assert not values.any(), name
@@ -230,14 +230,14 @@ def test_of_reports_nothing_of_the_history_reaches_the_gradient() -> None:
     assert not set(found.tables[WORDS].index.tolist()) & {2, 3, 4, 11}  # words of histories alone
 
 
-def test_a_learner_with_noise_needs_something_to_draw_it_from() -> None:
-    made = learner("through")
+def test_a_trainer_with_noise_needs_something_to_draw_it_from() -> None:
+    made = trainer("through")
     with pytest.raises(BadInput, match="nothing to draw"):
         made.learn(replace(cohort(), noise=None), weights(made), RoundSpec(0))
 
 
 def test_a_shared_source_is_drawn_from_once() -> None:
-    made = learner("through")
+    made = trainer("through")
     shared = replace(cohort(), noise=SharedSource(SeededSource(3)))
     examples, _ = made.ready(shared, weights(made), RoundSpec(0))
     assert examples.noise is not None
@@ -245,16 +245,16 @@ def test_a_shared_source_is_drawn_from_once() -> None:
 
 
 def test_tiny_epsilons_give_numbers() -> None:
-    made = learner("through", epsilon=1e-3, pad_probability=0.9)
+    made = trainer("through", epsilon=1e-3, pad_probability=0.9)
     learned = made.learn(cohort(), weights(made), RoundSpec(0))
     assert np.isfinite(learned.loss).all()
-    assert all(np.isfinite(values).all() for values in learned.uploads.dense.values())
+    assert all(np.isfinite(values).all() for values in learned.updates.dense.values())
 
 
-def test_a_model_that_overflows_on_a_history_does_not_make_its_device_fall_silent() -> None:
+def test_a_model_that_overflows_on_a_history_does_not_make_its_client_fall_silent() -> None:
     """Whoever sends the model would else learn, whatever the noise, who has read the news that it overflows on."""
-    made = learner("released")
+    made = trainer("released")
     sent = {name: values.copy() for name, values in weights(made).items()}
-    sent[WORDS][9 + 2] = 1e30  # a word of the one click in the history of device 1, which no candidate has
-    found = made.learn(cohort(1), sent, RoundSpec(0)).uploads
+    sent[WORDS][9 + 2] = 1e30  # a word of the one click in the history of client 1, which no candidate has
+    found = made.learn(cohort(1), sent, RoundSpec(0)).updates
     assert all(np.isfinite(values).all() for values in found.dense.values())

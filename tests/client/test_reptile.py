@@ -33,33 +33,33 @@ def test_examples_are_counted_as_drawn_and_at_most_a_step_of_each_epoch_more(loc
     learned = MetaLocalTrainer(made.adapter).learn(made.cohort(), made.weights, RoundSpec(ROUND))
     for place in range(5):
         own = made.data.rows.row(place)
-        drawn = list(made.adapter.drawn(own, 30, device=10 + place, seed=7)) if len(own) else []
+        drawn = list(made.adapter.drawn(own, 30, client=10 + place, seed=7)) if len(own) else []
         told, counted = sum(len(step.items) for step in drawn), int(learned.examples[place])
         assert told <= counted
         assert len(drawn) == local.steps_of(np.array([len(own)]))[0]
         epochs = 1 if local.steps else local.epochs
-        assert counted - told <= epochs * local.most_in_a_step(np.array([len(own)]))
+        assert counted - told <= epochs * local.max_in_a_step(np.array([len(own)]))
 
 
 def test_the_update_is_what_has_changed_and_messages_fit_the_schema() -> None:
     made = world(MetaSettings(epochs=2, batch=4), popularity=False)
-    uploads = MetaLocalTrainer(made.adapter).learn(made.cohort(), made.weights, RoundSpec(ROUND)).uploads
+    updates = MetaLocalTrainer(made.adapter).learn(made.cohort(), made.weights, RoundSpec(ROUND)).updates
     learnt, _ = made.learnt()
-    together = np.stack([made.adapter.net.flat({n: v[k] for n, v in uploads.dense.items()}) for k in range(3)])
+    together = np.stack([made.adapter.net.flat({n: v[k] for n, v in updates.dense.items()}) for k in range(3)])
     np.testing.assert_array_equal(together, learnt - made.start)
     layout = schema(made.adapter.net)
-    sizes = messages.sizes(uploads, layout)
-    for device in range(3):
-        message = messages.encode_update(uploads, layout, device)
-        assert len(message) == sizes[device]
+    sizes = messages.sizes(updates, layout)
+    for client in range(3):
+        message = messages.encode_update(updates, layout, client)
+        assert len(message) == sizes[client]
         for name, values in messages.decode_update(message, layout, ROUND).dense.items():
-            np.testing.assert_array_equal(values[0], uploads.dense[name][device])
+            np.testing.assert_array_equal(values[0], updates.dense[name][client])
 
 
 def test_an_item_that_the_model_does_not_know_is_refused() -> None:
     made = world(MetaSettings())
     made.data.rows.items[-1] = 40
-    with pytest.raises(BadInput, match="a device has item 40: the model knows 40"):
+    with pytest.raises(BadInput, match="a client has item 40: the model knows 40"):
         made.learnt()
 
 
@@ -102,7 +102,7 @@ def test_what_is_known_of_people_changes_their_scores_and_strangers_are_unknown(
     ranker, w = made()
     model = ranker.model(w.weights, kept(w), w.data.rows)
     one = histories((5,))
-    people = [model.people.encoded([about]) for about in ({"group": "a"}, {"group": "b"}, {"age": 0.9}, {})]
+    people = [model.people.encoded([spec]) for spec in ({"group": "a"}, {"group": "b"}, {"age": 0.9}, {})]
     scores = [model.fold_in_people(one, side).score_all(np.zeros(1, np.int64)) for side in people]
     stranger = model.fold_in(one).score_all(np.zeros(1, np.int64))
     np.testing.assert_array_equal(scores[3], stranger)
@@ -137,7 +137,7 @@ def of_loss(loss: Loss, steps: int = 1) -> MetaSettings:
 
 
 def part(examples: MamlExamples, place: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Items, labels, and how many are the device's own."""
+    """Items, labels, and how many are the client's own."""
     items = examples.items[place][examples.inside[place]]
     own = int(examples.own[place].sum())
     return items, (np.arange(len(items)) < own).astype(np.float32), own
@@ -145,21 +145,21 @@ def part(examples: MamlExamples, place: int) -> tuple[np.ndarray, np.ndarray, in
 
 def explicit(made: World, place: int, support: MamlExamples, query: MamlExamples) -> np.ndarray:
     """Minus the gradient of the query loss by the start, with a graph through every step."""
-    device, local = Reference(made, place), made.adapter.local
-    n = len(device.own)
-    start = device.start.clone().requires_grad_()
+    client, local = Reference(made, place), made.adapter.local
+    n = len(client.own)
+    start = client.start.clone().requires_grad_()
     flat = start
     for _ in range(local.steps):
-        (slope,) = torch.autograd.grad(device.loss(flat, *part(support, place)), flat, create_graph=True)
+        (slope,) = torch.autograd.grad(client.loss(flat, *part(support, place)), flat, create_graph=True)
         flat = flat - local.rate * n / (n + local.needed) * slope
-    (meta,) = torch.autograd.grad(device.loss(flat, *part(query, place)), start)
+    (meta,) = torch.autograd.grad(client.loss(flat, *part(query, place)), start)
     return -meta.numpy()
 
 
 def learnt(made: World) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[MamlExamples, MamlExamples]]:
-    learner, cohort = MamlLocalTrainer(made.adapter), made.cohort()
-    learned = learner.learn(cohort, made.weights, RoundSpec(ROUND))
-    return dict(learned.uploads.dense), learned.loss, learner._halves(cohort, ROUND)
+    trainer, cohort = MamlLocalTrainer(made.adapter), made.cohort()
+    learned = trainer.learn(cohort, made.weights, RoundSpec(ROUND))
+    return dict(learned.updates.dense), learned.loss, trainer._halves(cohort, ROUND)
 
 
 @pytest.mark.parametrize("embedding", [0, 3])
@@ -192,7 +192,7 @@ def test_halves_part_the_own_items_and_others_are_nobodys(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_devices_with_no_item_one_item_and_all_items(loss: Loss) -> None:
+def test_clients_with_no_item_one_item_and_all_items(loss: Loss) -> None:
     made = world(of_loss(loss, 2), lengths=(0, 1, 10, 4), n_items=10)
     dense, losses, _ = learnt(made)
     assert np.isfinite(losses).all()

@@ -1,4 +1,4 @@
-"""Requests of a device: where they may go, and what of an answer is believed."""
+"""Requests of a client: where they may go, and what of an answer is believed."""
 
 from __future__ import annotations
 

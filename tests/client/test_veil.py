@@ -37,7 +37,7 @@ from veilrec.data.population import Impressions
 from veilrec.models import veil
 from veilrec.models.news_content import NO_NAME, NewsContent
 from veilrec.models.veil import ALONE, Content, decays_of, placed
-from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.clipping import update_norms
 
 N_ITEMS = 12
 READING = Reading(recency=(1.0, 5.0), taste_recency=(3.0,), popularity_recency=(2.0,), targets=6, negatives=3)
@@ -68,17 +68,17 @@ def model(seed: int = 0) -> dict[str, Floats]:
     return {name: (0.3 * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
 
 
-def learner(names: tuple[str, ...] = (WEIGHTS, MAP, PLACES)) -> VeilLocalTrainer:
+def trainer(names: tuple[str, ...] = (WEIGHTS, MAP, PLACES)) -> VeilLocalTrainer:
     return VeilLocalTrainer(content(), READING, np.eye(6, dtype=np.float32), STEPS, names)
 
 
-def cohort(rows: Csr = HISTORIES, devices: tuple[int, ...] = (0, 1, 2, 3)) -> Cohort[OwnHistory]:
-    return Cohort(np.array(devices), OwnHistory(rows), {}, 7)
+def cohort(rows: Csr = HISTORIES, clients: tuple[int, ...] = (0, 1, 2, 3)) -> Cohort[OwnHistory]:
+    return Cohort(np.array(clients), OwnHistory(rows), {}, 7)
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, MAP])
 def test_the_gradient_is_that_of_the_loss(name: str) -> None:
-    made, start = learner(), model()
+    made, start = trainer(), model()
     told = STEPS.told(start, content())
     read = HistoryReader(READING, content(), 7).examples_of_all(OwnHistory(HISTORIES), np.arange(4), told)
     gradients, loss = made._gradients(read, start, (WEIGHTS, MAP))
@@ -99,7 +99,7 @@ def test_the_gradient_is_that_of_the_loss(name: str) -> None:
 def test_a_place_is_that_of_what_came_before() -> None:
     """The sums of everybody's messages are votes times mean places; the first item of a history has none."""
     history, basis = HISTORIES.row(0), content().basis[:, 0]
-    sent = learner().learn(cohort(), model(), RoundSpec(0, tensors=(PLACES,), clip_norm=CLIPS[PLACES])).uploads
+    sent = trainer().learn(cohort(), model(), RoundSpec(0, tensors=(PLACES,), clip_norm=CLIPS[PLACES])).updates
     decay = np.exp(-1.0 / READING.place_recency)
     scale = 2.0 / basis.std()
     expected = np.zeros(N_ITEMS)
@@ -135,7 +135,7 @@ def test_a_second_pass_is_among_what_the_first_said() -> None:
     made, start = in_two_passes()
     history, first = HISTORIES.row(0), STEPS.told(model(), content()).places.values
     asked = RoundSpec(1, tensors=(FURTHER,), clip_norm=CLIPS[FURTHER])
-    sent = made.learn(cohort(), start | {FURTHER: 0.0 * start[FURTHER]}, asked).uploads
+    sent = made.learn(cohort(), start | {FURTHER: 0.0 * start[FURTHER]}, asked).updates
     assert set(sent.dense) == {FURTHER}
     places = places_of(READING, first * np.float32(2.0) / first.std(axis=0), history)
     expected = np.zeros(N_ITEMS)
@@ -143,10 +143,10 @@ def test_a_second_pass_is_among_what_the_first_said() -> None:
     assert sent.dense[FURTHER][0, :, 0] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     # Before the first pass there is nothing to lie among.
     unknown = start | {name: 0.0 * start[name] for name in (PLACES, FURTHER)}
-    assert not made.learn(cohort(), unknown, asked).uploads.dense[FURTHER].any()
+    assert not made.learn(cohort(), unknown, asked).updates.dense[FURTHER].any()
 
 
-def test_of_both_passes_a_device_takes_its_own_part_away() -> None:
+def test_of_both_passes_a_client_takes_its_own_part_away() -> None:
     made, start = in_two_passes()
     told = TWICE.told(start, content())
     first = STEPS.told(model(), content()).places.values
@@ -167,32 +167,32 @@ def test_of_both_passes_a_device_takes_its_own_part_away() -> None:
 
 
 def test_parts_of_a_message_share_the_bound() -> None:
-    about = RoundSpec(0, clip_norm=0.25, tensors=(WEIGHTS, MAP))
-    sent = learner().learn(cohort(), model(), about).uploads
+    spec = RoundSpec(0, clip_norm=0.25, tensors=(WEIGHTS, MAP))
+    sent = trainer().learn(cohort(), model(), spec).updates
     assert set(sent.dense) == {WEIGHTS, MAP}
-    norms = upload_norms(sent)
+    norms = update_norms(sent)
     assert (norms <= 0.25).all()
     for name in (WEIGHTS, MAP):
         length = np.linalg.norm(sent.dense[name].reshape(4, -1), axis=1)
         assert (length <= 0.25 * np.sqrt(0.5)).all()
-    assert set(learner().learn(cohort(), model(), RoundSpec(0, tensors=(PLACES,))).uploads.dense) == {PLACES}
+    assert set(trainer().learn(cohort(), model(), RoundSpec(0, tensors=(PLACES,))).updates.dense) == {PLACES}
     assert CLIPS[MAP] < CLIPS[WEIGHTS]
 
 
 def test_what_is_remembered_is_what_would_be_worked_out_again() -> None:
     data = OwnHistory(HISTORIES)
-    first = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
-    again = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
+    first = trainer().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).updates
+    again = trainer().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).updates
     # Other places alone: tastes and rows are worked out anew.
     elsewhere = model() | {PLACES: model(1)[PLACES]}
-    told_again = learner().learn(Cohort(np.arange(4), data, {}, 7), elsewhere, EVERYTHING).uploads
-    told_first = learner().learn(cohort(), elsewhere, EVERYTHING).uploads
+    told_again = trainer().learn(Cohort(np.arange(4), data, {}, 7), elsewhere, EVERYTHING).updates
+    told_first = trainer().learn(cohort(), elsewhere, EVERYTHING).updates
     assert np.array_equal(told_again.dense[MAP], told_first.dense[MAP])
-    other = learner().learn(Cohort(np.arange(4), data, {}, 7), model(1), EVERYTHING).uploads
-    fresh = learner().learn(cohort(), model(1), EVERYTHING).uploads
+    other = trainer().learn(Cohort(np.arange(4), data, {}, 7), model(1), EVERYTHING).updates
+    fresh = trainer().learn(cohort(), model(1), EVERYTHING).updates
     # The same memory with another history in its place: nothing of the old one is used.
     swapped = OwnHistory(HISTORIES.take(np.array([1, 0, 2, 3])), data.remembered)
-    replaced = learner().learn(Cohort(np.arange(4), swapped, {}, 7), model(), EVERYTHING).uploads
+    replaced = trainer().learn(Cohort(np.arange(4), swapped, {}, 7), model(), EVERYTHING).updates
     for name in first.dense:
         assert np.array_equal(first.dense[name], again.dense[name])
         assert np.array_equal(other.dense[name], fresh.dense[name])
@@ -276,7 +276,7 @@ def scores_of(history: list[int], items: list[int], weights: dict[str, Floats]) 
 
 
 def losses_of(weights: dict[str, Floats]) -> Doubles:
-    """The mean loss of each device over its impressions."""
+    """The mean loss of each client over its impressions."""
     out = []
     for row in range(2):
         own = []
@@ -311,13 +311,13 @@ def test_the_message_is_the_gradient_of_the_loss_cut(name: str) -> None:
             slopes[part][:, place] = (losses_of(moved[0]) - losses_of(moved[1])) / 2e-2  # type: ignore[arg-type]
     whole = np.concatenate(list(slopes.values()), axis=1)
     lengths = np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), CLIP)
-    assert learned.uploads.dense[name] == pytest.approx(-slopes[name] / lengths, abs=2e-3)
+    assert learned.updates.dense[name] == pytest.approx(-slopes[name] / lengths, abs=2e-3)
 
 
 def test_no_message_is_longer_than_the_bound_of_its_round() -> None:
     steep = replace(news_content(), appeal=100.0 * news_content().appeal)
-    for about, most in ((RoundSpec(0), 1.0), (RoundSpec(0, clip_norm=0.25), 0.25)):
-        norms = upload_norms(VeilNewsLocalTrainer(steep).learn(readers(logs()), news_weights(), about).uploads)
+    for spec, most in ((RoundSpec(0), 1.0), (RoundSpec(0, clip_norm=0.25), 0.25)):
+        norms = update_norms(VeilNewsLocalTrainer(steep).learn(readers(logs()), news_weights(), spec).updates)
         assert (norms <= most).all()
         assert norms == pytest.approx(most, rel=1e-5)  # as long as they may be
 
@@ -330,15 +330,15 @@ def test_who_has_seen_everything_twice_says_the_same() -> None:
     )
     once = logs().row(0)
     rows = Csr(np.array([0, len(once), 3 * len(once)]), np.concatenate([once, once, once]))
-    sent = VeilNewsLocalTrainer(faint).learn(readers(rows), news_weights(), RoundSpec(0)).uploads
-    assert (upload_norms(sent) < 0.9).all()  # shorter than the cut, which would make all of them alike
+    sent = VeilNewsLocalTrainer(faint).learn(readers(rows), news_weights(), RoundSpec(0)).updates
+    assert (update_norms(sent) < 0.9).all()  # shorter than the cut, which would make all of them alike
     for values in sent.dense.values():
         assert values[1] == pytest.approx(values[0], abs=1e-6)
 
 
-def test_a_device_without_impressions_sends_nothing() -> None:
+def test_a_client_without_impressions_sends_nothing() -> None:
     learned = VeilNewsLocalTrainer(news_content()).learn(readers(histories_of([[]])), news_weights(), RoundSpec(0))
-    assert not any(values.any() for values in learned.uploads.dense.values())
+    assert not any(values.any() for values in learned.updates.dense.values())
     assert (learned.loss[0], learned.examples[0]) == (0.0, 0)
 
 

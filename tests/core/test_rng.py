@@ -20,31 +20,31 @@ def test_known_words_of_splitmix64() -> None:
 
 def test_words_of_neighbouring_streams_do_not_overlap() -> None:
     starts = [
-        rng.stream(1, purpose, round_, device) for purpose in (1, 2) for round_ in range(5) for device in range(20)
+        rng.stream(1, purpose, round_, client) for purpose in (1, 2) for round_ in range(5) for client in range(20)
     ]
     words = {rng.word(np.uint64(start), counter) for start in starts for counter in range(200)}
     assert len(words) == len(starts) * 200
 
 
 def test_draws_do_not_depend_on_who_is_asked_or_in_which_order() -> None:
-    devices = np.arange(50)
-    together = rng.normals(3, rng.PRIVATE_STATE, 2, devices, 6)
-    backwards = rng.normals(3, rng.PRIVATE_STATE, 2, devices[::-1], 6)[::-1]
-    alone = np.concatenate([rng.normals(3, rng.PRIVATE_STATE, 2, devices[d : d + 1], 6) for d in devices])
+    clients = np.arange(50)
+    together = rng.normals(3, rng.PRIVATE_STATE, 2, clients, 6)
+    backwards = rng.normals(3, rng.PRIVATE_STATE, 2, clients[::-1], 6)[::-1]
+    alone = np.concatenate([rng.normals(3, rng.PRIVATE_STATE, 2, clients[d : d + 1], 6) for d in clients])
     assert np.array_equal(together, backwards)
     assert np.array_equal(together, alone)
-    assert np.array_equal(rng.uniforms(3, 1, 0, devices, 9)[:, :4], rng.uniforms(3, 1, 0, devices, 4))
+    assert np.array_equal(rng.uniforms(3, 1, 0, clients, 9)[:, :4], rng.uniforms(3, 1, 0, clients, 4))
 
 
 def test_each_part_of_the_key_changes_the_draws() -> None:
-    device = np.array([5])
-    base = rng.uniforms(1, 2, 3, device, 4)
+    client = np.array([5])
+    base = rng.uniforms(1, 2, 3, client, 4)
     for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
-        assert not np.array_equal(base, rng.uniforms(*other, device, 4))
+        assert not np.array_equal(base, rng.uniforms(*other, client, 4))
     assert not np.array_equal(base, rng.uniforms(1, 2, 3, np.array([6]), 4))
 
 
-def test_uniforms_are_uniform_across_and_along_devices() -> None:
+def test_uniforms_are_uniform_across_and_along_clients() -> None:
     values = rng.uniforms(11, rng.AVAILABILITY, 0, np.arange(2_000), 50)
     for sample in (values.ravel(), values[:, 0], values[0]):
         assert stats.kstest(sample, "uniform").pvalue > ALMOST_NEVER
@@ -57,7 +57,7 @@ def test_uniforms_stay_below_one_in_single_precision() -> None:
     assert rng._single_unit(np.uint64(0)) == np.float32(0.0)
 
 
-def test_normals_are_normal_across_and_along_devices() -> None:
+def test_normals_are_normal_across_and_along_clients() -> None:
     values = rng.normals(12, rng.MODEL, 0, np.arange(2_000), 50)
     for sample in (values.ravel(), values[:, 0], values[0]):
         assert stats.kstest(sample, "norm").pvalue > ALMOST_NEVER

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.core.schema import MOST_TENSORS, Schema, Tensor, whole_model
+from veilrec.core.schema import MAX_TENSORS, Schema, Tensor, whole_model
 
 SCHEMA = Schema((Tensor("items", (5, 2), True), Tensor("bias", (3,), False), Tensor("scale", (), False)))
 
@@ -15,7 +15,7 @@ def test_a_table_has_rows_and_columns(shape: tuple[int, ...]) -> None:
 
 
 def test_a_schema_refuses_equal_names_and_more_tensors_than_a_byte_counts() -> None:
-    many = tuple(Tensor(str(number), (1,), False) for number in range(MOST_TENSORS + 1))
+    many = tuple(Tensor(str(number), (1,), False) for number in range(MAX_TENSORS + 1))
     Schema(many[:-1])
     with pytest.raises(ValueError, match="255"):
         Schema(many)

@@ -35,18 +35,18 @@ STATE = {
     "none": np.empty((0, 4), np.float32),
     "bytes": np.arange(5, dtype=np.uint8),
 }
-DEVICES, WIDTH = 1000, 500  # 2 MB of each device's own state, twice
+CLIENTS, WIDTH = 1000, 500  # 2 MB of each client's own state, twice
 
 
 class Keeper:
-    """A learner whose devices keep much."""
+    """A trainer whose clients keep much."""
 
     keeps_state = True
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        return {name: np.zeros((len(devices), WIDTH), np.float32) for name in ("one", "other")}
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        return {name: np.zeros((len(clients), WIDTH), np.float32) for name in ("one", "other")}
 
-    def learn(self, cohort: Cohort[OwnItems], model: object, about: RoundSpec) -> LocalResults:
+    def learn(self, cohort: Cohort[OwnItems], model: object, spec: RoundSpec) -> LocalResults:
         raise AssertionError("nobody learns here")
 
 
@@ -55,7 +55,7 @@ def keepers() -> Simulation:
     plan = Plan(
         schema=schema,
         start={"items": np.zeros((3, 2), np.float32)},
-        learner=Keeper(),
+        trainer=Keeper(),
         mechanism=NoNoise(schema),
         rounds=1,
         cohort=CohortSettings(size=10),
@@ -63,11 +63,11 @@ def keepers() -> Simulation:
         server=ServerRate(),
         ranker=PopularityRanker(),
     )
-    train = Csr(np.arange(DEVICES + 1), np.zeros(DEVICES, np.int32))
+    train = Csr(np.arange(CLIENTS + 1), np.zeros(CLIENTS, np.int32))
     return Simulation(plan, OwnItems(train), train, Seeds.all_from(0))
 
 
-def most_on_top(work: Callable[[], object]) -> int:
+def max_on_top(work: Callable[[], object]) -> int:
     """The most bytes that were held beyond what was held before."""
     tracemalloc.start()
     work()
@@ -109,16 +109,16 @@ def test_saving_and_going_on_hold_no_second_copy(tmp_path: Path) -> None:
     for seed, values in enumerate(stopped.private.values()):
         values[...] = np.random.default_rng(seed).standard_normal(values.shape)
     path = tmp_path / "state"
-    one_array = DEVICES * WIDTH * 4
-    assert most_on_top(lambda: checkpoint.save(path, stopped.state(), Progress(3))) < one_array / 4
-    assert most_on_top(lambda: checkpoint.restore(resumed, path)) < one_array / 4
+    one_array = CLIENTS * WIDTH * 4
+    assert max_on_top(lambda: checkpoint.save(path, stopped.state(), Progress(3))) < one_array / 4
+    assert max_on_top(lambda: checkpoint.restore(resumed, path)) < one_array / 4
     assert checkpoint.digest(resumed.state()) == checkpoint.digest(stopped.state())
 
 
 def test_a_state_of_other_settings_is_refused_in_one_line(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "state", keepers().state(), Progress(3))
     other = keepers()
-    other.private["one"] = np.zeros((DEVICES, WIDTH + 1), np.float32)
+    other.private["one"] = np.zeros((CLIENTS, WIDTH + 1), np.float32)
     with pytest.raises(BadInput, match="does not fit the settings"):
         checkpoint.restore(other, tmp_path / "state")
 

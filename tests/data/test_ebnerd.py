@@ -18,7 +18,7 @@ SCHEMA = {
 
 
 def behaviours(*rows):
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(device_type=pl.lit(1, pl.Int8))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(client_type=pl.lit(1, pl.Int8))
 
 
 def write_split(folder, rows, past):

@@ -82,7 +82,7 @@ def test_duplicates_are_merged_and_ids_stay_as_they_are(tmp_path):
     assert (facts["rows"], facts["duplicates_merged"], facts["item_lines_merged"]) == (6, 1, 1)
     for user, time, shown, more in (
         (123456789012345678901234, 1, ["[a]", "true", "b"], {}),  # like JSON, and long
-        (7, 1.5, [1, 2], {"device": {"kind": "phone"}}),  # numbers, and a key that is passed over
+        (7, 1.5, [1, 2], {"client": {"kind": "phone"}}),  # numbers, and a key that is passed over
     ):
         population = read_impressions(write_jsonl(tmp_path, [shows(user, time, shown, shown[-1:], **more)]))
         assert list(population.users) == [str(user)]

@@ -18,7 +18,7 @@ from veilrec.data.datasets import load
 from veilrec.data.delimited import CsvOptions
 from veilrec.data.own_csv import read_csv
 from veilrec.data.own_features import (
-    MOST_VALUES,
+    MAX_VALUES,
     SideSchema,
     Wanted,
     beside,
@@ -199,7 +199,7 @@ def test_values_are_those_that_occur_and_say_something():
     assert found_values(column) == ("a", "b")
     assert found_values(pl.Series(["b|a", "c||a", None]), "categories") == ("a", "b", "c")
     assert found_values(pl.Series([], dtype=pl.String)) == ()
-    names = [f"v{number:04}" for number in range(MOST_VALUES + 5)]  # of very many the most frequent are taken
+    names = [f"v{number:04}" for number in range(MAX_VALUES + 5)]  # of very many the most frequent are taken
     assert found_values(pl.Series([*names, *names[5:]])) == tuple(names[5:])
 
 

@@ -10,7 +10,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation import evaluator
-from veilrec.evaluation.evaluator import evaluate, judge
+from veilrec.evaluation.evaluator import evaluate, evaluate_cases
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
@@ -36,12 +36,12 @@ def scores_with_ties(seed, users=40):
 def test_sampled_candidates_by_hand():
     asked = Cases(np.array([1, 0]), csr([[0], [3]]), candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
     # Places 2 and 1.5; item 3 of user 1 and item 0 of user 0 are not asked for.
-    judgement = judge(asked, NO_TRAIN, table_model([[9.0, 0.2, 0.5, 0.5], [0.5, 0.7, 0.1, 9.0]]))
-    assert (judgement.users.tolist(), judgement.cases.tolist()) == ([1, 0], [0, 1])
-    assert judgement.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
-    metrics = judgement.means()
+    result = evaluate_cases(asked, NO_TRAIN, table_model([[9.0, 0.2, 0.5, 0.5], [0.5, 0.7, 0.1, 9.0]]))
+    assert (result.users.tolist(), result.cases.tolist()) == ([1, 0], [0, 1])
+    assert result.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
+    metrics = result.means()
     assert (metrics["hr@5"], metrics["cases"]) == (1.0, 2)
-    assert judgement.skipped is None
+    assert result.skipped is None
     assert "skipped" not in metrics
 
 
@@ -75,11 +75,11 @@ SHOWN_TABLE = [[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]]
 
 def test_impressions_by_hand():
     model = table_model(SHOWN_TABLE)
-    judgement = judge(OF_SHOWN, NO_TRAIN, model)
+    result = evaluate_cases(OF_SHOWN, NO_TRAIN, model)
     # First: clicks at places 1 and 3 of 4. Third: at 2 of 2. The second and the fourth lack a label.
-    assert judgement.cases.tolist() == judgement.users.tolist() == [0, 2]
-    assert judgement.values["auc"].tolist() == [0.75, 0.0]
-    metrics = judgement.means()
+    assert result.cases.tolist() == result.users.tolist() == [0, 2]
+    assert result.values["auc"].tolist() == [0.75, 0.0]
+    metrics = result.means()
     assert metrics["mrr"] == pytest.approx(((1 + 1 / 3) / 2 + 1 / 2) / 2)
     assert (metrics["cases"], metrics["skipped"]) == (2, 2)
     assert model.folded is SHOWN.histories
@@ -191,7 +191,7 @@ def test_scores_of_the_wrong_shape_are_refused():
 @PROTOCOLS
 def test_a_case_is_judged_the_same_alone(protocol):
     split, table = split_of(protocol), scores_with_ties(1)
-    together = judge(split.test, split.train, TableModel(table, table))
+    together = evaluate_cases(split.test, split.train, TableModel(table, table))
     for case in (0, len(split.test) - 1):
         row = np.array([case])
         alone = Cases(
@@ -200,7 +200,7 @@ def test_a_case_is_judged_the_same_alone(protocol):
             candidates=None if split.test.candidates is None else split.test.candidates[row],
             adapt=None if split.test.adapt is None else split.test.adapt.take(row),
         )
-        values = judge(alone, split.train, TableModel(table, table[row])).values
+        values = evaluate_cases(alone, split.train, TableModel(table, table[row])).values
         assert {name: value[0] for name, value in values.items()} == {
             name: value[case] for name, value in together.values.items()
         }
@@ -208,26 +208,26 @@ def test_a_case_is_judged_the_same_alone(protocol):
 
 def everything_of(split, table):
     items = describe_items(split.train, 130, ItemTable(KINDS, KINDS))
-    return judge(split.test, split.train, TableModel(table, table), items)
+    return evaluate_cases(split.test, split.train, TableModel(table, table), items)
 
 
 @PROTOCOLS
 def test_everything_agrees_with_the_short_evaluation(protocol):
     split, table = split_of(protocol), scores_with_ties(1)
-    judgement = everything_of(split, table)
-    everything, short = judgement.means(), evaluate(split.test, split.train, TableModel(table, table))
+    result = everything_of(split, table)
+    everything, short = result.means(), evaluate(split.test, split.train, TableModel(table, table))
     assert set(short) == {*MAIN_OF_LISTS, "cases"}
     assert {name: everything[name] for name in short} == short
     families = ("hr", "ndcg", "recall", "precision", "mrr", "map", "novelty", "diversity", "coverage", "gini")
     assert set(everything) == {f"{family}@{k}" for family in families for k in (5, 10, 20, 30)} | {"cases"}
-    assert all(values.shape == (len(split.test),) for values in judgement.values.values())
+    assert all(values.shape == (len(split.test),) for values in result.values.values())
 
 
 @PROTOCOLS
 def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol):
     table = np.random.default_rng(1).permuted(np.tile(np.arange(130, dtype=np.float32), (40, 1)), axis=1)
     split = split_of(protocol)
-    judgement, asked, train = everything_of(split, table), split.test, split.train
+    result, asked, train = everything_of(split, table), split.test, split.train
     counts = np.bincount(train.items, minlength=130)
     trained = sum(len(row) > 0 for row in rows_of(train))
     novelty, recommended = [], set()
@@ -238,22 +238,22 @@ def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol):
         best = np.argsort(-scores)[:10]
         recommended |= set(best.tolist())
         novelty.append(np.mean([-np.log2(max(counts[item], 1) / trained) for item in best]))
-    assert judgement.values["novelty@10"].tolist() == pytest.approx(novelty)
-    assert judgement.whole["coverage@10"] == pytest.approx(len(recommended) / 130)
+    assert result.values["novelty@10"].tolist() == pytest.approx(novelty)
+    assert result.whole["coverage@10"] == pytest.approx(len(recommended) / 130)
 
 
 def test_validation_items_are_in_no_list():
     asked = Cases(np.array([1]), csr([[1]]), candidates=np.array([[1, 2]], np.int32), set_aside=csr([[3]]))
     model = table_model([[0.0] * 6, [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]])
-    values = judge(asked, csr([[], [0]]), model, ListItems(np.arange(6.0) ** 2, None)).values
+    values = evaluate_cases(asked, csr([[], [0]]), model, ListItems(np.arange(6.0) ** 2, None)).values
     assert values["novelty@5"].tolist() == [np.mean([1, 4, 16, 25])]
 
 
 def test_lists_of_impressions_are_of_what_was_shown_and_judged():
     model = table_model(SHOWN_TABLE)
     items = ListItems(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]]))
-    judgement = judge(OF_SHOWN, NO_TRAIN, model, items)
-    values, whole = judgement.values, judgement.whole
+    result = evaluate_cases(OF_SHOWN, NO_TRAIN, model, items)
+    values, whole = result.values, result.whole
     assert values["novelty@5"].tolist() == [2.5, 2.5]
     assert values["diversity@10"].tolist() == [0.5, 1.0]
     # Item 4 stands only in an impression that cannot be judged; 0 and 3 are shown twice, 1 and 2 once.
@@ -263,15 +263,15 @@ def test_lists_of_impressions_are_of_what_was_shown_and_judged():
     assert values["mrr"].tolist() == pytest.approx([(1 + 1 / 3) / 2, 0.5])
     short = evaluate(OF_SHOWN, NO_TRAIN, model)
     assert set(short) == {*MAIN_OF_IMPRESSIONS, "cases", "skipped"}
-    assert {name: judgement.means()[name] for name in short} == short
+    assert {name: result.means()[name] for name in short} == short
 
 
 @PROTOCOLS
 def test_the_size_of_the_parts_changes_nothing(protocol, monkeypatch):
     split, table = split_of(protocol), scores_with_ties(2)
     items, shown = ListItems(np.array([1.0, 2, 3, 4, 5]), None), table_model(SHOWN_TABLE)
-    wholes = everything_of(split, table).means(), judge(OF_SHOWN, NO_TRAIN, shown, items).means()
+    wholes = everything_of(split, table).means(), evaluate_cases(OF_SHOWN, NO_TRAIN, shown, items).means()
     monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 300)
     assert everything_of(split, table).means() == wholes[0]
     monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
-    assert judge(OF_SHOWN, NO_TRAIN, shown, items).means() == wholes[1]
+    assert evaluate_cases(OF_SHOWN, NO_TRAIN, shown, items).means() == wholes[1]

@@ -2,20 +2,20 @@ import numpy as np
 import pytest
 
 from tests.evaluation.toys import csr, impressions, table_model
-from veilrec.evaluation.evaluator import EvaluationResult, by_activity, by_known_items, judge
+from veilrec.evaluation.evaluator import EvaluationResult, by_activity, by_known_items, evaluate_cases
 from veilrec.evaluation.split import Cases
 
 
-def judgement(known):
+def result(known):
     numbers = np.arange(len(known))
     return EvaluationResult(numbers, numbers * 10, np.array(known), {"ndcg@10": numbers / 10}, whole={"gini@10": 1.0})
 
 
 def test_groups_are_cut_where_they_say_and_have_their_own_cases_alone():
-    groups = by_known_items(judgement([101, 5, 0, 6, 20, 1, 21, 50, 5000]))
+    groups = by_known_items(result([101, 5, 0, 6, 20, 1, 21, 50, 5000]))
     found = [(name, group.known.tolist()) for name, group in groups.items()]  # 51-100 is empty
     assert found == [("0", [0]), ("1-5", [5, 1]), ("6-20", [6, 20]), ("21-50", [21, 50]), ("101+", [101, 5000])]
-    group = by_known_items(judgement([3, 60, 4]))["1-5"]
+    group = by_known_items(result([3, 60, 4]))["1-5"]
     assert (group.cases.tolist(), group.users.tolist()) == ([0, 2], [0, 20])
     assert group.means() == {"ndcg@10": pytest.approx(0.1), "cases": 2.0}  # nothing of the whole
 
@@ -23,12 +23,12 @@ def test_groups_are_cut_where_they_say_and_have_their_own_cases_alone():
 def test_known_is_what_the_model_may_use_of_the_user():
     model = table_model([[1, 2, 3, 4, 5]] * 3)
     train = csr([[0, 1], [], [4]])
-    assert judge(Cases(np.array([2, 0]), csr([[0], [3]])), train, model).known.tolist() == [1, 2]
+    assert evaluate_cases(Cases(np.array([2, 0]), csr([[0], [3]])), train, model).known.tolist() == [1, 2]
     adapting = Cases(np.array([1]), csr([[0]]), adapt=csr([[2, 3, 4]]))
-    assert judge(adapting, train, model).known.tolist() == [3]
+    assert evaluate_cases(adapting, train, model).known.tolist() == [3]
     shown = impressions([[0, 1], [2], [3, 0]], [[1, 0], [1], [0, 1]], [[4], [0, 1, 2]], history_of=[1, 0, 0])
     asked = Cases(np.arange(3), csr([[0], [2], [0]]), impressions=shown)
-    assert judge(asked, train, model).known.tolist() == [3, 1]
+    assert evaluate_cases(asked, train, model).known.tolist() == [3, 1]
 
 
 def hits(known, values):
@@ -64,4 +64,4 @@ def test_a_fifth_is_a_fifth_and_where_all_are_equally_active_there_is_no_spread(
         found = by_activity(hits([4] * users, [1.0] + [0.0] * (users - 1)))
         assert found.spread == pytest.approx(0.0)
         assert (found.error is None) == (users < 6)
-    assert by_activity(judgement([3, 60, 4])) is None  # impressions have no hits
+    assert by_activity(result([3, 60, 4])) is None  # impressions have no hits

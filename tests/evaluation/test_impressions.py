@@ -11,7 +11,7 @@ from veilrec.core.errors import BadInput
 from veilrec.data.population import Population, Strings, pack_interactions, take_impressions
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.evaluation.protocols import default_protocol, make_split
-from veilrec.evaluation.split import count_common, judged, marks_of
+from veilrec.evaluation.split import count_common, has_both_labels, marks_of
 
 TRAIN = impressions(
     shown=[[4, 5], [6, 7, 8], [4, 9]],
@@ -96,7 +96,7 @@ def test_common_impressions_are_found_by_ids_whatever_their_numbers():
 
 def test_only_impressions_with_both_labels_can_be_judged():
     shown = impressions([[0, 1], [0, 1], [2, 3], []], [[1, 0], [1, 1], [0, 0], []], [[]], history_of=[0] * 4)
-    assert judged(shown).tolist() == [True, False, False, False]
+    assert has_both_labels(shown).tolist() == [True, False, False, False]
     never_clicked = impressions([[0, 1]], [[0, 0]], [[2]])
     for people, words in (
         (news(dev=never_clicked), "no dev impression of news has both a click and an item without one"),

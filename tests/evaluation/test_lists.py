@@ -80,17 +80,17 @@ LISTS = st.lists(st.lists(st.integers(0, N_ITEMS - 1), min_size=1, max_size=4, u
 @given(LISTS, st.none() | KINDS, st.integers(1, 6))
 def test_lists_are_judged_as_slow_code_does_in_parts_of_any_size(lists, kinds, size):
     items = ListItems(np.arange(1.0, N_ITEMS + 1) ** 0.5, None if kinds is None else csr(kinds))
-    judge = ListEvaluator(items, CUTOFFS, len(lists))
+    validator = ListEvaluator(items, CUTOFFS, len(lists))
     for start in range(0, len(lists), size):
-        judge.add(start, np.array(padded(lists[start : start + size], judge.k), np.int32))
+        validator.add(start, np.array(padded(lists[start : start + size], validator.k), np.int32))
     expected = slow_values(lists, items)
-    assert {name: values.tolist() for name, values in judge.values().items()} == {
+    assert {name: values.tolist() for name, values in validator.values().items()} == {
         name: pytest.approx(values) for name, values in expected.items()
     }
-    assert judge.whole() == pytest.approx(slow_whole(lists, list(range(N_ITEMS))))
+    assert validator.whole() == pytest.approx(slow_whole(lists, list(range(N_ITEMS))))
     seen = sorted({item for row in lists for item in row} | {0})
     reachable = np.isin(np.arange(N_ITEMS), seen)
-    assert judge.whole(reachable) == pytest.approx(slow_whole(lists, seen))
+    assert validator.whole(reachable) == pytest.approx(slow_whole(lists, seen))
 
 
 def test_gini_by_hand():

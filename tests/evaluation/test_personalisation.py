@@ -10,7 +10,7 @@ import pytest
 from tests.evaluation.toys import TableModel, csr, population, random_population, random_rated_population, rows_of
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.evaluation.evaluator import COUNTS, given_first, judge, personalisation
+from veilrec.evaluation.evaluator import COUNTS, evaluate_cases, given_first, personalisation
 from veilrec.evaluation.metrics import MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
 from veilrec.evaluation.split import Cases
@@ -77,7 +77,7 @@ def test_a_model_that_does_not_look_at_users_gets_the_same_at_every_number():
     # Were the withheld items rivals, whoever ranks by popularity would do worse the less is given.
     split = halves()
     table = np.tile(np.bincount(split.train.items, minlength=150).astype(np.float32), (60, 1))
-    found = [given.judgement.means() for given in personalisation(split, TableModel(table, table), 1)]
+    found = [given.result.means() for given in personalisation(split, TableModel(table, table), 1)]
     assert all(means == found[-1] for means in found)
 
 
@@ -90,9 +90,9 @@ def test_withheld_items_as_rivals_would_be_noticed():
         table[case, split.test.positives.row(case)] = 1.0
     model = TableModel(table, table)
     for given in personalisation(split, model, 1):
-        assert given.judgement.means()["ndcg@5"] == 1.0
+        assert given.result.means()["ndcg@5"] == 1.0
     wrong = replace(given_first(split.test, 0, 1), set_aside=None)
-    assert judge(wrong, split.train, model).values["ndcg@5"][lengths > 5].max() < 1.0
+    assert evaluate_cases(wrong, split.train, model).values["ndcg@5"][lengths > 5].max() < 1.0
 
 
 def test_the_last_point_is_the_evaluation_itself_and_the_first_knows_nothing():
@@ -100,16 +100,16 @@ def test_the_last_point_is_the_evaluation_itself_and_the_first_knows_nothing():
     model = Likes(150, csr([[]] * 60))
     found = personalisation(split, model, 1)
     assert [given.label for given in found] == ["0", "1", "2", "5", "10", "20", "half"]
-    whole = judge(split.test, split.train, model)
-    assert found[-1].judgement.means() == whole.means()
-    assert found[-1].judgement.known.tolist() == whole.known.tolist()
-    assert found[0].judgement.means()["hr@30"] == 0.0  # all items tie
+    whole = evaluate_cases(split.test, split.train, model)
+    assert found[-1].result.means() == whole.means()
+    assert found[-1].result.known.tolist() == whole.known.tolist()
+    assert found[0].result.means()["hr@30"] == 0.0  # all items tie
     assert found[0].mean_items == 0.0
     means = [given.mean_items for given in found]
     assert means == sorted(means)
     assert means[3] < 5 < whole.known.max()  # some have fewer
-    assert all(len(given.judgement) == len(split.test) for given in found)
-    assert set(MAIN_OF_LISTS) <= set(found[1].judgement.values)
+    assert all(len(given.result) == len(split.test) for given in found)
+    assert set(MAIN_OF_LISTS) <= set(found[1].result.values)
 
 
 def test_people_keep_their_features_and_one_with_two_items_gives_the_one_there_is():

@@ -48,8 +48,8 @@ def test_new_people_of_frappe():
     assert 0 < metrics["hr@5"] < metrics["hr@30"] < 1
     split = make_split(data("frappe"), "holdout-users", seed=1)
     found = personalisation(split, baseline("popularity", split, 1), 1)
-    assert found[0].judgement.known.max() == 0
-    assert all(given.judgement.means() == found[-1].judgement.means() for given in found)
+    assert found[0].result.known.max() == 0
+    assert all(given.result.means() == found[-1].result.means() for given in found)
     with pytest.raises(BadInput, match=r"those of frappe go from 1 to 28752 \(counts of uses are none\)"):
         make_split(data("frappe"), "holdout-users-liked", seed=1)
 

@@ -1,4 +1,4 @@
-"""What tests of federations share: devices that do not pause, and no deadlines."""
+"""What tests of federations share: clients that do not pause, and no deadlines."""
 
 from __future__ import annotations
 

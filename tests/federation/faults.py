@@ -2,9 +2,9 @@
 
     python -m tests.federation.faults [--quick] [--task NAME] [--minutes 30] [--json]  # exit code 1 if a promise breaks
 
-200 kills of the coordinator, 500 of devices, 10,000 replays, 10,000 messages of garbage, 30 % of devices lost, a full
+200 kills of the coordinator, 500 of clients, 10,000 replays, 10,000 messages of garbage, 30 % of clients lost, a full
 disk, clocks that jump. Every trial is a rehearsal on synthetic data, whose weights are known beforehand: a federation
-that nobody harmed, with the same secrets. Coordinators and devices are processes of their own and speak HTTPS; they die
+that nobody harmed, with the same secrets. Coordinators and clients are processes of their own and speak HTTPS; they die
 by SIGKILL at a random line of our code, or at a random time.
 """
 
@@ -34,20 +34,20 @@ from tests.federation.loopback import (
     link_of,
     opened,
     run_all,
-    run_device,
+    run_client,
     run_everybody,
 )
 from tests.killing import dying_at, forked
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.client import federated as device_module
+from veilrec.client import federated as client_module
 from veilrec.core.errors import VeilrecError, known_name
 from veilrec.core.files import replacing
 from veilrec.federation import link
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client import process as client_process
 from veilrec.federation.coordinator import aggregation, driver, process, registry
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import DEVICES, Away, FederationTask, TurnedAway
+from veilrec.federation.federation import CLIENTS, Away, FederationTask, TurnedAway
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import Answers, HttpsLink
@@ -60,9 +60,9 @@ COORDINATOR_FILES = frozenset(
     for module in (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
     if module.__file__
 ) | {replacing.__code__.co_filename}
-DEVICE_FILES = frozenset(
+CLIENT_FILES = frozenset(
     module.__file__
-    for module in (device_module, ledger, ledger_store, link, client_process, device_folder)
+    for module in (client_module, ledger, ledger_store, link, client_process, client_folder)
     if module.__file__
 )
 LONG = 600.0  # seconds: no round ends before all messages are there
@@ -75,7 +75,7 @@ class Load:
     """How much is done to it."""
 
     coordinator_kills: int = 200
-    device_kills: int = 500
+    client_kills: int = 500
     replays: int = 10_000
     garbage: int = 10_000
     lossy_rounds: int = 12
@@ -83,11 +83,11 @@ class Load:
     seed: int = 7
 
 
-QUICK = Load(coordinator_kills=12, device_kills=30, replays=500, garbage=500, lossy_rounds=4)
+QUICK = Load(coordinator_kills=12, client_kills=30, replays=500, garbage=500, lossy_rounds=4)
 
 
 def quick_to_come_back() -> None:
-    """Devices of trials do not wait for half a minute: thousands of connections break in them."""
+    """Clients of trials do not wait for half a minute: thousands of connections break in them."""
     link._LONGEST_PAUSE, link._FIRST_PAUSE, link._DECLINED_PAUSE = 0.1, 0.02, 0.1
 
 
@@ -125,7 +125,7 @@ def coordinating(folder: Path, known: FederationFacts, log: BinaryIO | None = No
 
 
 def hosting(folder: Path, known: FederationFacts) -> None:
-    """All devices of a folder, in threads of one process, until it is over."""
+    """All clients of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
     link._POLL_SECONDS = 2.0
     run_everybody(folder, known, lambda _: None)
@@ -174,12 +174,12 @@ def died_or_gone(pid: int) -> bool:
         return True
 
 
-def dying_device(place: Path, known: FederationFacts, line: int) -> None:
-    """A device that dies at the n-th line of its own files; 0: that lives."""
+def dying_client(place: Path, known: FederationFacts, line: int) -> None:
+    """A client that dies at the n-th line of its own files; 0: that lives."""
     quick_to_come_back()
     if line:
-        die_at(line, DEVICE_FILES)
-    run_device(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
+        die_at(line, CLIENT_FILES)
+    run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
 
 
 def gone(pid: int) -> None:
@@ -240,12 +240,12 @@ def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random
     raise VeilrecError(f"the run in {folder} does not come to its end")
 
 
-def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """Kill -9 of devices at random points: charged once, counted once, and the same weights."""
+def kill_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+    """Kill -9 of clients at random points: charged once, counted once, and the same weights."""
     dice = random.Random(load.seed + 1)  # noqa: S311 - it chooses where to die
     broken = ("under_charged", "over_charged", "counted_twice", "second_messages", "other_weights")
     found = {"kills": 0, "runs": 0, **dict.fromkeys(broken, 0)}
-    while found["kills"] < load.device_kills:
+    while found["kills"] < load.client_kills:
         rehearsal = found["runs"] % 2 == 0  # with noise of their own, a message that was made again would be another
         place = folder / f"run-{found['runs']}"
         trial = make_trial(
@@ -253,38 +253,38 @@ def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         )
         known = known_in(trial.base)
         with child(lambda: coordinating(trial.base, known)) as server:  # noqa: B023 - done with in this turn
-            found["kills"] += _dying_devices(trial.base, known, server, dice, load.device_kills - found["kills"])
+            found["kills"] += _dying_clients(trial.base, known, server, dice, load.client_kills - found["kills"])
         ended = read_end(trial.base, known)
         for name, count in _charges(trial.base, known, ended).items():
             found[name] += count
         found["other_weights"] += rehearsal and ended.digest != trial.wanted.digest
         found["runs"] += 1
         shutil.rmtree(place)
-        say(f"devices: {found}")
-    return {"name": "kill -9 of devices", **found, "holds": not any(found[name] for name in broken)}
+        say(f"clients: {found}")
+    return {"name": "kill -9 of clients", **found, "holds": not any(found[name] for name in broken)}
 
 
 def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, int]:
-    """Every device is in every round: its ledger has to know of as many messages, and its budget is for no more."""
+    """Every client is in every round: its ledger has to know of as many messages, and its budget is for no more."""
     under, over, rounds = 0, 0, len(ended.history)
-    for place in sorted((folder / DEVICES).iterdir()):
-        with opened(place, known) as device:
-            under += device.spent()[0].messages < rounds
-            over += device.spent()[0].messages > rounds
-    twice = sum(report.messages > report.devices for report in ended.history)
+    for place in sorted((folder / CLIENTS).iterdir()):
+        with opened(place, known) as client:
+            under += client.spent()[0].messages < rounds
+            over += client.spent()[0].messages > rounds
+    twice = sum(report.messages > report.clients for report in ended.history)
     second = sum(report.refused.get("second message", 0) for report in ended.history)
     return {"under_charged": under, "over_charged": over, "counted_twice": twice, "second_messages": second}
 
 
-def _dying_devices(folder: Path, known: FederationFacts, server: int, dice: random.Random, most: int) -> int:
-    """A process for every device, each with a death of its own, until the coordinator has all; how many died."""
-    places, living, kills = sorted((folder / DEVICES).iterdir()), dict[int, Path](), 0
+def _dying_clients(folder: Path, known: FederationFacts, server: int, dice: random.Random, most: int) -> int:
+    """A process for every client, each with a death of its own, until the coordinator has all; how many died."""
+    places, living, kills = sorted((folder / CLIENTS).iterdir()), dict[int, Path](), 0
     until = time.monotonic() + PATIENCE
     waiting = list(places)
     while time.monotonic() < until:
         for place in waiting:
             line = dice.randint(1, dice.choice((200, 1500))) if kills + len(living) < most else 0
-            living[forked(lambda: silent(lambda: dying_device(place, known, line)))] = place  # noqa: B023
+            living[forked(lambda: silent(lambda: dying_client(place, known, line)))] = place  # noqa: B023
         waiting = []
         for pid in list(living):
             dead = was_killed(pid)
@@ -325,7 +325,7 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     trial = make_trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
     known = known_in(trial.base)
     with child(lambda: coordinating(trial.base, known)) as server:
-        names = sorted((trial.base / DEVICES).iterdir())
+        names = sorted((trial.base / CLIENTS).iterdir())
         links = [_enrolled(place, known) for place in names]
         task, message = _answered(names[0], known, links[0])
         before = _rss_mb(server)
@@ -368,12 +368,12 @@ def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
 
 
 def _answered(place: Path, known: FederationFacts, link: HttpsLink) -> tuple[FederationTask, bytes]:
-    """The first task of a device, done by the book."""
+    """The first task of a client, done by the book."""
     task = None
     while task is None:
         task = link.poll(5.0)
-    with opened(place, known) as device:
-        message = device.take_part(link.fetch(task), task.number)
+    with opened(place, known) as client:
+        message = client.take_part(link.fetch(task), task.number)
     link.send(task, message)
     return task, message
 
@@ -408,8 +408,8 @@ def _rss_mb(pid: int, which: str = "VmRSS") -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(which))
 
 
-def lose_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """30 % of the devices are lost in every round, before and after they have learnt: exact sums, under masks too.
+def lose_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+    """30 % of the clients are lost in every round, before and after they have learnt: exact sums, under masks too.
 
     fedmf draws by the public seed, and has no noise: both federations lose the same devices and learn the same.
     """
@@ -421,10 +421,10 @@ def lose_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         run_all(place, wrap=lambda name, answers: _Lossy(name, answers, load.seed))
         ended = read_end(place, known_in(place))
         digests[secagg], voids[secagg] = ended.digest, sum(report.void for report in ended.history)
-        lost = [report.devices - report.messages for report in ended.history]
+        lost = [report.clients - report.messages for report in ended.history]
         say(f"losses ({secagg}): {lost}, {voids[secagg]} void")
     return {
-        "name": "30 % of devices lost in every round",
+        "name": "30 % of clients lost in every round",
         "rounds": load.lossy_rounds,
         "lost": sum(lost),
         "void": voids,
@@ -434,7 +434,7 @@ def lose_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 
 
 class _Lossy:
-    """A device that is lost in some rounds: it never hears of them, or has learnt and then cannot send."""
+    """A client that is lost in some rounds: it never hears of them, or has learnt and then cannot send."""
 
     def __init__(self, name: str, answers: Answers, seed: int) -> None:
         self._name, self._answers, self._seed = name, answers, seed
@@ -479,7 +479,7 @@ def _no_room(after: float, seconds: float) -> None:
 
 
 def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """The clocks of coordinator and devices jump by years, back and forth: no deadline moves."""
+    """The clocks of coordinator and clients jump by years, back and forth: no deadline moves."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
     known = known_in(copy := trial.copy("turned"))
 
@@ -502,19 +502,19 @@ def _compared(folder: Path, known: FederationFacts, trial: Trial, say: Say) -> d
 
 
 def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """20 devices join and leave for a long time: memory stays flat, and nothing is counted twice."""
+    """20 clients join and leave for a long time: memory stays flat, and nothing is counted twice."""
     dice = random.Random(load.seed + 3)  # noqa: S311 - it chooses who leaves
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
     lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
     known = known_in(folder)
-    places, living, left, samples = sorted((folder / DEVICES).iterdir()), dict[Path, int](), 0, list[float]()
+    places, living, left, samples = sorted((folder / CLIENTS).iterdir()), dict[Path, int](), 0, list[float]()
     with child(lambda: coordinating(folder, known)) as server:
         end = time.monotonic() + 60.0 * load.minutes
         told = time.monotonic()
         while time.monotonic() < end:
             for place in places:
                 if place not in living and dice.random() < 0.3:
-                    living[place] = forked(lambda: silent(lambda: dying_device(place, known, 0)))  # noqa: B023
+                    living[place] = forked(lambda: silent(lambda: dying_client(place, known, 0)))  # noqa: B023
                 elif place in living and dice.random() < 0.02:
                     os.kill(living[place], dice.choice((signal.SIGKILL, signal.SIGTERM)))
                     os.waitpid(living.pop(place), 0)
@@ -531,7 +531,7 @@ def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         history = opened_again.history()
     tenth = max(1, len(samples) // 10)
     early, late = max(samples[tenth : 2 * tenth], default=0.0), max(samples[-tenth:], default=0.0)
-    twice = sum(report.messages > report.devices for report in history)
+    twice = sum(report.messages > report.clients for report in history)
     return {
         "name": "soak",
         "minutes": load.minutes,
@@ -547,9 +547,9 @@ def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 
 TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
     "coordinator": kill_coordinators,
-    "devices": kill_devices,
+    "clients": kill_clients,
     "flood": flood,
-    "losses": lose_devices,
+    "losses": lose_clients,
     "disk": fill_disk,
     "clocks": turn_clocks,
     "soak": soak,
@@ -560,7 +560,7 @@ def main() -> int:
     """Run the trials that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few of everything: to try it")
-    parser.add_argument("--minutes", type=float, default=0.0, help="also let devices join and leave for so long")
+    parser.add_argument("--minutes", type=float, default=0.0, help="also let clients join and leave for so long")
     parser.add_argument("--task", action="append", default=[], choices=list(TRIALS), help="only this")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     given = parser.parse_args()

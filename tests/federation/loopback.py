@@ -1,4 +1,4 @@
-"""A whole federation in one process, for tests and measurements: the real service, and real devices in threads."""
+"""A whole federation in one process, for tests and measurements: the real service, and real clients in threads."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from veilrec.core.arrays import Offsets
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import Strings
 from veilrec.federation import federation
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation, FederationTask
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS, Federation, FederationTask
 from veilrec.federation.helper import run_helper
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Answers, HttpsLink, live
@@ -37,7 +37,7 @@ from veilrec.serving.middleware import Log
 from veilrec.simulation.simulation import Seeds, Simulation
 
 Wrap = Callable[[str, Answers], Answers]
-"""What stands between a device, by its name, and its tasks: losses, for instance."""
+"""What stands between a client, by its name, and its tasks: losses, for instance."""
 _PATIENCE_SECONDS = 600.0
 LONG = 120.0  # seconds: nothing in a test ends by such a deadline
 
@@ -50,23 +50,23 @@ def free_port() -> int:
 
 
 def basis_of(subject: ContractSubject, *settings: str, users: int = 6, rounds: int = 2) -> Basis:
-    """A method on the made-up people of the contract."""
+    """A method on the synthetic people of the contract."""
     method, config = subject.method, subject.config(*settings)
     problem = subject.problem(users=users, rounds=rounds)
     if subject.reads_news:
         problem = replace(small_problem(method, users, rounds), public_seed=problem.public_seed)
     if method.plan is None:
-        raise VeilrecError(f"{method.name} has no plan for devices")
+        raise VeilrecError(f"{method.name} has no plan for clients")
     items = Strings.of(f"i{number}" for number in range(problem.n_items))
-    plan, data = method.plan(config, problem), method.devices(config, problem)
+    plan, data = method.plan(config, problem), method.clients(config, problem)
     return Basis(subject.spec, config, problem, plan, data, items, promised(method, config, problem), "loo-99")
 
 
 def lay_out_in(folder: Path, basis: Basis, **wishes: Any) -> Federation:
-    """A federation of made-up people, which is a rehearsal unless told otherwise."""
+    """A federation of synthetic people, which is a rehearsal unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"rehearsal": True, "port": free_port(), **wishes}
-    return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", devices=1, **asked))
+    return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", clients=1, **asked))
 
 
 def known_in(folder: Path) -> FederationFacts:
@@ -106,7 +106,7 @@ def coordinating(
 
 
 class _Alone:
-    """A device that shares its process with others, whose models are not made for several threads."""
+    """A client that shares its process with others, whose models are not made for several threads."""
 
     def __init__(self, answers: Answers, lock: threading.Lock) -> None:
         self._answers, self._lock = answers, lock
@@ -117,18 +117,18 @@ class _Alone:
 
 
 def link_of(folder: Path, known: FederationFacts) -> HttpsLink:
-    """The way of a device, or of a helper, to its coordinator."""
-    key, name = identity_of(folder), read_invitation(folder).device
+    """The way of a client, or of a helper, to its coordinator."""
+    key, name = identity_of(folder), read_invitation(folder).client
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
-def run_device(
+def run_client(
     folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event, wrap: Wrap
 ) -> bool:
-    """One device, until it is over or stopped."""
-    with device_folder.open_device(folder, known) as device:
-        link, place = link_of(folder, known), device_folder.read_record(folder).place
-        answers = wrap(folder.name, answers_of(device, known, place, identity_of(folder)))
+    """One client, until it is over or stopped."""
+    with client_folder.open_client(folder, known) as client:
+        link, place = link_of(folder, known), client_folder.read_record(folder).place
+        answers = wrap(folder.name, answers_of(client, known, place, identity_of(folder)))
         try:
             return live(link, answers, say, stop, lambda: link.enrol(read_invitation(folder)))
         finally:
@@ -136,7 +136,7 @@ def run_device(
 
 
 def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = lambda _, answers: answers) -> list[str]:
-    """A federation from its first round to its last; what its devices said."""
+    """A federation from its first round to its last; what its clients said."""
     known, said = known_in(folder), list[str]()
     with coordinating(folder, known) as control:
         run_everybody(folder, known, said.append, names, wrap=wrap, given_up=control.ended)
@@ -153,7 +153,7 @@ def run_everybody(
     wrap: Wrap = lambda _, answers: answers,
     given_up: threading.Event | None = None,
 ) -> None:
-    """All devices and helpers of a folder, or some, in threads, until it is over, or their coordinator has given up."""
+    """All clients and helpers of a folder, or some, in threads, until it is over, or their coordinator has given up."""
     alone, stop, failures = threading.Lock(), threading.Event(), list[BaseException]()
 
     def guarded(work: Callable[[], object]) -> None:
@@ -165,11 +165,11 @@ def run_everybody(
     def apart(name: str, answers: Answers) -> Answers:
         return wrap(name, _Alone(answers, alone))
 
-    devices = [p for p in sorted((folder / DEVICES).iterdir()) if names is None or p.name in names]
+    clients = [p for p in sorted((folder / CLIENTS).iterdir()) if names is None or p.name in names]
     helping = [p for p in sorted((folder / HELPERS).glob("*")) if helpers is None or p.name in helpers]
     work: list[Callable[[], object]] = [
         *(lambda place=place: run_helper(place, folder, say, stop) for place in helping),
-        *(lambda place=place: run_device(place, known, say, stop, apart) for place in devices),
+        *(lambda place=place: run_client(place, known, say, stop, apart) for place in clients),
     ]
     threads = [threading.Thread(target=guarded, args=(each,), daemon=True) for each in work]
     for thread in threads:
@@ -188,13 +188,13 @@ def run_everybody(
 
 
 def run_with_a_restart(folder: Path, known: FederationFacts, half: Callable[[Control], bool]) -> None:
-    """All devices, and a coordinator that is ended when `half` comes back, and then started again."""
-    devices = threading.Thread(target=run_everybody, args=(folder, known, lambda _: None), daemon=True)
+    """All clients, and a coordinator that is ended when `half` comes back, and then started again."""
+    clients = threading.Thread(target=run_everybody, args=(folder, known, lambda _: None), daemon=True)
     with coordinating(folder, known) as control:
-        devices.start()
+        clients.start()
         assert half(control)
     with coordinating(folder, known):
-        devices.join(LONG)
+        clients.join(LONG)
 
 
 def until(done: Callable[[], Any], seconds: float = LONG) -> Any:
@@ -231,5 +231,5 @@ class _OfThose(CohortSampler):
 
 
 def opened(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
-    """The device of a folder."""
-    return device_folder.open_device(folder, known)
+    """The client of a folder."""
+    return client_folder.open_client(folder, known)

@@ -17,10 +17,10 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation, identity, making
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.process import coordinate
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, FILE, TurnedAway
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, TurnedAway
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import live
@@ -48,7 +48,7 @@ def changed(folder: Path, **entries: object) -> None:
 
 
 def first(folder: Path) -> Path:
-    return sorted((folder / DEVICES).iterdir())[0]
+    return sorted((folder / CLIENTS).iterdir())[0]
 
 
 def refused(*command: str) -> str:
@@ -59,30 +59,30 @@ def refused(*command: str) -> str:
     return str(done.exception)
 
 
-def test_what_is_no_federation_and_no_device_is_one_line(made: Path, tmp_path: Path) -> None:
+def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "result.json").write_text("{}")
     for command in ("up", "status", "down", "rehearse", "coordinator"):
         assert "there is no federation" in refused(command, str(tmp_path / "nowhere"))
-        for folder in (tmp_path, tmp_path / "run", made / COORDINATOR, made / DEVICES):
+        for folder in (tmp_path, tmp_path / "run", made / COORDINATOR, made / CLIENTS):
             line = refused(command, str(folder))  # nobody is told to remove it
             assert line.endswith("is no federation: give the folder that `veilrec federate init` made")
     with pytest.raises(BadInput, match="make one with `veilrec federate init '.*/two words'`"):
         federation.read(tmp_path / "two words")
     assert "leave one of them out" in refused("status", str(made), "--watch", "--json")
-    names = [place.name for place in sorted((made / DEVICES).iterdir())]
-    for folder in (made, made / DEVICES):
-        assert f"give one or more of {made / DEVICES / names[0]} to {names[-1]}" in refused("device", str(folder))
-    for command, words in (("device", "is no device: it has no device.json"), ("helper", "is no helper")):
+    names = [place.name for place in sorted((made / CLIENTS).iterdir())]
+    for folder in (made, made / CLIENTS):
+        assert f"give one or more of {made / CLIENTS / names[0]} to {names[-1]}" in refused("client", str(folder))
+    for command, words in (("client", "is no client: it has no client.json"), ("helper", "is no helper")):
         assert words in refused(command, str(made / COORDINATOR))
-    assert "there is no device" in refused("device", str(tmp_path / "nowhere"))
+    assert "there is no client" in refused("client", str(tmp_path / "nowhere"))
 
 
 def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
     right = yaml.safe_load((made / FILE).read_text())
     for entries, words in (
         ({"format": 9}, "has format 9"),
-        ({"devices": "many"}, "devices: Input should be a valid integer"),
+        ({"clients": "many"}, "clients: Input should be a valid integer"),
         ({"secagg": "magic"}, "secagg: Input should be"),
         ({"colour": "red"}, "colour: Unexpected keyword argument"),
         *(({"address": odd}, "address is") for odd in ("https://[foo bar:1", "https://127.0.0.1")),
@@ -104,7 +104,7 @@ def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
         known_in(made)
 
 
-def test_the_coordinator_refuses_another_plan_and_a_device_another_coordinator(made: Path, tmp_path: Path) -> None:
+def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(made: Path, tmp_path: Path) -> None:
     known, place = known_in(made), first(made)
     with coordinating(made, known):
         link = link_of(place, known)
@@ -138,32 +138,32 @@ def test_facts_that_were_changed_or_are_missing(made: Path) -> None:
         known_in(made)
 
 
-def test_folders_of_devices_and_coordinators_that_are_not_whole(made: Path) -> None:
+def test_folders_of_clients_and_coordinators_that_are_not_whole(made: Path) -> None:
     known, place = known_in(made), first(made)
     kept = (place / "data").read_bytes()
     (place / "data").unlink()
-    with pytest.raises(BadInput, match="device without data"):
-        device_folder.open_device(place, known)
-    other = sorted((made / DEVICES).iterdir())[1]
+    with pytest.raises(BadInput, match="client without data"):
+        client_folder.open_client(place, known)
+    other = sorted((made / CLIENTS).iterdir())[1]
     shutil.copy(other / "data", place / "data")
     with pytest.raises(BadInput, match="not the data of this device"):
-        device_folder.open_device(place, known)
+        client_folder.open_client(place, known)
     (place / "data").write_bytes(kept)
     (place / "key").rename(place / "key.elsewhere")
     with pytest.raises(BadInput, match="no key here"):
-        device_folder.open_device(place, known)
+        client_folder.open_client(place, known)
     (place / "key.elsewhere").rename(place / "key")
-    device_folder.open_device(place, known).close()  # nothing was lost
+    client_folder.open_client(place, known).close()  # nothing was lost
     (place / "invitation").write_text("come in\n")
     with pytest.raises(BadInput, match="no invitation"):
         read_invitation(place)
-    with pytest.raises(BadInput, match="is no device"):
-        device_folder.open_device(made / COORDINATOR, known)
+    with pytest.raises(BadInput, match="is no client"):
+        client_folder.open_client(made / COORDINATOR, known)
     changed(made, rehearsal=False)
     with pytest.raises(BadInput, match="rehearsal"):
-        device_folder.open_device(place, known_in(made))
-    shutil.rmtree(made / DEVICES)
-    with pytest.raises(BadInput, match="holds no device"):
+        client_folder.open_client(place, known_in(made))
+    shutil.rmtree(made / CLIENTS)
+    with pytest.raises(BadInput, match="holds no client"):
         Up(made, lambda _: None)
     (made / COORDINATOR / "secret").unlink()
     with pytest.raises(BadInput, match="no coordinator's folder"):
@@ -186,18 +186,21 @@ def test_what_init_refuses(tmp_path: Path) -> None:
     data = "synthetic-ratings:users=20,items=200,seed=1"
     wishes = ["init", str(tmp_path / "f"), "--data", data]
     for more, words in (
-        (["--method", "ease", "--devices", "5"], "name a federated method"),
-        (["--method", "fedmf", "--devices", "50"], "--devices is 50"),
-        (["--method", "dp-fedmf", "--devices", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
-        (["--method", "veil", "--devices", "5", "--secagg", "helpers", "--shares"], "the server adds that of vote-rep"),
-        (["--method", "dp-fedmf", "--devices", "5", "--least", "99"], "--least is 99, and a round has 5 devices at"),
-        (["--method", "fedmf", "--devices", "5", "--set", "cohort.size=3", "--least", "4"], "has 3 devices at most"),
+        (["--method", "ease", "--clients", "5"], "name a federated method"),
+        (["--method", "fedmf", "--clients", "50"], "--clients is 50"),
+        (["--method", "dp-fedmf", "--clients", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
         (
-            ["--method", "fedmf", "--devices", "5", "--least", "9", "--secagg", "helpers"],
+            ["--method", "veil", "--clients", "5", "--secagg", "helpers", "--distributed-noise"],
+            "the server adds that of vote-rep",
+        ),
+        (["--method", "dp-fedmf", "--clients", "5", "--least", "99"], "--least is 99, and a round has 5 clients at"),
+        (["--method", "fedmf", "--clients", "5", "--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
+        (
+            ["--method", "fedmf", "--clients", "5", "--least", "9", "--secagg", "helpers"],
             "sum of this plan needs 9 dev",
         ),
-        (["--method", "fedmf", "--devices", "5", "--host", "http://foo bar/"], "no name and no IP address"),
-        (["--method", "fedmf", "--devices", "5", "--host", ""], "no name and no IP address"),
+        (["--method", "fedmf", "--clients", "5", "--host", "http://foo bar/"], "no name and no IP address"),
+        (["--method", "fedmf", "--clients", "5", "--host", ""], "no name and no IP address"),
     ):
         assert words in refused(*wishes, *more, "--rounds", "2")
         assert not (tmp_path / "f").exists()
@@ -219,10 +222,10 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Pat
 
 def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on client")
 
-    monkeypatch.setattr(making, "_write_devices", fails)
-    wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", devices=5, rounds=1)
+    monkeypatch.setattr(making, "_write_clients", fails)
+    wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", clients=5, rounds=1)
     with pytest.raises(OSError, match="No space"):
         making.make(tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []

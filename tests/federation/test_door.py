@@ -14,11 +14,11 @@ from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
-from veilrec.federation.coordinator.aggregation import TaskBoard
+from veilrec.federation.coordinator.aggregation import TaskQueue
 from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, Away, FederationTask, TurnedAway
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, Away, FederationTask, TurnedAway
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import HttpsLink
 from veilrec.federation.running import live_status
@@ -26,24 +26,24 @@ from veilrec.wire.signing import SigningKey
 
 
 class Open:
-    """A round of three devices that is open; each has its link."""
+    """A round of three clients that is open; each has its link."""
 
     def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
         self.folder, self.known, self.control = folder, known, control
-        self.places = sorted((folder / DEVICES).iterdir())
+        self.places = sorted((folder / CLIENTS).iterdir())
         self.links = [link_of(place, known) for place in self.places]
         for link, place in zip(self.links, self.places, strict=True):
             link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
-    def asked(self, device: int) -> FederationTask:
-        task = self.links[device].poll(10.0)
+    def asked(self, client: int) -> FederationTask:
+        task = self.links[client].poll(10.0)
         assert task is not None
         return task
 
-    def message(self, device: int) -> bytes:
-        with opened(self.places[device], self.known) as made:
-            return made.take_part(self.links[device].fetch(self.task), self.task.number)
+    def message(self, client: int) -> bytes:
+        with opened(self.places[client], self.known) as made:
+            return made.take_part(self.links[client].fetch(self.task), self.task.number)
 
     @property
     def counted(self) -> int:
@@ -107,7 +107,7 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         assert came == expected
 
 
-def test_without_the_key_of_a_device_for_this_kind_and_round_nothing_is_taken(open_round: Open) -> None:
+def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(open_round: Open) -> None:
     link, message, name = open_round.links[0], open_round.message(0), open_round.places[0].name
     known, stranger = open_round.known, SigningKey(Ed25519PrivateKey.generate())
     forged = HttpsLink(known.federation, known.folder / CA, name, stranger, largest_content=1 << 20)
@@ -126,7 +126,7 @@ def test_without_the_key_of_a_device_for_this_kind_and_round_nothing_is_taken(op
     assert open_round.counted == 0
     found = live_status(open_round.folder, known.federation)
     assert found is not None
-    assert found["devices"]["enrolled"] == 3
+    assert found["clients"]["enrolled"] == 3
     (open_round.folder / COORDINATOR / "operator.token").write_text("0" * 64)  # the status is for the operator
     assert live_status(open_round.folder, known.federation) is None
 
@@ -141,7 +141,7 @@ def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round:
     assert open_round.counted == 0
 
 
-def test_a_revoked_device_is_turned_away_at_once(open_round: Open) -> None:
+def test_a_revoked_client_is_turned_away_at_once(open_round: Open) -> None:
     message = open_round.message(0)
     with Registry(open_round.folder / COORDINATOR) as registry:
         registry.revoke(open_round.places[0].name)
@@ -159,15 +159,15 @@ def test_an_invitation_is_for_one_key(open_round: Open) -> None:
         other.enrol(invitation)
     with pytest.raises(TurnedAway, match="not one of this federation"):
         other.enrol(Invitation.new(place.name))
-    assert open_round.links[0].enrol(invitation) == "learner"  # the same key again: the same answer
+    assert open_round.links[0].enrol(invitation) == "trainer"  # the same key again: the same answer
 
 
-def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
+def test_too_many_requests_of_a_client_wait(base: Path, tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     shutil.copytree(base, folder)
     known = known_in(folder)
     with coordinating(folder, known, rate=400.0):
-        place = sorted((folder / DEVICES).iterdir())[0]
+        place = sorted((folder / CLIENTS).iterdir())[0]
         link = link_of(place, known)
         link.enrol(read_invitation(place))
         with pytest.raises(Away, match="429"):
@@ -176,31 +176,31 @@ def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
 
 
 def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
-    board = TaskBoard()
-    board.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
+    queue = TaskQueue()
+    queue.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
     for name, whole in (("a", b"allfirst"), ("b", b"all")):
-        task = board.task_for(name)
+        task = queue.task_for(name)
         assert task is not None
         assert (task.kind, task.number, task.size) == ("share", 3, len(whole))
         assert task.sha256 == hashlib.sha256(whole).hexdigest()
-        assert board.content(name, task.sha256) == whole
+        assert queue.content(name, task.sha256) == whole
     others = hashlib.sha256(b"allfirst").hexdigest()
-    assert board.content("b", others) is None
-    assert board.content("c", others) is None
-    board.withdraw()
-    assert board.task_for("a") is None
-    assert board.content("a", others) is None
+    assert queue.content("b", others) is None
+    assert queue.content("c", others) is None
+    queue.withdraw()
+    assert queue.task_for("a") is None
+    assert queue.content("a", others) is None
 
 
 def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None:
-    board = TaskBoard()
-    board.publish("advertise", 0, ["a"], seconds=10.0)
-    board.publish("share", 0, ["a"], seconds=10.0)
-    board.note("a", "advertise", 0)
-    assert board.task_for("a") is not None
-    board.note("a", "share", 0)
-    assert board.task_for("a") is None
-    board.publish("report", 0, ["a"], seconds=10.0)  # a task without content
-    task = board.task_for("a")
+    queue = TaskQueue()
+    queue.publish("advertise", 0, ["a"], seconds=10.0)
+    queue.publish("share", 0, ["a"], seconds=10.0)
+    queue.note("a", "advertise", 0)
+    assert queue.task_for("a") is not None
+    queue.note("a", "share", 0)
+    assert queue.task_for("a") is None
+    queue.publish("report", 0, ["a"], seconds=10.0)  # a task without content
+    task = queue.task_for("a")
     assert task is not None
-    assert (task.sha256, task.size, board.content("a", "")) == ("", 0, None)
+    assert (task.sha256, task.size, queue.content("a", "")) == ("", 0, None)

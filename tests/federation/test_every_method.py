@@ -32,12 +32,12 @@ def tried(name: str) -> ContractSubject:
 
 
 def in_processes(folder: Path) -> None:
-    """A coordinator and a process for every device, as `veilrec federate up` starts them."""
+    """A coordinator and a process for every client, as `veilrec federate up` starts them."""
     Up(folder, lambda _: None).run(lambda _: None)
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)
-def test_real_devices_over_https_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
+def test_real_clients_over_https_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
     compare(name, tmp_path / "federation", run_all)
 
 
@@ -56,34 +56,34 @@ def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
     rounds = 1 if subject.reads_news else 2
     basis = basis_of(subject, *settings, users=16 if subject.reads_news else 6, rounds=rounds)
     lay_out_in(folder, basis)
-    wanted = simulated(folder, basis)  # first: it compiles what devices would compile against a deadline
+    wanted = simulated(folder, basis)  # first: it compiles what clients would compile against a deadline
     run(folder)
     ended = read_end(folder, known_in(folder))
     assert len(ended.history) == rounds
     assert not any(report.void for report in ended.history)
-    state = wanted.standing.state()
+    state = wanted.server_state.state()
     if subject.reads_news or subject.exemption("real-rounds") is not None:
         assert distance(ended.state, state) <= _OF_NETWORKS
-        if wanted.verdict is not None:
-            assert ended.verdict is not None
-            assert ended.verdict.judges == wanted.verdict.judges
-            assert np.isclose(ended.verdict.gain, wanted.verdict.gain, atol=1e-4)
+        if wanted.selection is not None:
+            assert ended.selection is not None
+            assert ended.selection.validators == wanted.selection.validators
+            assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)
         return
     assert same(ended.state, dict(state))
-    assert ended.verdict == wanted.verdict
+    assert ended.selection == wanted.selection
 
 
 @pytest.mark.processes
 def test_a_federation_survives_kills_floods_and_clocks() -> None:
-    small = Load(coordinator_kills=2, device_kills=3, replays=20, garbage=20, lossy_rounds=2)
-    report = inject_faults(small, print, ("coordinator", "devices", "flood", "clocks"))
-    coordinator, devices, flood, clocks = report["tasks"]
+    small = Load(coordinator_kills=2, client_kills=3, replays=20, garbage=20, lossy_rounds=2)
+    report = inject_faults(small, print, ("coordinator", "clients", "flood", "clocks"))
+    coordinator, clients, flood, clocks = report["tasks"]
     assert coordinator["kills"] >= 2
     assert coordinator["same_weights"] == coordinator["runs"]
     assert coordinator["harmed_runs"] >= 1
-    assert devices["kills"] >= 3
+    assert clients["kills"] >= 3
     told = ("under_charged", "over_charged", "counted_twice", "second_messages")
-    assert [devices[name] for name in told] == [0, 0, 0, 0]
+    assert [clients[name] for name in told] == [0, 0, 0, 0]
     assert flood["refused_garbage"] == 20
     assert flood["counted"] == 3
     assert clocks["same_weights"]

@@ -31,7 +31,7 @@ def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:
     try:
         import flwr  # noqa: F401
     except ImportError:
-        made = ("--method", "fedmf", "--data", DATA, "--devices", "3", "--rounds", "1")
+        made = ("--method", "fedmf", "--data", DATA, "--clients", "3", "--rounds", "1")
         assert veilrec("federate", "init", str(tmp_path / "f"), *made).returncode == 0
         done = veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
@@ -43,7 +43,7 @@ def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:
 def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
     folder = str(tmp_path / "f")
-    made = ("--method", "fedmf", "--data", DATA, "--devices", "4", "--rounds", "2")
+    made = ("--method", "fedmf", "--data", DATA, "--clients", "4", "--rounds", "2")
     done = veilrec("federate", "init", folder, *made, "--rehearsal", "--port", str(free_port()))
     assert done.returncode == 0, done.stderr
     done = veilrec("federate", "up", folder, "--transport", "flower")

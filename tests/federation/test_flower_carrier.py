@@ -1,4 +1,4 @@
-"""Letters between the real coordinator and real devices, by a post that loses, repeats and forges."""
+"""Letters between the real coordinator and real clients, by a post that loses, repeats and forges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from veilrec.federation.client.flower_client import FlowerClient
 from veilrec.federation.coordinator.flower_server import Carrier, LinkFilter
 from veilrec.federation.coordinator.process import open_coordinator
 from veilrec.federation.facts import largest_answer
-from veilrec.federation.federation import DEVICES, FederationTask
+from veilrec.federation.federation import CLIENTS, FederationTask
 from veilrec.federation.finishing import read_end
 from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
 from veilrec.federation.identity import identity_of, sign
@@ -26,16 +26,16 @@ Change = Callable[[int, MessageFields], MessageFields | None]
 
 
 class MadeUpPost:
-    """Nodes 1, 2, ... are devices of this process; `change` sees every answer on its way."""
+    """Nodes 1, 2, ... are clients of this process; `change` sees every answer on its way."""
 
-    def __init__(self, devices: Sequence[FlowerClient], change: Change) -> None:
-        self._devices, self._change = devices, change
+    def __init__(self, clients: Sequence[FlowerClient], change: Change) -> None:
+        self._clients, self._change = clients, change
         self._waiting: dict[str, tuple[int, MessageFields]] = {}
         self._count = 0
         self.sent: list[tuple[int, MessageFields]] = []
 
     def nodes(self) -> Iterable[int]:
-        return range(1, len(self._devices) + 1)
+        return range(1, len(self._clients) + 1)
 
     def push(self, letters: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
         names = []
@@ -50,7 +50,7 @@ class MadeUpPost:
         for name in names:
             if name in self._waiting:
                 node, letter = self._waiting.pop(name)
-                yield name, self._change(node, self._devices[node - 1].reply(letter))
+                yield name, self._change(node, self._clients[node - 1].reply(letter))
 
 
 def unchanged(_node: int, letter: MessageFields) -> MessageFields:
@@ -68,15 +68,15 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
     """A federation until it is over, or the test has seen enough."""
     known, said = known_in(folder), list[str]()
     with ExitStack() as held, coordinating(folder, known) as control:
-        places = sorted((folder / DEVICES).glob("*"))
-        devices = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
-        post = MadeUpPost(devices, change)
+        places = sorted((folder / CLIENTS).glob("*"))
+        clients = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
+        post = MadeUpPost(clients, change)
         assert control.driver is not None
         carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()
-            if control.driver.board.over and carrier.everybody_knows:
+            if control.driver.queue.over and carrier.everybody_knows:
                 break
             if is_done is not None and is_done(carrier):
                 break
@@ -101,7 +101,7 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkey
     carry(tmp_path / "f", lose_the_first)
     ended = read_end(tmp_path / "f", known_in(tmp_path / "f"))
     assert lost
-    assert same(ended.state, dict(wanted.standing.state()))
+    assert same(ended.state, dict(wanted.server_state.state()))
     assert [report.messages for report in ended.history] == [4, 4]
 
 
@@ -113,7 +113,7 @@ def test_a_changed_answer_is_not_taken(tmp_path: Path) -> None:
         if "answer" not in letter:
             return letter
         changed.append(node)
-        field = ("answer", "signature", "device")[len(changed) % 3]
+        field = ("answer", "signature", "client")[len(changed) % 3]
         value = letter[field]
         other = value[:-1] + b"\x01" + value[-1:] if isinstance(value, bytes) else "d00099"
         return {**letter, field: other}
@@ -123,28 +123,28 @@ def test_a_changed_answer_is_not_taken(tmp_path: Path) -> None:
         assert not server.came("messages")
 
 
-def test_neither_another_key_nor_an_old_hello_makes_a_node_a_device(tmp_path: Path) -> None:
-    """Whoever saw a device introduce itself cannot do so in its place: the number is another one."""
+def test_neither_another_key_nor_an_old_hello_makes_a_node_a_client(tmp_path: Path) -> None:
+    """Whoever saw a client introduce itself cannot do so in its place: the number is another one."""
     federation(tmp_path / "f")
     known, stranger, met = known_in(tmp_path / "f"), identity_of(tmp_path), list[int]()
-    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
-    with FlowerClient(place, known, lambda _: None) as device:
-        seen = device.reply({"ask": "hello", "nonce": bytes(32)})
+    place = sorted((tmp_path / "f" / CLIENTS).glob("*"))[0]
+    with FlowerClient(place, known, lambda _: None) as client:
+        seen = client.reply({"ask": "hello", "nonce": bytes(32)})
 
     def pretend(node: int, letter: MessageFields) -> MessageFields:
         met.append(node)
-        device = str(letter["device"])
-        forged = sign(stranger, known.federation.id, device, "hello", 0, b"not the nonce")
+        client = str(letter["client"])
+        forged = sign(stranger, known.federation.id, client, "hello", 0, b"not the nonce")
         return seen if node % 2 else {**letter, "key": stranger.public, "signature": forged}
 
     post = carry(tmp_path / "f", pretend, is_done=lambda _: len(met) >= 6)
     assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
 
 
-def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path) -> None:
+def test_what_a_client_does_not_understand_is_declined_without_a_word(tmp_path: Path) -> None:
     federation(tmp_path / "f")
-    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
-    with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as device:
+    place = sorted((tmp_path / "f" / CLIENTS).glob("*"))[0]
+    with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as client:
         for letter in (
             {},
             {"ask": "run this"},
@@ -154,7 +154,7 @@ def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: 
             {"ask": "task", "task": '{"kind": "sum", "number": 0}', "content": b""},
             task_fields(FederationTask("round", 0, sha256="00", size=1), b"other bytes"),
         ):
-            assert device.reply(letter) == DECLINED
+            assert client.reply(letter) == DECLINED
 
 
 PUBLIC_PORT, CAP = 8472, 1000

@@ -17,7 +17,7 @@ from tests.federation.loopback import (
     coordinating,
     known_in,
     lay_out_in,
-    run_device,
+    run_client,
     run_everybody,
     simulated,
     until,
@@ -30,10 +30,10 @@ from veilrec.core.files import write_text
 from veilrec.data.datasets import load
 from veilrec.data.population import Interactions, Population, Strings
 from veilrec.federation import federation, helper
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import NotInvited, Registry
 from veilrec.federation.facts import with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES, HELPERS, BadTask, Federation, FederationTask, joined
+from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, BadTask, Federation, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
@@ -41,10 +41,10 @@ from veilrec.federation.joining import bring, invite, own_data, take_place
 from veilrec.federation.link import Answers
 from veilrec.federation.making import Basis, FederationOptions, make
 from veilrec.methods.base import promised
-from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.secure_reports import run_digest
 
-LATE, FROM = 5, 2  # the device that comes in a later round, and the first in which it may; nobody takes place 6
+LATE, FROM = 5, 2  # the client that comes in a later round, and the first in which it may; nobody takes place 6
 
 
 def without_the_last(basis: Basis, count: int) -> Basis:
@@ -64,7 +64,7 @@ def without_the_last(basis: Basis, count: int) -> Basis:
         basis,
         problem=fewer,
         plan=method.plan(basis.config, fewer),
-        data=method.devices(basis.config, fewer),
+        data=method.clients(basis.config, fewer),
         guarantee=promised(method, basis.config, fewer),
     )
 
@@ -101,7 +101,7 @@ class Held:
     def answers(self, name: str, answers: Answers) -> Answers:
         class Waiting:
             def answer(_, task: FederationTask, content: bytes) -> bytes:  # noqa: N805
-                if name != device_folder.name_of(LATE):
+                if name != client_folder.name_of(LATE):
                     self.wait(task.number)
                 return answers.answer(task, content)
 
@@ -109,16 +109,16 @@ class Held:
 
 
 def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
-    """All devices that are there; one more is invited and comes while a round is open. Which one."""
+    """All clients that are there; one more is invited and comes while a round is open. Which one."""
     known, held, stop = known_in(folder), Held(), threading.Event()
-    name = device_folder.name_of(LATE)
+    name = client_folder.name_of(LATE)
 
     def come() -> None:
         held.begun.wait(60.0)
         with Registry(folder / COORDINATOR) as registry:
             secret = (folder / COORDINATOR / "secret").read_bytes()
             invited = take_place(folder, known, registry, person(basis, LATE), None, shared=secret)
-        run_device(invited.folder, known, lambda _: None, stop, held.answers)
+        run_client(invited.folder, known, lambda _: None, stop, held.answers)
 
     def watch() -> None:
         with Registry(folder / COORDINATOR) as registry:
@@ -128,7 +128,7 @@ def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
     with coordinating(folder, known):
         for work in (come, watch):
             threading.Thread(target=work, daemon=True).start()
-        present = [device_folder.name_of(number) for number in range(LATE)]
+        present = [client_folder.name_of(number) for number in range(LATE)]
         run_everybody(folder, known, lambda _: None, present, wrap=held.answers)
         stop.set()
     return held.number
@@ -137,29 +137,29 @@ def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
 @pytest.mark.parametrize(
     ("settings", "wishes"),
     [(["cohort.size=4"], {}), (["cohort.size=0"], {"secagg": "helpers", "minimum_messages": 3, "shares": True})],
-    ids=["some by chance, in the open", "everybody, masks and noise in shares"],
+    ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
-def test_with_a_late_device_it_is_the_simulation_with_the_same_absences(
+def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(
     settings: list[str], wishes: dict[str, Any], tmp_path: Path
 ) -> None:
     basis = basis_of(ContractSubject("dp-fedmf"), *settings, users=7, rounds=6)
     made = with_places(tmp_path, basis, 2, round_seconds=600.0, **wishes)
-    assert (made.devices, made.places) == (7, 2)
-    if made.shares:
-        basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
+    assert (made.clients, made.places) == (7, 2)
+    if made.distributed_noise:
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
     plan = known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
     assert run_digest(plan) == run_digest(basis.plan)
-    assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.shares
+    assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.distributed_noise
     held = run_with_a_latecomer(tmp_path, basis)
     ended = read_end(tmp_path, known_in(tmp_path))
 
     def there(number: int) -> list[int]:
-        return [device for device in range(7) if device < LATE or (device == LATE and number > held)]
+        return [client for client in range(7) if client < LATE or (client == LATE and number > held)]
 
-    assert same(ended.state, dict(simulated(tmp_path, basis, there).standing.state()))
+    assert same(ended.state, dict(simulated(tmp_path, basis, there).server_state.state()))
     assert not any(report.void for report in ended.history)
-    with device_folder.open_device(tmp_path / DEVICES / device_folder.name_of(LATE), known_in(tmp_path)) as device:
-        assert device.spent()[0].messages <= 5 - held
+    with client_folder.open_client(tmp_path / CLIENTS / client_folder.name_of(LATE), known_in(tmp_path)) as client:
+        assert client.spent()[0].messages <= 5 - held
 
 
 def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
     of_cohorts = ("calibration=as-published", "selection.reports=cohort")
     refused("priv-fedmf-sub", "cohort.size=4", *of_cohorts, match="cohort's reports")
     refused("dp-fedmf", "cohort.size=0", secagg="pairs", match="helpers or none")
-    refused("dp-fedmf", "cohort.size=0", secagg="helpers", minimum_messages=7, match="needs 7 devices, and 6")
+    refused("dp-fedmf", "cohort.size=0", secagg="helpers", minimum_messages=7, match="needs 7 clients, and 6")
     with pytest.raises(BadInput, match="public fact"):
         lay_out_in(tmp_path, basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1), places=1)
     with pytest.raises(BadInput, match="leave one of them out"):
         make(
             tmp_path / "x",
-            FederationOptions(method="fedmf", data="synthetic-ratings", devices=2, places=1, rehearsal=True),
+            FederationOptions(method="fedmf", data="synthetic-ratings", clients=2, places=1, rehearsal=True),
         )
     assert not (tmp_path / federation.FILE).exists()
 
@@ -209,12 +209,12 @@ def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp
     log = known.people.interactions  # facts know of places and of nobody's items
     assert (log.items.tolist(), np.diff(log.offsets).tolist()) == ([0] * 4, [1] * 4)
     invited = invite(tmp_path, known, person(basis, 3, "a stranger"))
-    assert (invited.name, invited.role, invited.free) == ("d00003", "learner", 0)
+    assert (invited.name, invited.role, invited.free) == ("d00003", "trainer", 0)
     assert invited.brought is not None
     assert invited.brought.left_out == 1
     assert invited.folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in invited.folder.iterdir())
-    mine = device_folder.data_of(invited.folder, known, 3)
+    mine = client_folder.data_of(invited.folder, known, 3)
     wanted = basis.data.take(np.array([3]))
     assert np.array_equal(np.sort(mine.rows.items), np.sort(wanted.rows.items))
     with pytest.raises(BadInput, match="no free place"):
@@ -225,14 +225,14 @@ def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
     basis = free_one(tmp_path / "trial")
     known = known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
-    assert not (invited.folder / device_folder.DATA).exists()
+    assert not (invited.folder / client_folder.DATA).exists()
     with pytest.raises(BadInput, match="federate bring"):
-        device_folder.open_device(invited.folder, known)
+        client_folder.open_client(invited.folder, known)
     row = basis.problem.train.row(3).tolist()
     write_text(tmp_path / "own.csv", "user,item\n" + "".join(f"anna,{basis.items[item]}\n" for item in row))
     bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
-    assert sorted(device_folder.data_of(invited.folder, known, 3).rows.items.tolist()) == sorted(row)
-    with device_folder.open_device(invited.folder, known):
+    assert sorted(client_folder.data_of(invited.folder, known, 3).rows.items.tolist()) == sorted(row)
+    with client_folder.open_client(invited.folder, known):
         pass
     with pytest.raises(BadInput, match="has data already"):
         bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
@@ -254,7 +254,7 @@ def with_ratings(basis: Basis, *settings: str) -> Basis:
     subject = ContractSubject(basis.method)
     config = subject.config("cohort.size=4", *settings) if settings else basis.config
     problem = replace(basis.problem, ratings=np.full(len(basis.problem.train.items), 0.6, np.float32))
-    plan, data = subject.method.plan, subject.method.devices(config, problem)
+    plan, data = subject.method.plan, subject.method.clients(config, problem)
     assert plan is not None
     return replace(basis, config=config, problem=problem, plan=plan(config, problem), data=data)
 
@@ -264,8 +264,8 @@ def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_ha
     basis = with_ratings(basis_of(ContractSubject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
     lay_out_in(tmp_path, fewer, places=1)
-    found = device_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
-    wanted = device_folder.arrays_of(basis.data.take(np.array([4])))
+    found = client_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
+    wanted = client_folder.arrays_of(basis.data.take(np.array([4])))
     assert found.keys() == wanted.keys()
     assert wanted["people.codes"].size
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
@@ -293,7 +293,7 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Pa
     users = Strings.of(str(number) for number in range(16))
     people = Population("all", users, Strings.of(reversed(list(basis.items))), log, {"train": shown})
     free = [
-        number for number in range(16, 19) if known.method.devices(known.config, known.problem).rows.row(number).size
+        number for number in range(16, 19) if known.method.clients(known.config, known.problem).rows.row(number).size
     ]
     learning = int(np.flatnonzero(basis.data.rows.lengths() > 0)[0])
     found = own_data(known, free[0], people, str(learning)).data.rows.row(0)
@@ -317,7 +317,7 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
         helping.answer(FederationTask("open", 0), joined(b"", register))
     assert helper.admit(place, invited.announcement) == "d00003"
     assert helper.admit(place, invited.announcement) == "d00003"  # again
-    with pytest.raises(Exception, match="whole|bytes|proposal"):  # it believes the device now, and reads on
+    with pytest.raises(Exception, match="whole|bytes|proposal"):  # it believes the client now, and reads on
         helping.answer(FederationTask("open", 0), joined(b"", register))
     helping.close()
     another = helper.announcement("d00003", 3, Invitation.new("d00003").public)
@@ -342,7 +342,7 @@ def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path:
         def come() -> None:
             while server.stage != "open":
                 time.sleep(0.01)
-            run_device(tmp_path / DEVICES / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
+            run_client(tmp_path / CLIENTS / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
 
         slow = threading.Thread(target=come, daemon=True)
         slow.start()

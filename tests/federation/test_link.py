@@ -1,4 +1,4 @@
-"""A device's way to its coordinator: answers that break off, servers that say odd things, and a device that goes on."""
+"""A client's way to its coordinator: answers that break off, servers that say odd things, and a client that goes on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     named = dict.fromkeys(("method", "dataset", "protocol", "plan", "facts"), "")
-    counted = dict.fromkeys(("rounds", "seed", "devices", "judges"), 1)
+    counted = dict.fromkeys(("rounds", "seed", "clients", "validators"), 1)
     address = f"https://127.0.0.1:{server.server_address[1]}"
     made = Federation(id="f", address=address, config={}, unprotected=True, budget={}, guarantee={}, **named, **counted)
     key = SigningKey(Ed25519PrivateKey.generate())
@@ -109,7 +109,7 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
     assert server.said == []
 
 
-def test_a_device_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
+def test_a_client_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
     server, link = saying
     over = json.dumps(asdict(FederationTask("over", 0))).encode()
     server.said = [(200, 3, b"[1]"), (200, 20, b"{"), (503, 2, b"{}"), (200, 4, b"null"), (200, len(over), over)]

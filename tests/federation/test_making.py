@@ -1,4 +1,4 @@
-"""What init writes: nothing of anybody where everybody looks, one user's data in each device's folder, a budget that
+"""What init writes: nothing of anybody where everybody looks, one user's data in each client's folder, a budget that
 just covers the plan."""
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from veilrec.core.files import Seal, key_in
 from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Strings
 from veilrec.federation import facts, federation
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES, FACTS
+from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
 from veilrec.federation.making import Basis, spending_of
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
-from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.privacy.mechanisms.distributed import DistributedNoise
 
 
 def others(basis: Basis) -> Basis:
@@ -34,7 +34,7 @@ def others(basis: Basis) -> Basis:
     train = basis.problem.train
     moved = Csr(train.offsets, ((train.items + 7) % basis.problem.n_items).astype(np.int32))
     problem = replace(basis.problem, train=moved)
-    return replace(basis, problem=problem, data=ContractSubject(basis.method).method.devices(basis.config, problem))
+    return replace(basis, problem=problem, data=ContractSubject(basis.method).method.clients(basis.config, problem))
 
 
 def public(folder: Path) -> dict[str, bytes]:
@@ -51,15 +51,15 @@ def test_what_is_public_is_the_same_whatever_people_have_done(tmp_path: Path) ->
     assert replace(one, **dict.fromkeys(drawn, "")) == replace(two, **dict.fromkeys(drawn, ""))
 
 
-def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_client_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
     basis = basis_of(ContractSubject("privrec"), users=4, rounds=1)  # with features and ratings of people
     lay_out_in(tmp_path, basis)
     known = known_in(tmp_path)
-    for place in sorted((tmp_path / DEVICES).iterdir()):
-        number = device_folder.read_record(place).number
-        mine = device_folder.data_of(place, known, number)
+    for place in sorted((tmp_path / CLIENTS).iterdir()):
+        number = client_folder.read_record(place).number
+        mine = client_folder.data_of(place, known, number)
         wanted = basis.data.take(np.array([number]))
-        found, asked = device_folder.arrays_of(mine), device_folder.arrays_of(wanted)
+        found, asked = client_folder.arrays_of(mine), client_folder.arrays_of(wanted)
         assert found.keys() == asked.keys()
         assert all(np.array_equal(found[name], asked[name]) for name in found)
         content = Seal(key_in(place / "key")).open((place / "data").read_bytes(), "data")
@@ -68,12 +68,12 @@ def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
 
 def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), secagg="helpers")
-    secrets = [*(tmp_path / DEVICES).glob("*/*"), *(tmp_path / "helpers").glob("*/*")]
+    secrets = [*(tmp_path / CLIENTS).glob("*/*"), *(tmp_path / "helpers").glob("*/*")]
     secrets += [tmp_path / COORDINATOR / name for name in ("secret", "tls.key", "operator.token", "registry.sqlite")]
     for path in secrets:
         if path.suffix != ".pub":
             assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    for folder in (tmp_path / COORDINATOR, *(tmp_path / DEVICES).iterdir()):
+    for folder in (tmp_path / COORDINATOR, *(tmp_path / CLIENTS).iterdir()):
         assert not stat.S_IMODE(folder.stat().st_mode) & 0o077
 
 
@@ -112,32 +112,32 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
         caveats = known_in(tmp_path / name).federation.guarantee["caveats"]
         assert any("rehearsal protects nobody" in words for words in caveats) == shared
         assert SIMULATED not in caveats
-        place = sorted((tmp_path / name / DEVICES).iterdir())[0]
-        assert (device_folder.read_record(place).shared is not None) == shared
+        place = sorted((tmp_path / name / CLIENTS).iterdir())[0]
+        assert (client_folder.read_record(place).shared is not None) == shared
 
 
-def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> None:
+def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do() -> None:
     server = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
     nobody = basis_of(ContractSubject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
     plans = {
         "server": server,
-        "server sees only noisy sums": with_distributed_noise(server, NoiseShares(2)),
+        "server sees only noisy sums": with_distributed_noise(server, DistributedNoise(2)),
         "nobody": nobody,
     }
     assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}
 
 
-def test_what_a_plan_may_not_need_and_when_more_devices_are_drawn_than_needed(tmp_path: Path) -> None:
+def test_what_a_plan_may_not_need_and_when_more_clients_are_drawn_than_needed(tmp_path: Path) -> None:
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=2", users=3, rounds=1)
     start = {name: values + np.float32(0.5) for name, values in basis.plan.start.items()}  # as if learnt from people
     with pytest.raises(BadInput, match="more than public facts"):
         lay_out_in(tmp_path / "other", replace(basis, plan=replace(basis.plan, start=start)))
     made = lay_out_in(tmp_path / "fedmf", basis, rehearsal=False)
     assert made.over_selection == 1.3
-    place = sorted((tmp_path / "fedmf" / DEVICES).iterdir())[0]
-    (place / "ledger").touch(mode=0o600)  # as far as it came: a device that was killed meanwhile starts again
+    place = sorted((tmp_path / "fedmf" / CLIENTS).iterdir())[0]
+    (place / "ledger").touch(mode=0o600)  # as far as it came: a client that was killed meanwhile starts again
     for _ in range(2):
-        device_folder.open_device(place, known_in(tmp_path / "fedmf")).close()
+        client_folder.open_client(place, known_in(tmp_path / "fedmf")).close()
     for sampling in ("poisson", "fixed"):  # proofs are about who was drawn
         private = basis_of(ContractSubject("dp-fedmf"), "cohort.size=2", f"cohort.sampling={sampling}")
         assert lay_out_in(tmp_path / sampling, private, rehearsal=False).over_selection == 1.0

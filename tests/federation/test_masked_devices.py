@@ -18,10 +18,10 @@ from veilrec.client.federated import FederatedClient, RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, whole_model
 from veilrec.federation import federation
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, terms_of, width_for
-from veilrec.federation.federation import DEVICES, FILE, HELPERS, INVITED, BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, TaskKind, joined
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
@@ -33,27 +33,27 @@ from veilrec.wire import rounds
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature, new_key
 
-AT_TABLE = 5  # devices
+AT_TABLE = 5  # clients
 
 
 class Table:
-    """The devices of a federation, its helpers if it has any, and what a coordinator would know."""
+    """The clients of a federation, its helpers if it has any, and what a coordinator would know."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.known = folder, known_in(folder)
         self.made, self.plan = self.known.federation, self.known.plan
-        self.folders = sorted((folder / DEVICES).iterdir())
+        self.folders = sorted((folder / CLIENTS).iterdir())
         self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.opened: dict[int, FederatedClient[Any]] = {}
-        self.devices = {place: self.start(place) for place in range(AT_TABLE)}
+        self.clients = {place: self.start(place) for place in range(AT_TABLE)}
         self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
 
     def start(self, place: int) -> Any:
-        """The process of a device; killed before, if it was there."""
+        """The process of a client; killed before, if it was there."""
         if place in self.opened:
             self.opened[place].close()
         path = self.folders[place]
-        self.opened[place] = device_folder.open_device(path, self.known)
+        self.opened[place] = client_folder.open_client(path, self.known)
         return answers_of(self.opened[place], self.known, place, identity_of(path))
 
     def named(self) -> bytes:
@@ -62,20 +62,20 @@ class Table:
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
     def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
-        return bytes(self.devices[place].answer(FederationTask(kind, number), content))
+        return bytes(self.clients[place].answer(FederationTask(kind, number), content))
 
     def paid(self) -> list[int]:
-        """Messages that each device has paid for."""
-        return [device.spent()[0].messages for device in self.opened.values()]
+        """Messages that each client has paid for."""
+        return [client.spent()[0].messages for client in self.opened.values()]
 
     def advertised(self, adding: PairwiseSum) -> dict[int, bytes]:
-        """Every device announces its keys: the groups."""
-        for place in self.devices:
+        """Every client announces its keys: the groups."""
+        for place in self.clients:
             adding.receive_advert(self.ask(place, "advertise", adding.propose(), adding.terms.round_number))
         return adding.groups()
 
     def shared(self, adding: PairwiseSum, groups: dict[int, bytes], first: bytes) -> dict[int, bytes]:
-        """Every device shares its secrets; what each gets beside the first content."""
+        """Every client shares its secrets; what each gets beside the first content."""
         for place, group in groups.items():
             answer = self.ask(place, "share", joined(self.named(), group), adding.terms.round_number)
             adding.receive_shares(answer)
@@ -117,7 +117,7 @@ class RoundTable(Table):
 
     def sign(self, *gone: int) -> bytes:
         survivors = self.mask(*gone)
-        for place in self.devices:
+        for place in self.clients:
             if place not in gone:
                 self.sum.receive_signature(self.ask(place, "sign", survivors))
         return self.sum.signatures()
@@ -140,7 +140,7 @@ def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(t
     signatures = table.sign(4)
     for place in range(4):
         answer = table.ask(place, "reveal", signatures)
-        kinds = {owner: kind for owner, (kind, _) in Reveal.decode(answer).shares.items()}
+        kinds = {owner: kind for owner, (kind, _) in Reveal.decode(answer).distributed_noise.items()}
         assert kinds == {owner: "key" if owner == 4 else "seed" for owner in range(5) if owner != place}
         table.sum.receive_reveal(answer)
     assert table.sum.finish().any()
@@ -169,13 +169,13 @@ def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_fo
         table.ask(2, "advertise", terms(table, 1), number=1)
 
 
-def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
+def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
     proposal = table.sum.propose()
     advert = table.ask(0, "advertise", proposal)
     assert table.ask(0, "advertise", proposal) == advert
     groups = table.advertise()
-    shares = table.ask(1, "share", groups[1])
-    assert table.ask(1, "share", groups[1]) == shares
+    distributed_noise = table.ask(1, "share", groups[1])
+    assert table.ask(1, "share", groups[1]) == distributed_noise
     smaller = Group(tuple(range(4)), tuple(a for a in Group.decode(table.sum.groups()[1]).adverts if a.number != 4))
     with pytest.raises(BadInput, match="leaves the round"):  # secrets are shared once, among one group
         table.ask(1, "share", joined(table.named(), smaller.encode()))
@@ -183,7 +183,7 @@ def test_asked_the_same_again_a_device_says_the_same_and_otherwise_it_has_left(t
         table.ask(1, "round", joined(table.model, b""))
 
 
-def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
+def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
     survivors = table.mask()
     signature = table.ask(0, "sign", survivors)
     assert table.ask(0, "sign", survivors) == signature
@@ -204,7 +204,7 @@ def test_a_device_signs_one_list_and_reveals_one_secret_of_everybody(table: Roun
 
 
 @pytest.mark.parametrize("after", ["advertise", "share", "round", "sign", "reveal"])
-def test_a_device_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
+def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
     groups, contents, steps = table.advertise(), dict[int, bytes](), ("share", "round", "sign", "reveal")
     done = steps[: steps.index(after) + 1] if after in steps else ()
     vector, survivors, signatures = b"", encode_numbers(range(AT_TABLE)), encode_parts({})
@@ -223,7 +223,7 @@ def test_a_device_that_was_killed_has_left_the_round_for_good(table: RoundTable,
         signatures = table.sum.signatures()
     if "reveal" in done:
         table.ask(0, "reveal", signatures)
-    table.devices[0] = table.start(0)
+    table.clients[0] = table.start(0)
     with pytest.raises(RoundIsOver):
         table.ask(0, "advertise", table.sum.propose())
     for kind, content in (("share", groups[0]), ("sign", survivors), ("reveal", signatures)):
@@ -248,7 +248,7 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table:
         table.ask(0, "advertise", terms(table, 1))
     with pytest.raises(BadInput, match="only among 3 or more"):
         table.ask(1, "advertise", terms(table, 0, least=2))
-    table.devices = {place: table.start(place) for place in range(AT_TABLE)}
+    table.clients = {place: table.start(place) for place in range(AT_TABLE)}
     longer = Terms.decode(terms(table, 1, length=table.sum.terms.length + 1))
     table.sum = PairwiseSum(longer, table.made.woven(), table.keys)
     table.model = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
@@ -261,14 +261,14 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table:
 
 
 def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: RoundTable, tmp_path: Path) -> None:
-    """The coordinator puts a key of its own in the place of device 4, and signs a round key with it."""
+    """The coordinator puts a key of its own in the place of client 4, and signs a round key with it."""
     groups = table.advertise()
     own = new_key(tmp_path / "own.key")
     endorsed = Invitation.new(table.folders[4].name).endorse(table.made.id, own.public)
     forged = table.named().replace(table.keys[4].hex().encode(), own.public.hex().encode())
     with_own_word = listed([(4, own.public, endorsed)])
     told = Group.decode(table.sum.groups()[0])
-    public = RoundKey.signed(bytes(64), own, table.sum._session, "device", 4)
+    public = RoundKey.signed(bytes(64), own, table.sum._session, "client", 4)
     group = Group(told.members, (*told.adverts[:-1], public)).encode()
     for named in (forged, with_own_word):
         with pytest.raises(BadSignature):
@@ -282,15 +282,15 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Round
         table.ask(1, "share", joined(second, group))
 
 
-def test_two_places_with_one_key_are_one_device(table: RoundTable) -> None:
+def test_two_places_with_one_key_are_one_client(table: RoundTable) -> None:
     key = table.keys[3]
     invitations = [read_invitation(path) for path in table.folders]
     table.keys[4] = key
-    for place in table.devices:
+    for place in table.clients:
         advert = table.ask(place, "advertise", table.sum.propose())
         if place == 4:
             twin = identity_of(table.folders[3])
-            advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "device", 4).encode()
+            advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "client", 4).encode()
         table.sum.receive_advert(advert)
     named = listed((p, k, invitations[p].endorse(table.made.id, k)) for p, k in table.keys.items())
     with pytest.raises(VeilrecError, match="same lasting key"):
@@ -306,7 +306,7 @@ def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federati
         with pytest.raises(BadInput, match=line):
             table.start(0)
     content = yaml.safe_load((table.folder / FILE).read_text())
-    for woven in ({}, {"devices": 4}, {"devices": "many"}, "nobody"):
+    for woven in ({}, {"clients": 4}, {"clients": "many"}, "nobody"):
         (table.folder / FILE).write_text(yaml.safe_dump(content | {"neighbourhood": woven}))
         with pytest.raises(BadInput, match="bring back the one that init wrote"):
             federation.read(table.folder).woven()
@@ -378,11 +378,11 @@ def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
     largest = helped.mechanism.largest
     one_item = np.arange(helped.mechanism.length) == 3
     assert helped.mechanism.weigh(one_item).max() == largest
-    for devices in (1, 2, 12, 127, 128, 2**20):
-        terms = replace(helped.terms, width=width_for(devices, largest), length=1)
-        words = np.full(devices, largest, np.int64).astype(terms.words).sum(dtype=terms.words)
-        assert terms.from_words(np.array([words], terms.words)).tolist() == [devices * largest]
-    assert [width_for(devices, largest) for devices in (12, 127, 128)] == [29, 32, 33]
+    for clients in (1, 2, 12, 127, 128, 2**20):
+        terms = replace(helped.terms, width=width_for(clients, largest), length=1)
+        words = np.full(clients, largest, np.int64).astype(terms.words).sum(dtype=terms.words)
+        assert terms.from_words(np.array([words], terms.words)).tolist() == [clients * largest]
+    assert [width_for(clients, largest) for clients in (12, 127, 128)] == [29, 32, 33]
     with pytest.raises(BadInput, match="there are 64"):
         width_for(2**40, largest)
 
@@ -409,7 +409,7 @@ def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exa
     content = joined(invitation, b"")
     messages = {place: helped.report(place, content) for place in (0, 1, 3)}
     assert helped.report(0, content) == messages[0]
-    helped.devices[0] = helped.start(0)  # killed
+    helped.clients[0] = helped.start(0)  # killed
     assert helped.report(0, content) == messages[0]
     for place, message in messages.items():
         assert helped.charged(place) == 1
@@ -444,7 +444,7 @@ def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: Report
     for content in (b"", joined(b"", b"")):  # as where reports are seen
         with pytest.raises(VeilrecError):
             helped.report(0, content)
-    schema, about = helped.plan.schema, helped.plan.agenda.next(0, helped.plan.start, None)
+    schema, about = helped.plan.schema, helped.plan.round_planner.next(0, helped.plan.start, None)
     model = rounds.encode(about, whole_model(schema, helped.plan.start, 0), schema)
     right = terms_in(helped.made, helped.plan, about)
     for terms in (replace(right, width=63), replace(right, round_number=1)):
@@ -454,7 +454,7 @@ def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: Report
     assert helped.paid() == [0] * AT_TABLE
 
 
-# Among devices alone
+# Among clients alone
 
 
 def shared(table: ReportTable, attempt: int = 0) -> tuple[PairwiseSum, dict[int, bytes]]:
@@ -472,13 +472,13 @@ def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -
     return adding.finish()
 
 
-def test_among_devices_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired: ReportTable) -> None:
+def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired: ReportTable) -> None:
     _, contents = shared(paired)
     assert paired.charged() == 0
     first = paired.report(0, contents[0])
     assert paired.charged() == 1
     assert paired.report(0, contents[0]) == first
-    paired.devices[4] = paired.start(4)  # killed, and so out of this sum, which comes to nothing
+    paired.clients[4] = paired.start(4)  # killed, and so out of this sum, which comes to nothing
     with pytest.raises(BadTask, match="left it for good"):
         paired.report(4, contents[4])
     with pytest.raises(RoundIsOver):
@@ -494,7 +494,7 @@ def test_among_devices_alone_votes_are_masked_and_a_second_sum_costs_nothing_mor
         paired.report(0, contents[0])
 
 
-def test_among_devices_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired: ReportTable) -> None:
+def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired: ReportTable) -> None:
     most = ATTEMPTS["pairs"]
     with pytest.raises(BadInput, match=f"{most} times at most"):
         paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)

@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in
-from tests.web.learner_vectors import learner as vectors
+from tests.web.trainer_vectors import trainer as vectors
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput
 from veilrec.federation.facts import FederationFacts
@@ -86,7 +86,7 @@ def test_the_page_that_was_named_may_read_answers_and_no_other(folder: Path) -> 
                 status, headers = asking("POST", path, stranger)
                 assert status == refusal and "access-control-allow-origin" not in headers
                 assert headers["vary"] == "origin"
-        for path in ("/v1/status", "/healthz", "/v1/none"):  # not for devices
+        for path in ("/v1/status", "/healthz", "/v1/none"):  # not for clients
             assert "access-control-allow-origin" not in asking("GET", path, PAGE)[1]
             assert preflight(asking, path, PAGE)[0] in (404, 405)
 
@@ -133,7 +133,7 @@ def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
     for name, wishes, line in (
         ("fedmf", {}, "federations of veil"),
         ("veil", {}, "in no rehearsals"),
-        ("veil", {"rehearsal": False, "secagg": "pairs"}, "not in sums among devices"),
+        ("veil", {"rehearsal": False, "secagg": "pairs"}, "not in sums among clients"),
     ):
         folder = tmp_path / line
         lay_out_in(folder, basis_of(ContractSubject(name), "cohort.size=0", users=4, rounds=2), **wishes)

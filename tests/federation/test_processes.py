@@ -45,7 +45,7 @@ def init(folder: Path, method: str, *more: str) -> None:
 
 def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    init(folder, "dp-fedmf", "--devices", "5", "--rounds", "3", "--rehearsal", "--secagg", "helpers")
+    init(folder, "dp-fedmf", "--clients", "5", "--rounds", "3", "--rehearsal", "--secagg", "helpers")
     veilrec("federate", "up", str(folder))
     found = told("federate", "rehearse", str(folder))
     assert found["same"]
@@ -58,7 +58,7 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
     assert any("rehearsal" in words for words in result["guarantee"]["caveats"])
     status = told("federate", "status", str(folder))
     assert status["run"]["stage"] == "over"
-    assert status["ledgers"]["devices"] == 5
+    assert status["ledgers"]["clients"] == 5
     assert status["ledgers"]["protected_messages"] == 5 * 3
     assert status["ledgers"]["largest"]["epsilon"] > status["promised"]["epsilon"]  # counted by another, coarser rule
     shown = veilrec("federate", "status", str(folder)).stderr
@@ -70,37 +70,37 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_devices_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> None:
+def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     alone = ("--secagg", "pairs", "--corrupt", "0.25", "--lost", "0.25", "--round-seconds", "120")
-    init(folder, "dp-fedmf", "--devices", "4", "--rounds", "2", "--rehearsal", *alone)
+    init(folder, "dp-fedmf", "--clients", "4", "--rounds", "2", "--rehearsal", *alone)
     veilrec("federate", "up", str(folder))
     assert told("federate", "rehearse", str(folder))["same"]
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["guarantee"]["trust"] == "server sees only sums"
-    assert any("of the 3 to 4 devices of a round at most 1" in words for words in result["guarantee"]["caveats"])
+    assert any("of the 3 to 4 clients of a round at most 1" in words for words in result["guarantee"]["caveats"])
     assert not (folder / "helpers").exists()
 
 
 def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
+    init(folder, "priv-fedmf-sub", "--clients", "5", "--rounds", "40", "--rehearsal")
     begun = told("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
     assert begun == {"folder": str(folder), "pid": first["up"].pid, "address": federation.read(folder).address}
     until(lambda: (live_status(folder, federation.read(folder)) or {"round": 0})["round"] >= 2)
-    os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
+    os.kill(processes.children(first["clients"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)
     until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))
-    devices = processes.children(first["devices"].pid)
-    os.kill(first["devices"].pid, signal.SIGKILL)
-    until(lambda: any(p.name == "devices" and p.pid != first["devices"].pid for p in processes.running(folder)))
-    until(lambda: not any(processes.started_at(pid) for pid in devices))
+    clients = processes.children(first["clients"].pid)
+    os.kill(first["clients"].pid, signal.SIGKILL)
+    until(lambda: any(p.name == "clients" and p.pid != first["clients"].pid for p in processes.running(folder)))
+    until(lambda: not any(processes.started_at(pid) for pid in clients))
     veilrec("federate", "up", str(folder), code=2)  # it is up already
     bystander = subprocess.Popen(["sleep", "100"])
     try:
         ended = told("federate", "down", str(folder))
-        assert {process["name"] for process in ended["ended"]} >= {"up", "coordinator", "devices"}
+        assert {process["name"] for process in ended["ended"]} >= {"up", "coordinator", "clients"}
         assert not any(process.is_alive for process in first.values())
         assert bystander.poll() is None
     finally:
@@ -116,7 +116,7 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
 @pytest.mark.processes
 def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    init(folder, "fedmf", "--devices", "6", "--rounds", "3", "--set", "cohort.size=4")
+    init(folder, "fedmf", "--clients", "6", "--rounds", "3", "--set", "cohort.size=4")
     result = told("federate", "up", str(folder))["result"]
     assert result["federation"]["messages"] == 3 * 4
     assert result["communication"]["up_bytes"] > 0
@@ -128,49 +128,49 @@ def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Pa
 @pytest.mark.processes
 def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_path: Path) -> None:
     folder, rounds = tmp_path / "trial", 20
-    more = ("--devices", "3", "--places", "1", "--rounds", str(rounds), "--round-seconds", "600")
+    more = ("--clients", "3", "--places", "1", "--rounds", str(rounds), "--round-seconds", "600")
     init(folder, "dp-fedmf", "--set", "cohort.size=0", *more)
     veilrec("federate", "up", str(folder), "--detach")
     made = federation.read(folder)
 
     def status() -> dict[str, Any]:
-        return live_status(folder, made) or {"round": 0, "devices": {"enrolled": 0}}
+        return live_status(folder, made) or {"round": 0, "clients": {"enrolled": 0}}
 
     until(lambda: status()["round"] >= 1)
-    devices = next(process for process in processes.running(folder) if process.name == "devices")
-    someone = processes.children(devices.pid)[0]
+    clients = next(process for process in processes.running(folder) if process.name == "clients")
+    someone = processes.children(clients.pid)[0]
     os.kill(someone, signal.SIGSTOP)  # no round goes on without it
     try:
         (tmp_path / "anna.csv").write_text("user,item\nanna,i001\nanna,i002\nanna,i003\nanna,nowhere\n")
         invited = told("federate", "invite", str(folder), "--data", f"csv:{tmp_path / 'anna.csv'}")
         assert (invited["name"], invited["left_out"], invited["free"]) == ("d00003", 1, 0)
-        late = subprocess.Popen([*OURSELVES, "federate", "device", invited["folder"]], stderr=subprocess.DEVNULL)
-        until(lambda: status()["devices"]["enrolled"] == 4)
+        late = subprocess.Popen([*OURSELVES, "federate", "client", invited["folder"]], stderr=subprocess.DEVNULL)
+        until(lambda: status()["clients"]["enrolled"] == 4)
     finally:
         os.kill(someone, signal.SIGCONT)
     assert late.wait(120.0) == 0  # it has heard that the federation is over
     until(lambda: (folder / "run").exists() and not processes.running(folder))
     found = told("federate", "status", str(folder))
     assert found["run"]["void"] == 0
-    assert found["ledgers"]["devices"] == 4
+    assert found["ledgers"]["clients"] == 4
     assert 3 * rounds < found["run"]["messages"] < 4 * rounds
     assert found["ledgers"]["protected_messages"] == found["run"]["messages"]
 
 
 @pytest.mark.processes
-def test_a_device_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path: Path) -> None:
+def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "two words"
-    init(folder, "fedmf", "--devices", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")
+    init(folder, "fedmf", "--clients", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")
     content = yaml.safe_load((folder / "federation.yaml").read_text())
     (folder / "federation.yaml").write_text(yaml.safe_dump(content | {"enrol_seconds": 5.0}))
-    (folder / "devices" / "d00001" / "key").unlink()
+    (folder / "clients" / "d00001" / "key").unlink()
     done = veilrec("federate", "up", str(folder))
     assert "d00001 takes no part any more: " in done.stderr
     assert "there is no key here, and without it nothing of this device can be read; the others go on" in done.stderr
     assert json.loads((folder / "run" / "result.json").read_text())["federation"]["messages"] == 2
     again = tmp_path / "again"
-    init(again, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
-    for place in (again / "devices").iterdir():
+    init(again, "fedmf", "--clients", "2", "--rounds", "1", "--set", "cohort.size=0")
+    for place in (again / "clients").iterdir():
         (place / "key").unlink()
     assert veilrec("federate", "up", str(again), code=2).stderr.count("there is no key here") == 2
     assert not processes.running(again)
@@ -198,7 +198,7 @@ def sleeper(folder: Path, _known: FederationFacts, _say: Callable[[str], None], 
     return False
 
 
-def devices_in(folder: Path) -> list[Path]:
+def clients_in(folder: Path) -> list[Path]:
     places = [folder / "d00000", folder / "d00001"]
     for place in places:
         place.mkdir()
@@ -206,12 +206,12 @@ def devices_in(folder: Path) -> list[Path]:
 
 
 def hosted(places: list[Path]) -> tuple[int, list[int]]:
-    """A host in a process of its own, and its devices."""
+    """A host in a process of its own, and its clients."""
     known: Any = None
     host = os.fork()
     if host == 0:
         try:
-            process.run_devices(places, known, lambda _: None, sleeper)
+            process.run_clients(places, known, lambda _: None, sleeper)
         except KeyboardInterrupt:
             os._exit(130)
         os._exit(0)
@@ -219,44 +219,44 @@ def hosted(places: list[Path]) -> tuple[int, list[int]]:
     return host, [int((place / "pid").read_text()) for place in places]
 
 
-def test_devices_end_with_a_host_that_was_killed(tmp_path: Path) -> None:
-    host, devices = hosted(devices_in(tmp_path))
-    assert all(processes.started_at(pid) for pid in devices)
+def test_clients_end_with_a_host_that_was_killed(tmp_path: Path) -> None:
+    host, clients = hosted(clients_in(tmp_path))
+    assert all(processes.started_at(pid) for pid in clients)
     os.kill(host, signal.SIGKILL)
     os.waitpid(host, 0)
-    until(lambda: not any(processes.started_at(pid) for pid in devices))
+    until(lambda: not any(processes.started_at(pid) for pid in clients))
 
 
-def test_a_second_process_on_a_device_is_refused(tmp_path: Path) -> None:
-    places, told = devices_in(tmp_path), tmp_path / "told"
+def test_a_second_process_on_a_client_is_refused(tmp_path: Path) -> None:
+    places, told = clients_in(tmp_path), tmp_path / "told"
     known: Any = None
 
     def say(words: str) -> None:
         told.write_text(words)
 
     with alone_in(places[0], "held"):
-        assert not process.run_devices(places[:1], known, say, sleeper)
+        assert not process.run_clients(places[:1], known, say, sleeper)
     refused = f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process"
     assert told.read_text().startswith(refused)
 
 
 def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:
-    places = devices_in(tmp_path)
-    host, devices = hosted(places)
-    os.kill(devices[0], signal.SIGKILL)
-    until(lambda: (places[0] / "pid").read_text() not in ("", str(devices[0])))  # it was started again, and got in
+    places = clients_in(tmp_path)
+    host, clients = hosted(places)
+    os.kill(clients[0], signal.SIGKILL)
+    until(lambda: (places[0] / "pid").read_text() not in ("", str(clients[0])))  # it was started again, and got in
     os.kill(host, signal.SIGKILL)
     os.waitpid(host, 0)
 
 
-def test_an_interrupted_host_says_so_when_its_devices_have_left(tmp_path: Path) -> None:
-    places = devices_in(tmp_path)
+def test_an_interrupted_host_says_so_when_its_clients_have_left(tmp_path: Path) -> None:
+    places = clients_in(tmp_path)
     (places[1] / "deaf").touch()  # as one that waits for what its coordinator says
-    host, devices = hosted(places)
+    host, clients = hosted(places)
     os.kill(host, signal.SIGINT)
     _, status = os.waitpid(host, 0)
     assert os.waitstatus_to_exitcode(status) == 130
-    assert not any(processes.started_at(pid) for pid in devices)
+    assert not any(processes.started_at(pid) for pid in clients)
 
 
 COUNT = "import sys, {module}; print(*sorted(name for name in sys.modules if name.split('.')[0] == 'veilrec'))"
@@ -274,7 +274,7 @@ def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules() -> Non
     assert "veilrec.federation.secagg.helpers" in found
     assert len(found) < 30, found
     packages = {".".join(name.split(".")[:2]) for name in found}
-    assert not packages & {f"veilrec.{name}" for name in ("device", "server", "privacy", "methods", "data", "plan")}
+    assert not packages & {f"veilrec.{name}" for name in ("client", "server", "privacy", "methods", "data", "plan")}
 
 
 def test_a_coordinator_loads_no_recommender_and_no_index() -> None:

@@ -28,12 +28,12 @@ from veilrec.client.veil import VOTES
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation import federation
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES, BadTask, FederationTask, joined
+from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
@@ -42,7 +42,7 @@ from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helpers import Helper, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import RoundKey
-from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.server import ServerState
@@ -57,23 +57,25 @@ def clear(users: int, rounds: int) -> Basis:
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-@pytest.mark.parametrize("wishes", [{}, {"shares": True, "silent": 0.3}], ids=["server's noise", "noise in shares"])
+@pytest.mark.parametrize(
+    "wishes", [{}, {"distributed_noise": True, "silent": 0.3}], ids=["server's noise", "distributed noise"]
+)
 def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, object], tmp_path: Path) -> None:
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
     made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG, **wishes)
-    assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.shares else ''}sums"
+    assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
     told = " ".join(made.guarantee["caveats"])
-    assert ("sums before it adds the noise" in told) is not made.shares
-    if made.shares:
-        basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
+    assert ("sums before it adds the noise" in told) is not made.distributed_noise
+    if made.distributed_noise:
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
     run_all(tmp_path)
     ended = read_end(tmp_path, known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
-    assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+    assert same(ended.state, dict(simulated(tmp_path, basis).server_state.state()))
     if secagg == "pairs":
-        assert made.neighbourhood == {"devices": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
-        assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
-        assert made.shares or "helpers" not in told
+        assert made.neighbourhood == {"clients": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
+        assert "of the 4 to 5 clients of a round at most 1 may work with the server" in told
+        assert made.distributed_noise or "helpers" not in told
         terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
         shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
         said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
@@ -86,7 +88,7 @@ LOST_3, LOST_4, EVERYWHERE = range(5), range(5, 10), (10,)
 
 
 def lost(name: str, kind: str, number: int) -> bool:
-    """Of ten devices: three are lost at one trip, then four, then three of ten at every trip of one round."""
+    """Of ten clients: three are lost at one trip, then four, then three of ten at every trip of one round."""
     place = int(name[1:])
     if number in EVERYWHERE:
         return place in {(3 * TRIPS.index(kind) + step) % 10 for step in range(3)}
@@ -94,7 +96,7 @@ def lost(name: str, kind: str, number: int) -> bool:
 
 
 class Lossy:
-    """A device that learns, pays, and cannot send what it made."""
+    """A client that learns, pays, and cannot send what it made."""
 
     def __init__(self, name: str, answers: Answers) -> None:
         self._name, self._answers = name, answers
@@ -148,14 +150,14 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     assert [report.messages for report in history if report.void] == [0, 0, 6, 10, 0]
     assert set(known_sum) == {report.number for report in history if not report.void}
     for number, (who, got) in known_sum.items():
-        np.testing.assert_array_equal(got, np.sum([vectors[number][device] for device in who], axis=0))
-    standing = ServerState(basis.plan)
+        np.testing.assert_array_equal(got, np.sum([vectors[number][client] for client in who], axis=0))
+    server_state = ServerState(basis.plan)
     for number in range(11):  # what these sums alone come to
-        standing.server.open_round(basis.plan.agenda.next(number, standing.server.weights, None))
+        server_state.server.open_round(basis.plan.round_planner.next(number, server_state.server.weights, None))
         if number in known_sum:
-            standing.server.add_integers(known_sum[number][1], devices=len(known_sum[number][0]))
-            standing.step()
-    assert same(ended.state, standing.state())
+            server_state.server.add_integers(known_sum[number][1], clients=len(known_sum[number][0]))
+            server_state.step()
+    assert same(ended.state, server_state.state())
 
 
 # Restarts
@@ -182,10 +184,10 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
             until_half()
         return take(self, who, kind, number, content)
 
-    def receiving(self: Coordinator, device_id: str, message: bytes) -> Any:
+    def receiving(self: Coordinator, client_id: str, message: bytes) -> Any:
         if trip == "round":
             until_half()
-        return receive(self, device_id, message)
+        return receive(self, client_id, message)
 
     monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
@@ -198,7 +200,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     run_with_a_restart(tmp_path, known, until_over)
     history = read_end(tmp_path, known).history
     assert [(report.messages, report.void) for report in history] == [(4, False)] * 2
-    assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).standing.state()))
+    assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).server_state.state()))
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -210,10 +212,10 @@ def refusal(work: Callable[[], object]) -> str:
     return ""
 
 
-def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_each(
+def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device speaks as another one, of another round, and says something else a second time: none of it is taken."""
+    """A client speaks as another one, of another round, and says something else a second time: none of it is taken."""
     lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
     told: dict[str, set[str]] = {}
     take, receive = SecAggRpc.take, Coordinator.receive
@@ -230,33 +232,33 @@ def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_
             assert receipt == "known already" or take(self, who, kind, number, content) == "known already"
         return receipt
 
-    def of_another(self: Coordinator, device_id: str, message: bytes) -> Any:
-        other = ((int(device_id[1:]) + 1) % 4).to_bytes(4, "little")
-        told.setdefault("vector", set()).add(refusal(lambda: receive(self, device_id, other + message[4:])))
-        return receive(self, device_id, message)
+    def of_another(self: Coordinator, client_id: str, message: bytes) -> Any:
+        other = ((int(client_id[1:]) + 1) % 4).to_bytes(4, "little")
+        told.setdefault("vector", set()).add(refusal(lambda: receive(self, client_id, other + message[4:])))
+        return receive(self, client_id, message)
 
     monkeypatch.setattr(SecAggRpc, "take", twice)
     monkeypatch.setattr(Coordinator, "receive", of_another)
     run_all(tmp_path)
     assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
-    assert told["forged"] == {"this is said in the name of another device"}
+    assert told["forged"] == {"this is said in the name of another client"}
     assert told["round"] == {"this is not asked for now"}
     assert told["second"] == {"something else was said to this already"}
-    assert told["vector"] == {"the vector is said to be that of another device"}
+    assert told["vector"] == {"the vector is said to be that of another client"}
 
 
 def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vector that comes while others sign is refused, and is in no sum: its device's key is what they reveal."""
+    """A vector that comes while others sign is refused, and is in no sum: its client's key is what they reveal."""
     basis, late = clear(5, 1), dict[str, bytes]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
 
-    def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
-        if device_id == "d00002":
-            late[device_id] = message
-        if device_id == "d00002" or not late:  # the others are asked again
+    def held_back(self: Coordinator, client_id: str, message: bytes) -> Any:
+        if client_id == "d00002":
+            late[client_id] = message
+        if client_id == "d00002" or not late:  # the others are asked again
             raise MessageRefused("nothing is open", "held back")
-        return receive(self, device_id, message)
+        return receive(self, client_id, message)
 
     def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
@@ -276,14 +278,14 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
     assert (report.messages, report.void, len(outcome["messages"])) == (4, False, 4)
 
 
-def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = list[RunPosition]()
     opening = Coordinator.open_sum
     monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
     lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG / 3)
-    names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
+    names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
-        place = tmp_path / DEVICES / name
+        place = tmp_path / CLIENTS / name
         key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = known_in(tmp_path).federation
@@ -293,7 +295,7 @@ def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, mo
     run_all(tmp_path, names=[name for name in names if name != names[2]])
     assert [place.wanted for place in places] == [4]
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
-    assert (report.devices, report.messages, report.void) == (5, 4, False)
+    assert (report.clients, report.messages, report.void) == (5, 4, False)
 
 
 # Helpers
@@ -323,7 +325,7 @@ def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_a
 
 def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
-    made, place = federation.read(tmp_path), sorted((tmp_path / DEVICES).iterdir())[0]
+    made, place = federation.read(tmp_path), sorted((tmp_path / CLIENTS).iterdir())[0]
     helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
     key = identity_of(place).public
 
@@ -344,7 +346,7 @@ REFUSED: tuple[tuple[str, tuple[str, ...], dict[str, object], str], ...] = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
     ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
     ("veil", ("cohort.size=0",), {"shares": True}, "the server adds that of vote-reports"),
-    ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 devices"),
+    ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
     ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
     ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
     ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
@@ -359,7 +361,7 @@ def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> 
         with pytest.raises(BadInput, match=words):
             lay_out_in(tmp_path / str(number), basis, **{"secagg": "helpers", **wishes})
     whole = basis_of(ContractSubject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
-    assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its devices
+    assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its clients
 
 
 def veil(users: int = 5, rounds: int = 2) -> Basis:
@@ -376,7 +378,7 @@ def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: P
     assert "sums before it adds the noise" in told
     run_all(tmp_path)
     known = known_in(tmp_path)
-    ended, wanted = read_end(tmp_path, known), simulated(tmp_path, basis).standing
+    ended, wanted = read_end(tmp_path, known), simulated(tmp_path, basis).server_state
     assert [report.messages for report in ended.history] == [5, 5]
     assert same(ended.state, dict(wanted.state()))
     assert same(ended.weights, dict(wanted.weights))  # popularity and votes among them
@@ -391,24 +393,24 @@ def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tm
     basis = basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=LONG)
     run_all(tmp_path)
-    wanted, ended = simulated(tmp_path, basis).standing, read_end(tmp_path, known_in(tmp_path))
+    wanted, ended = simulated(tmp_path, basis).server_state, read_end(tmp_path, known_in(tmp_path))
     assert same(ended.state, dict(wanted.state()))
     assert len(np.unique(wanted.sent)) > 1  # what was reported says which items the round is about
 
 
 def paid(folder: Path) -> list[int]:
-    """Messages that every device has paid for."""
+    """Messages that every client has paid for."""
     known, counts = known_in(folder), []
-    for place in sorted((folder / DEVICES).iterdir()):
-        with device_folder.open_device(place, known) as device:
-            counts.append(device.spent()[0].messages)
+    for place in sorted((folder / CLIENTS).iterdir()):
+        with client_folder.open_client(place, known) as client:
+            counts.append(client.spent()[0].messages)
     return counts
 
 
 def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list is fixed, no helper answers, the coordinator is ended, a late device comes: the same list it is."""
+    """The list is fixed, no helper answers, the coordinator is ended, a late client comes: the same list it is."""
     basis = veil(users=4, rounds=1)
     made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
     federation.write(replace(made, report_seconds=2.0), tmp_path)
@@ -451,7 +453,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
 
 
-def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(
+def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first sum cannot begin, the second loses its signatures, the third is ended by a restart in its last trip."""
@@ -483,7 +485,7 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     run_with_a_restart(tmp_path, known, last_trip)
     ended_run = read_end(tmp_path, known)
     assert [(report.messages, report.void) for report in ended_run.history] == [(4, False)]
-    assert same(ended_run.state, dict(simulated(tmp_path, basis).standing.state()))
+    assert same(ended_run.state, dict(simulated(tmp_path, basis).server_state.state()))
     assert paid(tmp_path) == [2] * 4
     trips = [attempt for kind, attempt in asked if kind == "advertise"]
     assert trips[:3] == [0, 1, 2]

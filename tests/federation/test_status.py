@@ -37,7 +37,7 @@ from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import OURSELVES, Up, status
 
 
-def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_path: Path) -> None:
+def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_path: Path) -> None:
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2), secagg="helpers")
     assert status(tmp_path)["run"] == {"round": 0, "rounds": 2, "stage": "not started"}
     known = known_in(tmp_path)
@@ -45,7 +45,7 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_pa
         run_everybody(tmp_path, known, lambda _: None)
         assert control.driver is not None
         live = control.driver.status()
-    assert live["devices"] == {"invited": 3, "free": 0, "enrolled": 3, "revoked": 0, "here": 3}
+    assert live["clients"] == {"invited": 3, "free": 0, "enrolled": 3, "revoked": 0, "here": 3}
     over = status(tmp_path)["run"]
     assert (over["stage"], over["round"], over["seconds_left"]) == ("over", 2, None)
 
@@ -54,7 +54,7 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_pa
     found = status(tmp_path)["run"]
     assert found["round"] == 2
     assert found["seconds_left"] is None
-    assert found["devices"] == live["devices"] | {"here": 0}
+    assert found["clients"] == live["clients"] | {"here": 0}
     assert found["messages"] == 6
     same = ("federation", "rounds", "void", "down_bytes", "up_bytes", "report_bytes", "refused", "this_round")
     assert all(found[name] == live[name] for name in same)
@@ -78,7 +78,7 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, data = tmp_path / "f", "synthetic-ratings:users=20,items=200,seed=1"
-    make(folder, FederationOptions(method="fedmf", data=data, devices=3, rounds=1, round_seconds=1.0, port=free_port()))
+    make(folder, FederationOptions(method="fedmf", data=data, clients=3, rounds=1, round_seconds=1.0, port=free_port()))
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | {"minimum_messages": 4}))
     monkeypatch.setattr(Up, "run", lambda up, _: run_all(up.folder))
@@ -116,13 +116,13 @@ def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
     try:
         with coordinating(tmp_path, known) as control:
             assert control.driver is not None
-            publish = control.driver.board.publish
+            publish = control.driver.queue.publish
 
             def publishing(kind: Any, number: int, *arguments: Any, **other: Any) -> None:
                 stop_before(kind, number)
                 publish(kind, number, *arguments, **other)
 
-            monkeypatch.setattr(control.driver.board, "publish", publishing)
+            monkeypatch.setattr(control.driver.queue, "publish", publishing)
             others.start()
             assert stopped.wait(LONG)
             found = until(lambda: _answered(tmp_path, ["helper-1"]))

@@ -1,4 +1,4 @@
-"""A feature network the slow way, for comparison: one device at a time, in doubles, by autograd of torch."""
+"""A feature network the slow way, for comparison: one client at a time, in doubles, by autograd of torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def histories(lengths: tuple[int, ...], n_items: int = N_ITEMS) -> Csr:
 
 @dataclass(frozen=True)
 class World:
-    """Devices, their people and items, and a network that they share."""
+    """Clients, their people and items, and a network that they share."""
 
     adapter: Adapter
     data: OwnItemsAndFeatures
@@ -71,13 +71,13 @@ class World:
         return Cohort(10 + chosen, self.data.take(chosen), {}, SEED)
 
     def learnt(self) -> tuple[Floats, Floats]:
-        """What the kernel makes of all devices, and their losses."""
+        """What the kernel makes of all clients, and their losses."""
         return self.adapter.adapt(
             self.start,
             self.adapter.inputs.of_items(self.weights),
             self.data.rows,
             self.data.people,
-            devices=10 + np.arange(len(self.data.rows)),
+            clients=10 + np.arange(len(self.data.rows)),
             seed=SEED,
             round_number=ROUND,
             targets=self.data.ratings,
@@ -113,7 +113,7 @@ def world(
 
 
 class Reference:
-    """One device, by torch."""
+    """One client, by torch."""
 
     def __init__(self, of: World, place: int) -> None:
         self.of, self.place = of, place
@@ -180,7 +180,7 @@ class Reference:
         rate = local.rate * n / (n + local.needed) if n else 0.0
         ratings = self.of.data.take(np.array([self.place])).ratings if local.loss == "rating" else None
         drawn = self.of.adapter.drawn(
-            self.own, self.of.n_items, device=10 + self.place, seed=SEED, round_number=ROUND, targets=ratings
+            self.own, self.of.n_items, client=10 + self.place, seed=SEED, round_number=ROUND, targets=ratings
         )
         for items, labels, own in drawn if n else ():
             flat = weights.clone().requires_grad_()

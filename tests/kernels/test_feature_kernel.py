@@ -1,4 +1,4 @@
-"""The feature kernel against autograd of torch, with the same draws; and the same bits however devices are grouped."""
+"""The feature kernel against autograd of torch, with the same draws; and the same bits however clients are grouped."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def fifty(loss: Loss) -> World:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_cohort_of_fifty_is_fifty_of_one_bit_for_bit(loss: Loss) -> None:
     made = fifty(loss)
-    learner = MetaLocalTrainer(made.adapter)
-    together = learner.learn(made.cohort(), made.weights, RoundSpec(ROUND))
+    trainer = MetaLocalTrainer(made.adapter)
+    together = trainer.learn(made.cohort(), made.weights, RoundSpec(ROUND))
     for place in range(50):
-        alone = learner.learn(made.cohort(place), made.weights, RoundSpec(ROUND))
+        alone = trainer.learn(made.cohort(place), made.weights, RoundSpec(ROUND))
         assert alone.loss[0] == together.loss[place]
         assert alone.examples[0] == together.examples[place]
-        for name, values in together.uploads.dense.items():
-            np.testing.assert_array_equal(alone.uploads.dense[name][0], values[place], err_msg=name)
+        for name, values in together.updates.dense.items():
+            np.testing.assert_array_equal(alone.updates.dense[name][0], values[place], err_msg=name)
 
 
 def moved_by(count: int) -> Callable[..., kernel.Space]:
@@ -152,7 +152,7 @@ def test_the_same_bits_wherever_memory_lies(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_devices_with_no_item_one_item_and_all_items(loss: Loss) -> None:
+def test_clients_with_no_item_one_item_and_all_items(loss: Loss) -> None:
     made = world(of_loss(loss, epochs=2, rate=0.1), lengths=(0, 1, 10, 9), n_items=10)
     learnt, losses = made.learnt()
     np.testing.assert_array_equal(learnt[0], made.start)
@@ -174,7 +174,7 @@ def test_scores_are_those_of_autograd() -> None:
         np.testing.assert_allclose(scores[place], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_device_that_diverges_has_no_loss() -> None:
+def test_a_client_that_diverges_has_no_loss() -> None:
     made = world(of_loss("rating", epochs=40, rate=1e20))
     learnt, losses = made.learnt()
     assert not np.isfinite(learnt).all(axis=1).any()

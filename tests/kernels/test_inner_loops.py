@@ -24,12 +24,12 @@ N_ITEMS = 50
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 101]
 
 
-def epochs(own: list[int], negatives: int, count: int, device: int = 0) -> tuple[Indices, Floats]:
+def epochs(own: list[int], negatives: int, count: int, client: int = 0) -> tuple[Indices, Floats]:
     """Items and labels of some epochs: [count, examples]."""
     mine = np.array(own, np.int32)
     is_own = np.full(N_ITEMS, -1, np.int32)
     is_own[mine] = 3
-    start = np.uint64(rng.stream(1, rng.LEARNING, 0, device))
+    start = np.uint64(rng.stream(1, rng.LEARNING, 0, client))
     items = np.empty((count, len(own) * (1 + negatives)), np.int32)
     labels = np.empty(items.shape, np.float32)
     counter = 0

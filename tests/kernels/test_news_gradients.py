@@ -25,7 +25,7 @@ SIZES = NewsSizes(
 ONE_WORD, NO_WORD = [7, 10, 11], 13  # news with titles of one word and of none
 HISTORIES = [list(range(20, 32)), [], [7], [5, 5, 6, 5], [1, 2, 3], [], [NO_WORD]]
 HISTORY_OF = [0, 0, 1, 2, 3, 4, 5, 6]
-DEVICE = [0, 0, 1, 2, 3, 3, 3, 4]  # device 1 has one click and no history, device 3 several histories
+CLIENT = [0, 0, 1, 2, 3, 3, 3, 4]  # client 1 has one click and no history, client 3 several histories
 CANDIDATES = [
     [1, 2, 3, 4, 5],
     [20, 21, 22, 23, 24],
@@ -36,7 +36,7 @@ CANDIDATES = [
     [30, NO_WORD, 31, 32, 33],
     [NO_WORD, 10, 4, NONE, NONE],
 ]
-N = max(DEVICE) + 1
+N = max(CLIENT) + 1
 PLAIN = ["fednewsrec", "nrms", "naml", "plm-nr", "lstur-ini", "lstur-con", "ebnr"]
 WITH_BASIS = ["interest-nrms", "interest-naml", "interest-plm-nr"]
 
@@ -46,7 +46,7 @@ def examples(padded: Bools | None = None, noise: Floats | None = None) -> ClickE
     for row, items in zip(histories, HISTORIES, strict=True):
         row[: len(items)] = items
     return ClickExamples(
-        np.array(DEVICE), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories, padded=padded, noise=noise
+        np.array(CLIENT), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories, padded=padded, noise=noise
     )
 
 
@@ -90,10 +90,10 @@ def losses_alone(made: NewsModel, every: ClickExamples, rows: Offsets) -> Tensor
     return losses(made, take_news(news(), batch.news), batch)
 
 
-def parts_of(found: Gradients, device: int) -> dict[str, Floats]:
-    parts = {name: value[device] for name, value in found.dense.items()}
+def parts_of(found: Gradients, client: int) -> dict[str, Floats]:
+    parts = {name: value[client] for name, value in found.dense.items()}
     if found.words is not None:
-        rows = slice(found.words.offsets[device], found.words.offsets[device + 1])
+        rows = slice(found.words.offsets[client], found.words.offsets[client + 1])
         parts[WORDS] = np.zeros((VOCABULARY, found.words.values.shape[1]), np.float32)
         parts[WORDS][found.words.index[rows]] = found.words.values[rows]
     return parts
@@ -108,7 +108,7 @@ def assert_those_of_autograd(parts: Mapping[str, Floats], made: NewsModel, loss:
         assert np.allclose(part, expected, atol=1e-6, rtol=1e-5), name
 
 
-def assert_every_device_is_alone(
+def assert_every_client_is_alone(
     name: str, every: ClickExamples, frozen: frozenset[str] = frozenset(), sizes: NewsSizes = SIZES
 ) -> None:
     made = model(name, sizes)
@@ -116,24 +116,24 @@ def assert_every_device_is_alone(
     assert isinstance(way, CutAtNews)
     found = way.each(weights, every, N)
     assert not any(part._forward_hooks for part in made.modules())
-    for device in range(N):
-        parts = parts_of(found, device)
+    for client in range(N):
+        parts = parts_of(found, client)
         assert parts.keys() == weights.keys()
-        loss = losses_alone(made, every, np.flatnonzero(every.device == device)).mean()
-        assert found.losses[device] == pytest.approx(loss.item(), rel=1e-5)
+        loss = losses_alone(made, every, np.flatnonzero(every.client == client)).mean()
+        assert found.losses[client] == pytest.approx(loss.item(), rel=1e-5)
         assert_those_of_autograd(parts, made, loss)
 
 
 @pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
 @pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS})])
-def test_every_device_has_the_gradient_that_it_has_alone(name: str, frozen: frozenset[str]) -> None:
-    assert_every_device_is_alone(name, examples(), frozen)
+def test_every_client_has_the_gradient_that_it_has_alone(name: str, frozen: frozenset[str]) -> None:
+    assert_every_client_is_alone(name, examples(), frozen)
 
 
 @pytest.mark.parametrize(("heads", "width", "window"), [(3, 8, 1), (2, 16, 3), (2, 5, 5)])
 def test_compiled_gradients_fit_heads_and_windows_of_every_width(heads: int, width: int, window: int) -> None:
     sizes = replace(SIZES, heads=heads, head_dim=width, window=window)
-    assert_every_device_is_alone("fednewsrec", examples(), sizes=sizes)
+    assert_every_client_is_alone("fednewsrec", examples(), sizes=sizes)
 
 
 def test_only_users_without_history_move_the_newcomer() -> None:
@@ -145,13 +145,13 @@ def test_only_users_without_history_move_the_newcomer() -> None:
 @pytest.mark.parametrize("name", WITH_BASIS)
 @pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS, "basis"})])
 def test_padded_clicks_and_noise_are_those_of_the_history(name: str, frozen: frozenset[str]) -> None:
-    assert_every_device_is_alone(name, noisy_examples(), frozen)
+    assert_every_client_is_alone(name, noisy_examples(), frozen)
 
 
 @pytest.mark.parametrize("name", WITH_BASIS)
 def test_of_released_attention_only_basis_and_news_learn(name: str) -> None:
     every = replace(noisy_examples(), padded=None)
-    assert_every_device_is_alone(name, every)
+    assert_every_client_is_alone(name, every)
     made = model(name)
     found = differentiation(made, news(), frozenset()).each(weights_of(made), every, N)
     assert not any(value.any() for name, value in found.dense.items() if name.startswith("clicks."))
@@ -159,10 +159,10 @@ def test_of_released_attention_only_basis_and_news_learn(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
 def test_one_pass_gives_the_weighted_sum(name: str) -> None:
-    made, share = model(name), np.linspace(0.1, 0.8, len(DEVICE), dtype=np.float32)
+    made, share = model(name), np.linspace(0.1, 0.8, len(CLIENT), dtype=np.float32)
     every = noisy_examples() if name in WITH_BASIS else examples()
     found = differentiation(made, news(), frozenset()).together(weights_of(made), every, share)
-    loss = (losses_alone(made, every, np.arange(len(DEVICE))) * torch.from_numpy(share)).sum()
+    loss = (losses_alone(made, every, np.arange(len(CLIENT))) * torch.from_numpy(share)).sum()
     parts = parts_of(found, 0)
     assert parts.keys() == weights_of(made).keys()
     assert_those_of_autograd(parts, made, loss)
@@ -171,17 +171,17 @@ def test_one_pass_gives_the_weighted_sum(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "texts"), [("fednewsrec", ["title"]), ("nrms", ["title"]), ("naml", ["title", "abstract"])]
 )
-def test_a_device_has_rows_of_its_own_words_only(name: str, texts: list[str]) -> None:
+def test_a_client_has_rows_of_its_own_words_only(name: str, texts: list[str]) -> None:
     made, every = model(name), examples()
     way = differentiation(made, news(), frozenset())
     words = way.each(weights_of(made), every, N).words
     assert words is not None
     assert way.count_words(every, N).tolist() == np.diff(words.offsets).tolist()
-    for device in range(N):
-        own = every.device == device
+    for client in range(N):
+        own = every.client == client
         seen = np.unique(np.r_[every.candidates[own].ravel(), every.histories[every.history_of[own]].ravel()])
         codes = np.concatenate([getattr(news(), text)[seen[seen != NONE]].numpy().ravel() for text in texts])
-        rows = words.index[words.offsets[device] : words.offsets[device + 1]]
+        rows = words.index[words.offsets[client] : words.offsets[client + 1]]
         assert rows.tolist() == np.unique(codes[codes > 0]).tolist()
 
 
@@ -194,12 +194,12 @@ def test_nothing_goes_by_row_where_words_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fednewsrec", "nrms", "naml", "plm-nr"])
-def test_a_device_without_examples_has_no_gradient(name: str) -> None:
+def test_a_client_without_examples_has_no_gradient(name: str) -> None:
     made, every = model(name), examples()
-    later = replace(every, device=every.device + (every.device > 0))  # nobody is device 1
+    later = replace(every, client=every.client + (every.client > 0))  # nobody is client 1
     found = differentiation(made, news(), frozenset()).each(weights_of(made), later, N + 2)
-    for device in (1, N + 1):
-        assert not any(value[device].any() for value in found.dense.values())
+    for client in (1, N + 1):
+        assert not any(value[client].any() for value in found.dense.values())
 
 
 def test_models_with_other_parameters_are_differentiated_whole() -> None:
@@ -207,6 +207,6 @@ def test_models_with_other_parameters_are_differentiated_whole() -> None:
     way, weights = differentiation(made, news(), frozenset()), weights_of(made)
     assert not isinstance(way, CutAtNews)
     found = way.each(weights, examples(), N)
-    for device in range(N):
-        loss = losses_alone(made, examples(), np.flatnonzero(np.array(DEVICE) == device)).mean()
-        assert_those_of_autograd(parts_of(found, device), made, loss)
+    for client in range(N):
+        loss = losses_alone(made, examples(), np.flatnonzero(np.array(CLIENT) == client)).mean()
+        assert_those_of_autograd(parts_of(found, client), made, loss)

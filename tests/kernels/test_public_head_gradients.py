@@ -1,4 +1,4 @@
-"""The closed form of the public head's gradients is what autograd finds, on each device alone and for all at once."""
+"""The closed form of the public head's gradients is what autograd finds, on each client alone and for all at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilrec.client.news_data import NONE, ClickExamples
 from veilrec.kernels.news_gradients import AutogradModel, PublicHeadGradients
 
 HISTORIES = [[1, 2, 3, 3], [], [NEWS - 1], [5, 6]]
-DEVICE, HISTORY_OF = [0, 0, 1, 2, 2], [0, 0, 1, 2, 3]
+CLIENT, HISTORY_OF = [0, 0, 1, 2, 2], [0, 0, 1, 2, 3]
 CANDIDATES = [[4, 5, 6], [7, 1, NONE], [8, 9, 10], [11, 12, 13], [NEWS - 1, 0, 2]]
 
 
@@ -18,7 +18,7 @@ def examples() -> ClickExamples:
     histories = np.full((len(HISTORIES), 6), NONE, np.int32)
     for row, items in zip(histories, HISTORIES, strict=True):
         row[: len(items)] = items
-    return ClickExamples(np.array(DEVICE), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories)
+    return ClickExamples(np.array(CLIENT), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories)
 
 
 def weights() -> dict[str, np.ndarray]:
@@ -34,7 +34,7 @@ def test_gradients_are_those_of_autograd(train_basis: bool) -> None:
     learned = weights()
     if train_basis:
         learned["moves"] = np.random.default_rng(2).normal(0, 1, model.moves.shape).astype(np.float32)
-    share = np.linspace(0.1, 0.5, len(DEVICE)).astype(np.float32)
+    share = np.linspace(0.1, 0.5, len(CLIENT)).astype(np.float32)
     ours, theirs = PublicHeadGradients(model, news), AutogradModel(model, news)
     assert not ours.count_words(examples(), 3).any()
     for found, wanted in (

@@ -1,4 +1,4 @@
-"""The made-up population of the contract, and methods built on it."""
+"""The synthetic population of the contract, and methods built on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datas
 
 
 def small_problem(users: int = 60, seed: int = SEED) -> Problem:
-    """A few devices, so that a handful of rounds visits most of them more than once."""
+    """A few clients, so that a handful of rounds visits most of them more than once."""
     return ContractSubject("fedmf").problem(users=users, seed=seed)
 
 
@@ -33,7 +33,7 @@ def saved_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def after_a_round(plan: Plan, problem: Problem, secret: bytes | None = None) -> Simulation:
-    """Every device with its items, and one round of the plan."""
+    """Every client with its items, and one round of the plan."""
     run = Simulation(plan, OwnItems(problem.train), problem.train, Seeds.all_from(1, secret))
     run.step(0)
     return run

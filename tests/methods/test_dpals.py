@@ -1,4 +1,4 @@
-"""Private alternating least squares: what leaves a device, what a run spends, and what is refused."""
+"""Private alternating least squares: what leaves a client, what a run spends, and what is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from veilrec.methods.references import dpals
 from veilrec.methods.references.dpals import DPALS, plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.clipping import update_norms
 from veilrec.simulation.simulation import Seeds, Simulation
 
 TINY = ("local.dim=4",)
@@ -32,18 +32,18 @@ def configured(*settings: str) -> object:
 def test_a_message_is_as_long_as_the_clip_norm(gramians: float) -> None:
     made = plan(configured("privacy.clip_norm=3", f"gramians={gramians}"), small_problem())  # type: ignore[arg-type]
     people = OwnItems(histories_of([[0, 1, 5], [7], [], [3, 3, 9]]))
-    uploads = made.learner.learn(Cohort(np.arange(4), people, {}, 0), made.start, RoundSpec(0)).uploads
-    assert upload_norms(uploads) == pytest.approx([3.0, 3.0, 0.0, 3.0], rel=1e-5)
-    assert uploads.tables[ITEMS].index.tolist() == [0, 1, 5, 7, 3, 9]
-    bounded = made.mechanism.bound(uploads, RoundSpec(0))
-    assert np.allclose(bounded.tables[ITEMS].values, uploads.tables[ITEMS].values, rtol=1e-5)  # nothing is cut off
+    updates = made.trainer.learn(Cohort(np.arange(4), people, {}, 0), made.start, RoundSpec(0)).updates
+    assert update_norms(updates) == pytest.approx([3.0, 3.0, 0.0, 3.0], rel=1e-5)
+    assert updates.tables[ITEMS].index.tolist() == [0, 1, 5, 7, 3, 9]
+    bounded = made.mechanism.bound(updates, RoundSpec(0))
+    assert np.allclose(bounded.tables[ITEMS].values, updates.tables[ITEMS].values, rtol=1e-5)  # nothing is cut off
 
 
 def test_the_start_solves_to_random_vectors() -> None:
-    learner = plan(configured("start=0.25"), small_problem()).learner  # type: ignore[arg-type]
-    assert isinstance(learner, PrivateAlsLocalTrainer)
-    start = start_sums(4000, learner.sums, 0.25, 3)
-    vectors = learner.sums.solve(np.zeros((4000, 1), np.float32), start[ALS_GRAM], start[ITEMS])
+    trainer = plan(configured("start=0.25"), small_problem()).trainer  # type: ignore[arg-type]
+    assert isinstance(trainer, PrivateAlsLocalTrainer)
+    start = start_sums(4000, trainer.sums, 0.25, 3)
+    vectors = trainer.sums.solve(np.zeros((4000, 1), np.float32), start[ALS_GRAM], start[ITEMS])
     assert vectors.std() == pytest.approx(0.25, rel=0.04)  # four standard errors of 16,000 numbers and more
 
 
@@ -65,8 +65,8 @@ def test_matrices_of_items_can_be_asked_for() -> None:
     assert np.isfinite(run.model().score_all(np.arange(5))).all()
 
 
-def test_devices_need_no_more_than_the_settings() -> None:
-    assert plan(configured(), small_problem()).learner.local == FcfSettings(4, 1.0, 1.0)  # type: ignore[arg-type, attr-defined]
+def test_clients_need_no_more_than_the_settings() -> None:
+    assert plan(configured(), small_problem()).trainer.local == FcfSettings(4, 1.0, 1.0)  # type: ignore[arg-type, attr-defined]
 
 
 def test_features_are_public_and_sent_with_the_model() -> None:

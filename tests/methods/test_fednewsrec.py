@@ -35,14 +35,14 @@ def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
 
 
 class Apart:
-    """A news learner without its shortcut."""
+    """A news trainer without its shortcut."""
 
-    def __init__(self, learner: Any) -> None:
-        self.keeps_state, self.fresh_private_state, self.learn = False, learner.fresh_private_state, learner.learn
+    def __init__(self, trainer: Any) -> None:
+        self.keeps_state, self.fresh_private_state, self.learn = False, trainer.fresh_private_state, trainer.learn
 
 
 def apart(sim: Simulation, secret: bytes | None = None, **changes: Any) -> Simulation:
-    plan = replace(sim.plan, learner=Apart(sim.plan.learner), **changes)
+    plan = replace(sim.plan, trainer=Apart(sim.plan.trainer), **changes)
     return Simulation(plan, sim.data, sim.histories, Seeds.all_from(1, secret))
 
 
@@ -84,9 +84,9 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
     assert isinstance(trainer, Simulation)
     entries = sum(values.size for values in trainer.server.weights.values())
     users = len(trainer.sampler.eligible)
-    claimed = upload_budget(0.005, 0.015, parameters=entries, uploads=-(-12 * 20 // users))
+    claimed = upload_budget(0.005, 0.015, parameters=entries, updates=-(-12 * 20 // users))
     assert stated.epsilon == claimed.claimed
-    assert stated.honest_epsilon == pytest.approx(claimed.upload)
+    assert stated.honest_epsilon == pytest.approx(claimed.update)
     assert stated.honest_delta == 1e-6
     assert f"epsilon {claimed.training:,.0f} at delta 1e-06" in stated.honest_note
     assert Guarantee.from_json(stated.to_json()) == stated
@@ -167,7 +167,7 @@ def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them() -> None
 
 def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
     able = len(simulation().sampler.eligible)
-    everybody = ("calibration=proven", "judges.share=0")
+    everybody = ("calibration=proven", "validators.share=0")
     by_share = simulation(*everybody, "cohort.size=0", "round_share=0.25").plan
     by_number = simulation(*everybody, f"cohort.size={round(0.25 * able)}").plan
     assert by_share.cohort == by_number.cohort
@@ -200,4 +200,4 @@ def test_says_beforehand_which_settings_do_not_count(tmp_path: Path) -> None:
     assert note.startswith(f"word vectors have the 50 dimensions of {narrow}, not size.word_dim 300: for 300, name")
     assert ready(fednewsrec, papers(f"text.words={wide}")[0]) == ()
     shares = ready(fednewsrec, papers(f"text.words={wide}", "cohort.size=30", "train_users=40")[0])
-    assert [note.split(",")[0] for note in shares] == ["a round has cohort.size 30 devices", "train_users 40 take part"]
+    assert [note.split(",")[0] for note in shares] == ["a round has cohort.size 30 clients", "train_users 40 take part"]

@@ -47,8 +47,8 @@ def by_algorithm_2(epochs: int, decay: float, start: float) -> Doubles:
     settings = mf.MfSettings(start=start)
     users = mf.MfLocalTrainer(settings).fresh_private_state(np.arange(USERS), SEED)[mf.USER].astype(np.float64)
     moved = items.copy()
-    for device in range(USERS):  # server, lines 6 to 9
-        user, own = users[device], train.row(device)
+    for client in range(USERS):  # server, lines 6 to 9
+        user, own = users[client], train.row(client)
         for _ in range(epochs):  # client, line 2
             errors = items[own] @ user - 1.0
             item_gradients = 2.0 * errors[:, None] * user + decay * items[own]  # lines 4 and 5
@@ -58,7 +58,7 @@ def by_algorithm_2(epochs: int, decay: float, start: float) -> Doubles:
 
 
 @pytest.mark.parametrize("epochs", [1, 5])
-def test_the_server_takes_a_step_for_every_gradient_of_every_device(epochs: int) -> None:
+def test_the_server_takes_a_step_for_every_gradient_of_every_client(epochs: int) -> None:
     got = after_a_round("fedmf", f"local.epochs={epochs}")
     expected = by_algorithm_2(epochs, decay=0.01, start=0.1)
     change = expected - mf.start_weights(ITEMS, 32, 0.1, SEED)[mf.ITEMS]
@@ -67,7 +67,7 @@ def test_the_server_takes_a_step_for_every_gradient_of_every_device(epochs: int)
 
 @pytest.mark.parametrize(("name", "settings"), [("dp-fedmf", ()), ("priv-fedmf-sub", ("selection.threshold=0.0",))])
 def test_noise_is_on_the_gradient_and_so_comes_times_the_rate(name: str, settings: tuple[str, ...]) -> None:
-    # With nothing to learn the model is noise: 40 devices, Laplace of scale 2 C / epsilon, times 0.001.
+    # With nothing to learn the model is noise: 40 clients, Laplace of scale 2 C / epsilon, times 0.001.
     model = after_a_round(name, "local.start=0", "local.epochs=1", *settings)
     noise = model[np.abs(model).max(axis=1) > 0.0]  # the rows of the sub-model
     expected = RATE * (2.0 * CLIP / EPSILON) * math.sqrt(2.0 * USERS)
@@ -77,7 +77,7 @@ def test_noise_is_on_the_gradient_and_so_comes_times_the_rate(name: str, setting
 
 
 def test_a_row_of_a_gradient_is_clipped_to_one() -> None:
-    # A start of 30 makes gradients in the thousands: what 40 devices may move a row by is 40 C times the rate.
+    # A start of 30 makes gradients in the thousands: what 40 clients may move a row by is 40 C times the rate.
     start = mf.start_weights(ITEMS, 32, 30.0, SEED)[mf.ITEMS]
     moved = after_a_round("dp-fedmf", "local.start=30", "local.user_rate=0", "privacy.epsilon=1e6") - start
     lengths = np.linalg.norm(moved, axis=1)

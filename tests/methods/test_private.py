@@ -46,7 +46,7 @@ PRIVACY = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
 
 def sigma_of(cohort: CohortSettings, dimension: int = 100, *, keeps_state: bool = False, **options: Any) -> float:
     schema = Schema((Tensor("layer", (dimension,), by_row=False),))
-    return noisy_sum(PRIVACY, cohort, schema, rounds=5, devices=60, keeps_state=keeps_state, **options).sigma
+    return noisy_sum(PRIVACY, cohort, schema, rounds=5, clients=60, keeps_state=keeps_state, **options).sigma
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
@@ -62,7 +62,7 @@ def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
     assert 0.998 * 3.0 <= spent <= 3.0
 
 
-def test_fixed_cohorts_of_devices_with_state_are_accounted_for_as_everybody() -> None:
+def test_fixed_cohorts_of_clients_with_state_are_accounted_for_as_everybody() -> None:
     fixed, poisson = (CohortSettings(size=10, sampling=sampling) for sampling in ("fixed", "poisson"))
     everybody = CohortSettings(size=0, sampling="fixed")
     assert sigma_of(fixed, keeps_state=True) == sigma_of(everybody, keeps_state=True) == sigma_of(everybody)
@@ -88,7 +88,7 @@ def test_the_honest_value_of_rows_is_that_of_privacy_math() -> None:
     claim = promised(get("dp-fedmf"), config, small_problem(users=120))
     assert (claim.basis, claim.epsilon, claim.delta) == ("as published", 2.0, 0.0)
     assert claim.honest_epsilon == pytest.approx(ITEMS * math.sqrt(32) * 2.0, rel=1e-6)
-    assert "over a run in which a device takes part" in claim.honest_note
+    assert "over a run in which a client takes part" in claim.honest_note
 
 
 @pytest.mark.parametrize(("size", "rate"), [(0, 1.0), (10, 1.0 / 6.0)])
@@ -103,10 +103,10 @@ def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() 
     items = np.array([[1.0, 0.0], [-400.0, 0.0]], np.float32)
     updates = []
     for own in ([0], [0, 1]):
-        learner = MfLocalTrainer(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5))
+        trainer = MfLocalTrainer(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5))
         train = Csr(np.array([0, len(own)]), np.array(own, np.int32))
         cohort = Cohort(np.array([0]), OwnItems(train), {USER: np.array([[1.0, 0.0]], np.float32)}, 0)
-        rows = clip_whole(learner.learn(cohort, {TABLE: items}, RoundSpec(0)).uploads, 0.05).tables[TABLE]
+        rows = clip_whole(trainer.learn(cohort, {TABLE: items}, RoundSpec(0)).updates, 0.05).tables[TABLE]
         update = np.zeros((2, 2))
         update[rows.index] = rows.values
         updates.append(update)
@@ -160,9 +160,9 @@ def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est"])
-def test_devices_without_ratings_take_part(name: str) -> None:
+def test_clients_without_ratings_take_part(name: str) -> None:
     train = small_problem().train
-    gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # device 5 has nothing
+    gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # client 5 has nothing
     trainer = build(name, Problem(gap, ITEMS, 0, rounds=2), SMALL_NETWORK.get(name, ()))
     trainer.step(0)
     trainer.step(1)
@@ -248,7 +248,7 @@ def test_every_preset_starts_in_both_calibrations(name: str, preset: str, datase
 def test_a_proven_sum_is_divided_by_a_public_number_only(
     name: str, aggregation: str, optimiser: str, power: float
 ) -> None:
-    # The number of devices that changed a row, which FedSubAvg divides by, is not covered by the noise.
+    # The number of clients that changed a row, which FedSubAvg divides by, is not covered by the noise.
     number = COHORT**power
     rate, caution = (0.5, 1e-3) if optimiser == "sgd" else (0.01, 0.5)
     plain, careful = (rate / number, caution) if optimiser == "sgd" else (rate, caution * number)

@@ -1,4 +1,4 @@
-"""The private Gram matrix: what leaves a device, what noise leaves of it, and lists for those with little history."""
+"""The private Gram matrix: what leaves a client, what noise leaves of it, and lists for those with little history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import configure
 from veilrec.methods.private import PrivacySettings
 from veilrec.methods.references.item_item import PRIVATE_GRAM, items_that_pay, plan, share_of_votes
-from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.clipping import update_norms
 from veilrec.simulation.simulation import Seeds, Simulation
 
 PEOPLE = Csr(np.array([0, 4, 5, 5, 9]), np.array([0, 1, 2, 3, 0, 4, 4, 1, 4], np.int32))
@@ -26,11 +26,11 @@ def configured(*settings: str) -> object:
 
 
 def test_a_message_is_a_taste_times_itself_of_one_norm() -> None:
-    uploads = (
-        GramLocalTrainer(2.0, 1.0).learn(Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0), MODEL, RoundSpec(0)).uploads
+    updates = (
+        GramLocalTrainer(2.0, 1.0).learn(Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0), MODEL, RoundSpec(0)).updates
     )
-    sent = uploads.factors[GRAM].product()
-    assert upload_norms(uploads) == pytest.approx([2.0, 2.0, 0.0, 2.0], rel=1e-5)
+    sent = updates.factors[GRAM].product()
+    assert update_norms(updates) == pytest.approx([2.0, 2.0, 0.0, 2.0], rel=1e-5)
     assert np.allclose(sent, sent.transpose(0, 2, 1))
     # By hand: the last one has items 1 and 4 (three times); item 5 is not among the five.
     p = np.array([9.0, 8, 7, 2, 6])
@@ -42,8 +42,8 @@ def test_a_message_is_a_taste_times_itself_of_one_norm() -> None:
 
 def test_somebody_without_popular_items_sends_nothing() -> None:
     alone = OwnItems(histories_of([[5]]))
-    uploads = GramLocalTrainer(1.0, 1.0).learn(Cohort(np.arange(1), alone, {}, 0), MODEL, RoundSpec(0)).uploads
-    assert not uploads.factors[GRAM].product().any()
+    updates = GramLocalTrainer(1.0, 1.0).learn(Cohort(np.arange(1), alone, {}, 0), MODEL, RoundSpec(0)).updates
+    assert not updates.factors[GRAM].product().any()
 
 
 def test_settings_follow_from_people_and_epsilon() -> None:
@@ -88,5 +88,5 @@ def test_a_message_counts_its_factors_and_not_their_product() -> None:
     made = plan(PRIVATE_GRAM.config(), problem)
     report = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1)).step(0)
     size = made.start[GRAM].shape[0]
-    each = (report.up_bytes - report.selection_bytes) / report.devices
+    each = (report.up_bytes - report.selection_bytes) / report.clients
     assert 4 * (2 * size + 1) <= each < 4 * (2 * size + 1) + 32

@@ -1,4 +1,4 @@
-"""Popularity with noise: what leaves a device, what is released, and that there is one code path for both names."""
+"""Popularity with noise: what leaves a client, what is released, and that there is one code path for both names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from veilrec.methods.references.popularity import METHOD, PrivatePopularityConfi
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.clipping import update_norms
 from veilrec.runs.request import RunRequest, as_meant, default_out, prepare
 from veilrec.runs.training import train
 from veilrec.simulation.simulation import Seeds, Simulation
@@ -31,12 +31,12 @@ PEOPLE = Csr(np.array([0, 4, 5, 5, 9]), np.array([0, 1, 2, 3, 0, 4, 4, 1, 4], np
 
 def votes_of(rows: Csr) -> tuple[np.ndarray, ...]:
     cohort = Cohort(np.arange(len(rows)), OwnItems(rows), {}, 0)
-    uploads = VoteLocalTrainer().learn(cohort, start_weights(6), RoundSpec(0)).uploads
-    sent = uploads.tables[ITEMS]
+    updates = VoteLocalTrainer().learn(cohort, start_weights(6), RoundSpec(0)).updates
+    sent = updates.tables[ITEMS]
     return sent.offsets, sent.index, sent.values[:, 0]
 
 
-def test_a_device_votes_once_for_each_of_its_items() -> None:
+def test_a_client_votes_once_for_each_of_its_items() -> None:
     offsets, items, values = votes_of(PEOPLE)
     assert offsets.tolist() == [0, 4, 5, 5, 7]  # the last one has an item three times
     assert items.tolist() == [0, 1, 2, 3, 0, 1, 4]
@@ -44,16 +44,16 @@ def test_a_device_votes_once_for_each_of_its_items() -> None:
 
 
 @pytest.mark.parametrize("clip_norm", [1.0, 1.5, 10.0])
-def test_all_votes_of_a_device_are_cut_to_one_norm(clip_norm: float) -> None:
+def test_all_votes_of_a_client_are_cut_to_one_norm(clip_norm: float) -> None:
     problem = small_problem()
     config, _ = configure(METHOD, preset="tuned", dataset="", settings=[f"privacy.clip_norm={clip_norm}"])
     made = plan(config, problem)
     cohort = Cohort(np.arange(60), OwnItems(problem.train), {}, 0)
-    uploads = made.learner.learn(cohort, made.start, RoundSpec(0)).uploads
-    bounded = made.mechanism.bound(uploads, RoundSpec(0))
+    updates = made.trainer.learn(cohort, made.start, RoundSpec(0)).updates
+    bounded = made.mechanism.bound(updates, RoundSpec(0))
     lengths = problem.train.lengths()
-    assert upload_norms(bounded) == pytest.approx(np.minimum(np.sqrt(lengths), clip_norm), rel=1e-5)
-    assert upload_norms(bounded).max() <= clip_norm
+    assert update_norms(bounded) == pytest.approx(np.minimum(np.sqrt(lengths), clip_norm), rel=1e-5)
+    assert update_norms(bounded).max() <= clip_norm
 
 
 def test_the_noise_is_what_one_release_needs() -> None:

@@ -19,7 +19,7 @@ from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.server.round_specs import CohortSampler, CohortSettings
 from veilrec.simulation.simulation import Simulation
 
-REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=turns")
+REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=cyclic")
 
 
 def config(*settings: str, name: str = "privaterec", preset: str = "tuned") -> Any:
@@ -45,12 +45,12 @@ def test_models_learn_in_every_way(model: str, way: str) -> None:
 
 def test_pads_of_words_fill_titles_and_stand_for_padded_clicks() -> None:
     sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
-    learner = sim.plan.learner
-    assert isinstance(learner, PrivateNewsLocalTrainer)
-    assert (learner._news.title > 0).all()
-    pad_word = int(learner._news.title.max())
+    trainer = sim.plan.trainer
+    assert isinstance(trainer, PrivateNewsLocalTrainer)
+    assert (trainer._news.title > 0).all()
+    pad_word = int(trainer._news.title.max())
     assert pad_word == sim.plan.schema["words.weight"].shape[0] - 1
-    assert (learner._news.title[-1] == pad_word).all()
+    assert (trainer._news.title[-1] == pad_word).all()
     before = sim.server.weights["words.weight"][pad_word].copy()
     sim.step(0)
     assert not np.array_equal(sim.server.weights["words.weight"][pad_word], before)
@@ -77,13 +77,13 @@ def test_dp_fedrec_as_published_costs_the_root_of_its_numbers() -> None:
     assert claim.honest_epsilon == pytest.approx(2.0 * mechanism.dimension**0.5, rel=1e-6)
 
 
-def test_reports_spend_what_is_promised_over_all_turns_of_a_device() -> None:
+def test_reports_spend_what_is_promised_over_all_turns_of_a_client() -> None:
     sim = simulation(*REPORTS, "privacy.epsilon=8")
     plan = sim.plan
     assert isinstance(plan.mechanism, MadeOfReports)
     assert (plan.mechanism.unit, plan.mechanism.trust) == ("user", "nobody")
-    devices = int((sim.data.rows.lengths() > 0).sum())
-    assert plan.most_turns == -(-5 * 20 // devices)
+    clients = int((sim.data.rows.lengths() > 0).sum())
+    assert plan.max_participations == -(-5 * 20 // clients)
     spent = epsilon_of(training_event(plan), 1e-6)
     assert 0.99 * 8.0 <= spent <= 8.0
     statement = promised(method("privaterec"), config(*SMALL, *REPORTS), problem())
@@ -92,7 +92,7 @@ def test_reports_spend_what_is_promised_over_all_turns_of_a_device() -> None:
 
 
 def test_the_epsilon_of_a_run_is_shared_out_by_composition() -> None:
-    asked = PrivateRecConfig(training="reports", cohort=CohortSettings(size=20, sampling="turns"))
+    asked = PrivateRecConfig(training="reports", cohort=CohortSettings(size=20, sampling="cyclic"))
     once, often = shared_out(asked, 1), shared_out(asked, 10)
     assert sum(once) == pytest.approx(8.0, rel=1e-3)
     assert 8.0 / 10 < sum(often) < sum(once)
@@ -110,12 +110,12 @@ def test_reports_leave_the_user_encoder_as_it_was() -> None:
 
 @pytest.mark.parametrize("secret", [None, bytes(range(32))])
 def test_turns_come_equally_often(secret: bytes | None) -> None:
-    settings = CohortSettings(size=7, sampling="turns")
+    settings = CohortSettings(size=7, sampling="cyclic")
     sampler = CohortSampler(settings, np.arange(100, 123), 3, secret=secret)
     for rounds in (1, 3, 10, 23):
         seen = np.concatenate([sampler.draw(number) for number in range(rounds)])
         counts = np.bincount(seen - 100, minlength=23)
-        assert counts.max() == settings.most_turns(rounds, 23)
+        assert counts.max() == settings.max_participations(rounds, 23)
         assert counts.max() - counts.min() <= 1
 
 
@@ -126,11 +126,11 @@ def test_padding_does_not_count_where_users_are_protected() -> None:
 
 def test_gaussian_noise_is_an_option_as_published() -> None:
     sim = simulation("calibration=as-published", "privacy.noise=gaussian", "privacy.delta=0.001")
-    learner = sim.plan.learner
-    assert isinstance(learner, PrivateNewsLocalTrainer)
-    assert learner.noise is not None
+    trainer = sim.plan.trainer
+    assert isinstance(trainer, PrivateNewsLocalTrainer)
+    assert trainer.noise is not None
     # Classical sigma for theta 1 at (10, 1e-3): sqrt(2 ln 1250) / 10
-    assert learner.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)
+    assert trainer.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)
 
 
 def test_centralised_training_and_the_paper_presets_can_be_had() -> None:

@@ -56,7 +56,7 @@ def test_as_published_the_papers_epsilon_stands_beside_what_holds(problem: Probl
     )
     assert told.honest_epsilon is not None
     assert told.epsilon is not None
-    assert 0.0 < told.honest_epsilon < told.epsilon  # it charges itself for every device of a round
+    assert 0.0 < told.honest_epsilon < told.epsilon  # it charges itself for every client of a round
 
 
 @pytest.mark.parametrize("name", ["privrec", "dp-privrec", "popularity-head"])
@@ -71,7 +71,7 @@ def test_the_model_holds_votes_and_nothing_else_of_people(problem: Problem, name
     assert set(parts.weights) <= {POPULARITY, "bound", "layer1.weight", "layer1.bias"}
     exact = np.bincount(problem.train.items, minlength=problem.n_items) > 0
     noisy = parts.weights[POPULARITY].reshape(-1)
-    assert ((noisy > 0) == exact).all() == (name == "privrec")  # in the clear, who has votes is exact
+    assert ((noisy > 0) == exact).all() == (name == "privrec")  # in plaintext, who has votes is exact
 
 
 def test_popularity_moves_scores_as_an_offset(problem: Problem) -> None:
@@ -103,7 +103,7 @@ def test_ratings_and_the_logarithm_of_votes_do_not_go_together(problem: Problem)
 @pytest.mark.parametrize("cohort", [5, 30])
 def test_the_claim_is_that_of_table_3_and_the_honest_value_is_smaller(cohort: int) -> None:
     plan = published_plan_of(size=cohort, users=4800, rounds=1000)
-    stated = published_guarantee(plan, PUBLISHED, devices=4800)
+    stated = published_guarantee(plan, PUBLISHED, clients=4800)
     assert stated.epsilon == pytest.approx(MOVIELENS_TABLE[4800, cohort][1], abs=2e-4)
     # privacy-math, section 5, with z = 1: 0.2269 and 1.5244; the count's sensitivity is 1 and not 2, so a little less.
     assert stated.honest_epsilon is not None
@@ -112,7 +112,7 @@ def test_the_claim_is_that_of_table_3_and_the_honest_value_is_smaller(cohort: in
 
 
 def test_noise_outside_of_the_rate_costs_more_and_is_said() -> None:
-    usual, twice = (published_guarantee(published_plan_of(rate), PUBLISHED, devices=60) for rate in (1.0, 2.0))
+    usual, twice = (published_guarantee(published_plan_of(rate), PUBLISHED, clients=60) for rate in (1.0, 2.0))
     assert usual.epsilon == twice.epsilon
     assert (twice.honest_epsilon or 0.0) > 2.0 * (usual.honest_epsilon or 0.0)
     assert "alpha_3" in twice.honest_note
@@ -121,8 +121,8 @@ def test_noise_outside_of_the_rate_costs_more_and_is_said() -> None:
 
 def test_the_printed_bound_falls_to_nothing_and_below_without_breaking_the_run() -> None:
     plan = published_plan_of(rounds=60)
-    quick = replace(plan.bound_rule, rate=0.5)  # type: ignore[type-var]
-    run = Simulation(replace(plan, bound_rule=quick), data(), people(), Seeds.all_from(1))
+    quick = replace(plan.clipping_rule, rate=0.5)  # type: ignore[type-var]
+    run = Simulation(replace(plan, clipping_rule=quick), data(), people(), Seeds.all_from(1))
     bounds = []
     for number in range(60):
         run.step(number)
@@ -140,7 +140,7 @@ def test_algorithm_2_is_about_fixed_cohorts_means_and_plain_steps() -> None:
     ):
         changed = replace(plan, **{"aggregation": "mean", **wrong})  # type: ignore[arg-type]
         with pytest.raises(BadInput, match="cohorts of one size"):
-            published_plan(changed, PRIVACY, PUBLISHED, devices=60, keeps_state=False)
+            published_plan(changed, PRIVACY, PUBLISHED, clients=60, keeps_state=False)
 
 
 @pytest.mark.parametrize("wrong", [{"quantile": 1.0}, {"count_share": 0.0}, {"rate": -1.0}, {"noise_multiplier": 0.0}])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, small_problem
-from veilrec.audit.contract import DEVICES, REAL_COHORT, real_beside, real_rounds
+from veilrec.audit.contract import CLIENTS, REAL_COHORT, real_beside, real_rounds
 from veilrec.audit.contract_subject import SECRET, ContractSubject, same
 from veilrec.simulation.simulation import Simulation
 
@@ -25,8 +25,8 @@ OTHER_WAYS = [
 
 
 def simulation(variant: str, *settings: str) -> Simulation:
-    """Every device with noise of its own, as real ones have."""
-    made = build(variant, small_problem(DEVICES), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
+    """Every client with noise of its own, as real ones have."""
+    made = build(variant, small_problem(CLIENTS), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
     assert isinstance(made, Simulation)
     return made
 
@@ -40,14 +40,14 @@ def test_real_rounds_give_the_model_and_the_bytes_of_the_simulation(
 
 def test_the_cohorts_of_real_rounds_differ() -> None:
     with real_beside(simulation("fedmf")) as real:
-        assert len(real.devices) > REAL_COHORT
+        assert len(real.clients) > REAL_COHORT
 
 
 @pytest.mark.parametrize("name", ["dp-fedmf", "priv-fedmf-sub", "dp-privrec"])
-def test_the_noise_of_a_message_is_a_secret_of_its_device(name: str) -> None:
+def test_the_noise_of_a_message_is_a_secret_of_its_client(name: str) -> None:
     first, other = (simulation(f"{name}:as-published") for _ in range(2))
     other.seeds = replace(other.seeds, secret=bytes(32))
     reports = first.step(0), other.step(0)
-    assert len({report.devices for report in reports}) == 1
-    assert not same(first.standing.state(), other.standing.state())
+    assert len({report.clients for report in reports}) == 1
+    assert not same(first.server_state.state(), other.server_state.state())
     assert all(np.isfinite(values).all() for values in other.state().values())

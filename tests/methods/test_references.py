@@ -94,7 +94,7 @@ def test_the_model_scores_what_the_module_scores() -> None:
 
 
 def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettings) -> float:
-    """The loss of all devices at the best user vectors for these items."""
+    """The loss of all clients at the best user vectors for these items."""
     users = fcf.solve_users(items, histories, settings).astype(np.float64)
     wanted = np.zeros((len(users), len(items)))
     wanted[histories.row_numbers(), histories.items] = 1.0

@@ -124,14 +124,14 @@ def test_filters() -> None:
 
 def test_everything_about_a_method_is_json_and_has_its_settings() -> None:
     for name in METHODS:
-        about = everything(name)
-        assert json.loads(json.dumps(about))["name"] == name
-        assert {setting["name"] for setting in about["settings"]} == set(setting_names(get(name).config)), name
+        spec = everything(name)
+        assert json.loads(json.dumps(spec))["name"] == name
+        assert {setting["name"] for setting in spec["settings"]} == set(setting_names(get(name).config)), name
 
 
 def test_settings_come_with_their_comments_tuned_values_and_choices() -> None:
-    about = everything("dp-fedmf")
-    settings = {setting["name"]: setting for setting in about["settings"]}
+    spec = everything("dp-fedmf")
+    settings = {setting["name"]: setting for setting in spec["settings"]}
     assert settings["adapt_epochs"]["about"].startswith("local epochs with which a new user joins")
     assert settings["privacy.epsilon"] == {
         "name": "privacy.epsilon",
@@ -140,13 +140,13 @@ def test_settings_come_with_their_comments_tuned_values_and_choices() -> None:
         "choices": [],
         "about": "proven: of a user, over the whole run; as published: of a message, as the paper counts",
     }
-    assert about["published"]["ml-1m"]["hr@10"] == 0.515
+    assert spec["published"]["ml-1m"]["hr@10"] == 0.515
     assert settings["calibration"]["choices"] == ["proven", "as-published"]
     assert settings["aggregation"]["choices"][0] == "sum"
     config, rounds = configure(get("dp-fedmf"), preset="tuned", dataset="")
     tuned = dict(leaves(config.model_dump(mode="json")))
     assert {name: setting["tuned"] for name, setting in settings.items()} == tuned
-    assert about["tuned_rounds"] == rounds
+    assert spec["tuned_rounds"] == rounds
     for name in ("local.loss", "local.user_rate", "calibration", "privacy.delta", "server.optimiser"):
         assert settings[name]["about"], name
 

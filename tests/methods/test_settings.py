@@ -23,7 +23,7 @@ ALONE = {
     "dp-fedncf": "privacy.delta=1",
     "dp-fedncf-dgc": "dgc.share=0 dgc.share=2 dgc.momentum=1 dgc.local_clip_norm=0",
     "dp-privrec": "bound.quantile=1 bound.count_share=0 bound.rate=-1 bound.noise_multiplier=0",
-    "dpals": "votes=1 whole=0 gramians=0.995 exponent=0.1 ridge=0 cohort.sampling=turns",
+    "dpals": "votes=1 whole=0 gramians=0.995 exponent=0.1 ridge=0 cohort.sampling=cyclic",
     "ease": "ridge=0",
     "fcf": "local.dim=0 local.alpha=-1 local.decay=0 local.decay=inf start=0",
     "fedmf": "local.dim=0 local.epochs=0 local.negatives=-1 local.batch=-1 local.user_rate=nan local.item_rate=-1 "
@@ -36,16 +36,16 @@ ALONE = {
     "ncf": "mlp=100000 adapt_epochs=0",
     "nrms": "size.heads=9999 history=20000",
     "priv-fedncf-sub-compress": "compression.share=0",
-    "private-gram": "votes=0 votes=1 items=-1 items=5000 cohort.sampling=turns",
+    "private-gram": "votes=0 votes=1 items=-1 items=5000 cohort.sampling=cyclic",
     "private-popularity": "privacy.epsilon=0 privacy.epsilon=much privacy.delta=1 privacy.clip_norm=nan privacy.no=1",
     "privaterec": "size.basis=65 size.basis=1 privacy.pad_probability=1 privacy.epsilon=0.0000001 "
     "privacy.epsilon=1000 model=bert",
     "privrec": "features.items=[] local.loss=hinge local.rate=-1 model.hidden=[0] "
     "local.epochs=0 local.steps=-1 local.rate=nan local.rate=inf local.needed=-1",
 }
-REPORTS = "training=reports cohort.size=20 cohort.sampling=turns"
+REPORTS = "training=reports cohort.size=20 cohort.sampling=cyclic"
 TOGETHER = [
-    ("dp-fedmf", "cohort.size=61", "cohort.size is 61, but only 60 devices"),
+    ("dp-fedmf", "cohort.size=61", "cohort.size is 61, but only 60 clients"),
     ("dp-fedmf", "cohort.sampling=fixed cohort.drop_out=0.1", "nothing is proven"),
     ("dp-fedmf", "aggregation=weighted-mean", "aggregation is weighted-mean.*use --set aggregation=mean"),
     ("dp-fedmf-svd", "rank=9", "rank is 9, but a table with 8 columns"),
@@ -58,9 +58,9 @@ TOGETHER = [
     ("fednewsrec", "train_users=81", r"train_users is 81, but \d+ users can learn: .* or leave it out"),
     ("nn-self", "local.proximal=0.1", "without ratings and proximal term"),
     ("privaterec", "training=reports privacy.noise=gaussian", "laplace"),
-    ("privaterec", "training=reports cohort.size=5 cohort.sampling=poisson", "turns"),
+    ("privaterec", "training=reports cohort.size=5 cohort.sampling=poisson", "cyclic"),
     ("privaterec", "model=plm-nr pads=words", "pads=vector"),
-    ("privaterec", "training=sums cohort.size=10 cohort.sampling=turns", "turns"),
+    ("privaterec", "training=sums cohort.size=10 cohort.sampling=cyclic", "cyclic"),
     ("privaterec", f"{REPORTS} privacy.epsilon=0.001", "nothing but noise"),
     ("privrec", "cohort.size=30 features.items=[nope]", "unknown feature 'nope'"),
     ("privrec", "cohort.size=30 local.loss=rating", "no ratings from 1 to 5"),
@@ -113,7 +113,7 @@ SPENDING = [
     ("private-popularity", ""),
     *(
         ("dp-privrec", f"{SMALL_COHORT} cohort.sampling={sampling} model.popularity={popularity}")
-        for sampling in ("poisson", "fixed", "turns")
+        for sampling in ("poisson", "fixed", "cyclic")
         for popularity in ("true", "false")
     ),
     *(

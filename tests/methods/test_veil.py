@@ -91,7 +91,7 @@ def test_shares_are_those_of_the_table() -> None:
         spent = [
             (made.mechanism.clip_norms[number] / made.mechanism.sigma) ** 2
             for number in range(18)
-            if made.agenda.next(number, made.start, None).tensors == (name,)
+            if made.round_planner.next(number, made.start, None).tensors == (name,)
         ]
         assert sum(spent) / (votes + rounds) == pytest.approx(share, rel=5e-3)
 
@@ -186,10 +186,10 @@ def test_a_new_item_is_ranked_by_its_content() -> None:
 def test_titles_are_read_where_there_are_any() -> None:
     titles = Strings.of(f"the {word} story ({1950 + n % 40})" for n, word in enumerate(["green", "old", "last"] * 100))
     with_titles = replace(problem(), features=None, catalogue=ItemTable(titles, Strings.of([""] * 300)))
-    content = plan(configured(), with_titles).learner.content  # type: ignore[attr-defined]
+    content = plan(configured(), with_titles).trainer.content  # type: ignore[attr-defined]
     assert content.texts.shape[1] > 0
     assert len(content.starts) == 2  # the year, wide and narrow
-    off = plan(configured("titles=off"), with_titles).learner.content  # type: ignore[attr-defined]
+    off = plan(configured("titles=off"), with_titles).trainer.content  # type: ignore[attr-defined]
     assert off.texts.shape[1] == 0
 
 
@@ -207,8 +207,8 @@ def trained(*settings: str, on: Problem | None = None, rounds: int | None = None
 
 
 def test_impressions_make_another_plan_than_a_catalogue() -> None:
-    assert isinstance(plan(configured(), news_problem()).learner, VeilNewsLocalTrainer)
-    assert isinstance(METHOD.devices(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
+    assert isinstance(plan(configured(), news_problem()).trainer, VeilNewsLocalTrainer)
+    assert isinstance(METHOD.clients(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
 
 
 def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt() -> None:
@@ -343,13 +343,13 @@ def failed(data: str, change: Callable[[Plan], None] | None = None) -> set[str]:
     made = plan(config, on)
     if change is not None:
         change(made)
-    checks = audit_plan(made, METHOD.devices(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
+    checks = audit_plan(made, METHOD.clients(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
     return {check.name for check in checks if not check.holds}
 
 
 def longer_bounds(made: Plan) -> None:
     """Rounds that may be as long as the longest, and are charged by their own bound."""
-    made.mechanism._clip_norm = lambda about: 1.0  # type: ignore[attr-defined]
+    made.mechanism._clip_norm = lambda spec: 1.0  # type: ignore[attr-defined]
 
 
 def charge_of_one_round(made: Plan) -> None:
@@ -364,7 +364,7 @@ def half_sigma(made: Plan) -> None:
 def less_noise_on_places(patch: pytest.MonkeyPatch) -> None:
     sound = CohortSum.sigma_in
     patch.setattr(
-        CohortSum, "sigma_in", lambda self, name, about: sound(self, name, about) * (0.5 if name == PLACES else 1.0)
+        CohortSum, "sigma_in", lambda self, name, spec: sound(self, name, spec) * (0.5 if name == PLACES else 1.0)
     )
 
 
@@ -377,7 +377,7 @@ IN_CODE = {
     "no noise": (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), BARE, (RATINGS, NEWS)),
     "half noise": (noisy(lambda self, total, noise: noise / 2), SPREAD, (RATINGS, NEWS)),
     "a tensor left out": (protect(all_but_the_last), BARE, (RATINGS, NEWS)),
-    "no clip": (lambda patch: patch.setattr(CohortSum, "bound", lambda self, u, about: u), HOSTILE, (RATINGS, NEWS)),
+    "no clip": (lambda patch: patch.setattr(CohortSum, "bound", lambda self, u, spec: u), HOSTILE, (RATINGS, NEWS)),
     "less on places": (less_noise_on_places, SPREAD, (RATINGS,)),
     "exact votes": (lambda patch: patch.setattr(VoteReports, "protect", exact_votes), COUNTS, (RATINGS,)),
     "noise of one round": (noise_of_one_round, DELTA, (NEWS,)),

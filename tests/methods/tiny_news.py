@@ -1,4 +1,4 @@
-"""A small made-up news population, and every news method built on it."""
+"""A small synthetic news population, and every news method built on it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Programs that abuse a ledger, run as `python -m tests.privacy.ledger_crash kill|race|sweep FOLDER SEED TRIALS`.
 
-kill: forks a device that sends messages and dies by SIGKILL at a random line of the ledger's code, or after a
-random time (so also inside SQLite and the system); prints a JSON line per device: what was sent and charged.
-race: forks four devices that empty one ledger together; prints how many messages each of them sent.
-sweep: a device that charges and keeps a message in one transaction dies at every single line of the ledger's code in
+kill: forks a client that sends messages and dies by SIGKILL at a random line of the ledger's code, or after a
+random time (so also inside SQLite and the system); prints a JSON line per client: what was sent and charged.
+race: forks four clients that empty one ledger together; prints how many messages each of them sent.
+sweep: a client that charges and keeps a message in one transaction dies at every single line of the ledger's code in
 turn, and then asks again; prints how many lines there are, and at which of them it was charged twice, or not at all.
 """
 
@@ -57,7 +57,7 @@ def kill(folder: Path, seed: int, trials: int) -> None:
         (folder / "sent").unlink()
         (folder / "sent").touch()
         by_time = trial % 4 == 0
-        child = forked(device(folder, str(trial), None if by_time else dice.randint(1, lines)))
+        child = forked(client(folder, str(trial), None if by_time else dice.randint(1, lines)))
         if by_time:
             time.sleep(dice.uniform(0.0, 0.06))
             os.kill(child, signal.SIGKILL)
@@ -65,7 +65,7 @@ def kill(folder: Path, seed: int, trials: int) -> None:
         print(json.dumps({"killed": os.WIFSIGNALED(status), "by_time": by_time} | outcome(folder, before)), flush=True)
 
 
-def device(folder: Path, name: str, line: int | None) -> Callable[[], None]:
+def client(folder: Path, name: str, line: int | None) -> Callable[[], None]:
     def work() -> None:
         if line is not None:
             sys.settrace(dying_at(line, WATCHED))

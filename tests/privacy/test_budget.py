@@ -146,7 +146,7 @@ def test_what_hides_more_is_charged_for_what_is_hidden_in_it(
 
 
 def test_nothing_in_the_clear_has_a_cost() -> None:
-    with pytest.raises(BadInput, match="in the clear"):
+    with pytest.raises(BadInput, match="in plaintext"):
         account().cost(NonPrivateEvent(), "click", "replace-one")
 
 

@@ -43,11 +43,11 @@ def test_a_refuted_claim_is_never_printed_as_if_it_held() -> None:
         scope="per message",
         trust="nobody",
         caveats=("A simulated run protects nobody.",),
-        honest_note="No epsilon is finite: the history is sent in the clear.",
+        honest_note="No epsilon is finite: the history is sent in plaintext.",
     )
     assert claim.line().endswith("as published; that does not hold")
     assert claim.remarks() == (
-        "No epsilon is finite: the history is sent in the clear.",
+        "No epsilon is finite: the history is sent in plaintext.",
         "A simulated run protects nobody.",
     )
 

@@ -21,7 +21,7 @@ DAY = 86400.0
 
 
 class Clock:
-    """The device's uptime, and the wall clock, in the hands of the test."""
+    """The client's uptime, and the wall clock, in the hands of the test."""
 
     uptime = 1000.0
     wall = 1.8e9
@@ -94,7 +94,7 @@ class Incomplete(Noisy):
         (lambda ledger: send(ledger, Incomplete()), "does not state its sensitivity"),
         (lambda ledger: send(ledger, value=float("nan")), "value is NaN"),
         (lambda ledger: send(ledger, source=SeededSource(1)), "seeded source, which protects nobody"),
-        (lambda ledger: spend(ledger, NonPrivateEvent()), "in the clear"),
+        (lambda ledger: spend(ledger, NonPrivateEvent()), "in plaintext"),
     ],
 )
 def test_bad_input_costs_nothing(ledger: Ledger, attempt: Callable[[Ledger], object], message: str) -> None:

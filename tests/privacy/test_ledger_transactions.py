@@ -1,4 +1,4 @@
-"""Values kept in the same transaction as a charge, sealed ledgers, and messages in the clear."""
+"""Values kept in the same transaction as a charge, sealed ledgers, and messages in plaintext."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_not_kept_either(path: Path) -> None:
 def test_a_message_in_the_clear_needs_consent_and_ends_every_statement(path: Path) -> None:
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0) as ledger:
         clear = NonPrivateEvent()
-        with pytest.raises(BadInput, match="leaves something in the clear"), ledger.transaction() as kept:
+        with pytest.raises(BadInput, match="leaves something in plaintext"), ledger.transaction() as kept:
             kept.charge(clear, unit="user", adjacency="replace-one")
         with ledger.transaction() as kept:
             kept.charge(clear, unit="user", adjacency="replace-one", unprotected=True)

@@ -171,27 +171,27 @@ def test_noise_is_compiled_without_liberties() -> None:
 
 
 def test_sum_of_laplace_draws_at_once_has_the_same_law() -> None:
-    devices, n = 7, 40_000
-    at_once = samplers.simulated_laplace_sum(np.random.default_rng(8), (n,), scale=2.0, devices=devices)
-    one_by_one = np.random.default_rng(9).laplace(scale=2.0, size=(devices, n)).sum(axis=0)
+    clients, n = 7, 40_000
+    at_once = samplers.simulated_laplace_sum(np.random.default_rng(8), (n,), scale=2.0, clients=clients)
+    one_by_one = np.random.default_rng(9).laplace(scale=2.0, size=(clients, n)).sum(axis=0)
     assert stats.ks_2samp(at_once, one_by_one).pvalue > FALSE_ALARM
     edges = np.quantile(one_by_one, np.linspace(0.05, 0.95, 19))
     tables = [np.histogram(x, np.concatenate(([-np.inf], edges, [np.inf])))[0] for x in (at_once, one_by_one)]
     assert stats.chi2_contingency(tables).pvalue > FALSE_ALARM
-    assert at_once.var() == pytest.approx(2.0 * devices * 2.0**2, rel=0.05)
+    assert at_once.var() == pytest.approx(2.0 * clients * 2.0**2, rel=0.05)
 
 
 def test_sum_of_lattice_laplace_draws_has_the_simulated_law() -> None:
-    # What devices draw one by one, against what the simulator draws at once.
-    devices, n = 5, 20_000
-    real = samplers.lattice_laplace(SeededSource(10), devices * n).reshape(devices, n).sum(axis=0) / UNITS
-    simulated = samplers.simulated_laplace_sum(np.random.default_rng(11), (n,), scale=1.0, devices=devices)
+    # What clients draw one by one, against what the simulator draws at once.
+    clients, n = 5, 20_000
+    real = samplers.lattice_laplace(SeededSource(10), clients * n).reshape(clients, n).sum(axis=0) / UNITS
+    simulated = samplers.simulated_laplace_sum(np.random.default_rng(11), (n,), scale=1.0, clients=clients)
     assert stats.ks_2samp(real, simulated).pvalue > FALSE_ALARM
 
 
-def test_rows_sent_by_different_numbers_of_devices_get_as_many_draws() -> None:
-    devices = np.array([[0], [1], [10]])
-    noise = samplers.simulated_laplace_sum(np.random.default_rng(17), (3, 20_000), scale=1.0, devices=devices)
+def test_rows_sent_by_different_numbers_of_clients_get_as_many_draws() -> None:
+    clients = np.array([[0], [1], [10]])
+    noise = samplers.simulated_laplace_sum(np.random.default_rng(17), (3, 20_000), scale=1.0, clients=clients)
     assert (noise[0] == 0.0).all()
     np.testing.assert_allclose(noise[1:].var(axis=1), [2.0, 20.0], rtol=0.1)  # over 4 standard errors
 

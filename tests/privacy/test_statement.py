@@ -52,13 +52,13 @@ def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
 
 
 def test_nothing_is_promised_and_it_says_so() -> None:
-    statement = Statement(no_guarantee("Rows in the clear."), method="fedmf")
+    statement = Statement(no_guarantee("Rows in plaintext."), method="fedmf")
     assert statement.summary() == "No privacy guarantee: what leaves the devices is not protected by noise."
     assert statement.text().count("Nothing is promised") == 1
     noisy = Statement(no_guarantee(), adds_noise=True).summary()
     assert "this run adds noise" in noisy
     assert "earlier run" in noisy
-    assert "Rows in the clear." in statement.text()
+    assert "Rows in plaintext." in statement.text()
     assert "epsilon" not in statement.text().lower()
     assert statement.to_json()["published"] is None
 
@@ -80,7 +80,7 @@ def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_
     assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
 
 
-def test_whoever_sees_the_devices_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
+def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
     terms = PROVEN | {"adjacency": "add-remove"}
     noisy, exact = (
         Statement(Guarantee(**(terms | {"trust": trust}))).to_json()

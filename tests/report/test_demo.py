@@ -34,6 +34,6 @@ def test_a_workshop_is_gone_after_success_failure_and_interruption(tmp_path: Pat
     assert not list(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out"):
         raise KeyboardInterrupt
-    with pytest.raises(BadInput, match="No space left on device.*free some space"), workshop(tmp_path / "out"):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(BadInput, match="No space left on client.*free some space"), workshop(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, "No space left on client")
     assert not list(tmp_path.iterdir())

@@ -41,9 +41,9 @@ def person(models: list[SavedModel], population: Population) -> Person:
 
 
 def test_the_person_is_the_first_with_ten_items(person: Person, models: list[SavedModel]) -> None:
-    used = models[0].devices.used
+    used = models[0].clients.used
     index = next(user for user in range(len(used)) if len(used.row(user)) >= 10)
-    assert person.user == models[0].devices.users[index]
+    assert person.user == models[0].clients.users[index]
     assert person.used == len(used.row(index))
     assert [item.item for item in person.latest] == [models[0].items[i] for i in used.row(index)[::-1][:10]]
 
@@ -66,7 +66,7 @@ def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categorie
 def test_favourites_and_chance_are_counted(person: Person, models: list[SavedModel], population: Population) -> None:
     known = population.catalogue
     assert known is not None
-    used = models[0].devices.used.row(population.users.find(person.user) or 0)
+    used = models[0].clients.used.row(population.users.find(person.user) or 0)
     categories = [known.categories[item] for item in used.tolist()]
     counts = sorted((categories.count(name) for name in set(categories)), reverse=True)
     assert list(person.favourites.values()) == counts[:3]
@@ -81,7 +81,7 @@ def test_the_mean_is_over_everybody(person: Person, models: list[SavedModel], po
     names = list(population.catalogue.categories)  # type: ignore[union-attr]
     overlaps = []
     for best in models[0].recommend_everybody(10):
-        own = [names[item] for item in models[0].devices.used.row(best.user).tolist()]
+        own = [names[item] for item in models[0].clients.used.row(best.user).tolist()]
         listed = [names[item] for item in best.items.tolist()]
         overlaps.append(sum(min(own.count(c) / len(own), listed.count(c) / len(listed)) for c in set(own)))
     assert person.lists[0].fit.mean_overlap == pytest.approx(np.mean(overlaps))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from veilrec.audit.auditor import AuditVerdict, judge, select
+from veilrec.audit.auditor import AuditVerdict, audit_claim, select
 from veilrec.report.labels import byte_scale, human_bytes, human_seconds, meaning, spelt
 from veilrec.report.page import RunSummary
 from veilrec.report.plots import (
@@ -125,7 +125,7 @@ def test_letters_are_large_enough_where_a_phone_shows_the_picture_390_pixels_wid
 
 
 def verdicts(*names: str) -> list[AuditVerdict]:
-    return [judge(case, effort=1, seed=0) for name in names for case in select(name)]
+    return [audit_claim(case, effort=1, seed=0) for name in names for case in select(name)]
 
 
 def labels(rows: list[AuditVerdict]) -> list[str]:

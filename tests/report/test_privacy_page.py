@@ -40,7 +40,7 @@ EVERY = (KNOWN, PUBLISHED, REFUTED, NONE)
 EVIL = '<script>alert("x")</script>&\'"'
 
 
-def words_of(statement: Statement, where: Where = "devices") -> str:
+def words_of(statement: Statement, where: Where = "clients") -> str:
     return " ".join(Reader(render_page(statement, where=where)).words.split())
 
 
@@ -103,7 +103,7 @@ def test_everything_of_the_statement_is_on_the_page_plain_words_first() -> None:
 
 
 def test_a_run_without_privacy_says_so_plainly() -> None:
-    reader = Reader(render_page(Statement(NONE, method="fedmf"), where="devices"))
+    reader = Reader(render_page(Statement(NONE, method="fedmf"), where="clients"))
     assert "Nothing is promised" in reader.words
     assert "psilon" not in reader.words
     assert ("class", "warning") in reader.attributes
@@ -113,7 +113,7 @@ def test_a_run_without_privacy_says_so_plainly() -> None:
 def test_what_others_wrote_is_escaped() -> None:
     guarantee = Guarantee(**PROVEN, caveats=(EVIL,))
     page = render_page(
-        Statement(guarantee, method=EVIL, dataset=EVIL, noise=(EVIL,), publication=(EVIL,)), where="devices"
+        Statement(guarantee, method=EVIL, dataset=EVIL, noise=(EVIL,), publication=(EVIL,)), where="clients"
     )
     assert "<script" not in page
     assert Reader(page).words.count("<script>alert") >= 5
@@ -121,18 +121,18 @@ def test_what_others_wrote_is_escaped() -> None:
 
 def test_seeded_noise_is_warned_of() -> None:
     sound, seeded = (
-        render_page(Statement(KNOWN, simulated=True, drawn_again=why), where="devices")
+        render_page(Statement(KNOWN, simulated=True, drawn_again=why), where="clients")
         for why in ("", "whoever has the seed")
     )
     assert '<p class="formula">' in sound
     assert "with secure noise" not in sound
     assert '<p class="warning">There is no guarantee as it lies here' in seeded
-    assert "on real devices with secure noise" in seeded
+    assert "on real clients with secure noise" in seeded
 
 
 def test_every_flow_is_on_its_page_from_a_person_to_the_model() -> None:
     terms = itertools.product(get_args(Unit), get_args(Trust), get_args(Scope))
-    cases = [(Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "devices") for u, t, s in terms]
+    cases = [(Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "clients") for u, t, s in terms]
     for guarantee, where in [*cases, *itertools.product(EVERY, get_args(Where))]:
         flow, words = flow_of(guarantee, where), words_of(Statement(guarantee), where)
         assert flow.actors[0].name.startswith("A person")
@@ -144,19 +144,19 @@ def test_every_flow_is_on_its_page_from_a_person_to_the_model() -> None:
 
 def test_who_sees_what_depends_on_whom_one_trusts() -> None:
     def words(trust: str) -> str:
-        return flow_of(Guarantee(**(PROVEN | {"trust": trust})), "devices").words()
+        return flow_of(Guarantee(**(PROVEN | {"trust": trust})), "clients").words()
 
     assert "has to be trusted" in words("server")
     assert "adds noise" in words("nobody").split("The operator")[0]
-    device, operator = words("server sees only noisy sums").split("The operator")
-    assert "Adds its share of the noise" in device
+    client, operator = words("server sees only noisy sums").split("The operator")
+    assert "Adds its share of the noise" in client
     assert "only the sum over many clients, with noise" in operator
-    device, operator = words("server sees only sums").split("The operator")
-    assert "noise" not in device
+    client, operator = words("server sees only sums").split("The operator")
+    assert "noise" not in client
     assert "the exact sum" in operator
     assert "Adds noise to it" in operator
     for where, expected in (
-        ("devices", "in plaintext"),
+        ("clients", "in plaintext"),
         ("one place", "everybody's data in one place"),
         ("nowhere", "nobody's data is used"),
     ):
@@ -172,8 +172,8 @@ def test_a_file_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / "mine.html" / "inside.html", "cannot be written"),
     ):
         with pytest.raises(BadInput, match=words):
-            write_page(statement, path, where="devices")
+            write_page(statement, path, where="clients")
     assert (tmp_path / "mine.html").read_text() == "mine"
     for _ in range(2):  # its own it replaces
-        write_page(statement, tmp_path / "new" / "page.html", where="devices")
+        write_page(statement, tmp_path / "new" / "page.html", where="clients")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]

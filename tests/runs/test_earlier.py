@@ -13,7 +13,7 @@ from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import checkpoint_path, read_config
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.model_files import load_devices, load_model
+from veilrec.runs.model_files import load_clients, load_model
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -66,7 +66,7 @@ def test_a_run_recommends_although_its_log_has_grown_and_evaluating_says_what_to
 
 @pytest.mark.parametrize("method", ["fedmf", "mf", "dp-fedmf", "priv-fedmf-sub", "fedmf-lean"])
 def test_vectors_go_by_the_ids_of_items_and_users(method, first, logs):
-    old, devices = load_model(first / "model"), load_devices(first)
+    old, clients = load_model(first / "model"), load_clients(first)
     settings = () if method == "mf" else (*FEW, "local.dim=32")
     prepared = prepare(ask(method, logs[1], start_from=first, settings=settings))
     fresh = prepare(ask(method, logs[1], settings=settings, seed=1_000_003)).trainer.parts()
@@ -76,8 +76,8 @@ def test_vectors_go_by_the_ids_of_items_and_users(method, first, logs):
         expected = fresh.weights["items"][index] if place is None else old.weights["items"][place]
         assert np.array_equal(parts.weights["items"][index], expected), item
     for index, user in enumerate(population.users):
-        place = devices.users.find(user)
-        expected = fresh.private["user"][index] if place is None else devices.states["user"][place]
+        place = clients.users.find(user)
+        expected = fresh.private["user"][index] if place is None else clients.states["user"][place]
         assert np.array_equal(parts.private["user"][index], expected), user
     assert vars(prepared.carried_over) == {"items": 40, "new_items": 2, "users": 40, "new_users": 5, "test_seen": 0}
     assert "40 items and 40 users of the earlier run; 2 items and 5 users start afresh" in prepared.notes[-1]
@@ -211,8 +211,8 @@ def test_test_items_that_the_earlier_run_has_seen_are_counted(logs, tmp_path):
     prepared = prepare(ask("fedmf", logs[0], protocol="loo-full", start_from=tmp_path / "first"))
     learnt = {
         (user, item)
-        for row, user in enumerate(load_devices(tmp_path / "first").users)
-        for item in load_devices(tmp_path / "first").trained_on.row(row)
+        for row, user in enumerate(load_clients(tmp_path / "first").users)
+        for item in load_clients(tmp_path / "first").trained_on.row(row)
     }
     test = prepared.split.test
     asked = [(prepared.population.users[u], int(i)) for u, i in zip(test.users, test.positives.items, strict=True)]

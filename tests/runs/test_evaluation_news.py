@@ -88,7 +88,7 @@ def test_a_model_reads_the_text_and_not_the_ids(name, folders, tmp_path):
     opened = open_model(out)
     best = opened.recommend([opened.items[3], opened.items[1]], 3)
     assert all(entry.title for entry in best)
-    assert len(best) == len(opened.recommend_user(opened.devices.users[0], 3)) == 3
+    assert len(best) == len(opened.recommend_user(opened.clients.users[0], 3)) == 3
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_what_cannot_be_measured_elsewhere_is_refused(folders, trained, tmp_path
 
 def test_the_order_of_a_new_history_counts(trained):
     opened = open_model(trained)
-    history = [opened.items[int(item)] for item in opened.devices.used.row(0)]
+    history = [opened.items[int(item)] for item in opened.clients.used.row(0)]
     forwards, backwards = opened.recommend(history, 5), opened.recommend(history[::-1], 5)
     assert [entry.score for entry in forwards] != [entry.score for entry in backwards]
     assert opened.recommend([*history, history[0]], 5) == forwards  # a repeated id adds nothing

@@ -26,7 +26,7 @@ class Counter:
         self.total += number + 1
         if number == self.interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
-        return StepReport(devices=2, down_bytes=10, up_bytes=5, down_params=3, up_params=1, loss=0.5)
+        return StepReport(clients=2, down_bytes=10, up_bytes=5, down_params=3, up_params=1, loss=0.5)
 
     def model(self):
         return self
@@ -59,7 +59,7 @@ def test_counts_evaluates_checkpoints_and_tells_listeners(tmp_path):
     trainer, schedule = Counter(), Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
     progress = run(tmp_path, trainer, schedule, metric, split_name="test", listeners=(Ear(),))
     assert trainer.total == 28
-    assert (progress.rounds_done, progress.devices, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
+    assert (progress.rounds_done, progress.clients, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
     assert [(line["round"], line["split"]) for line in lines(tmp_path)] == [(3, "test"), (6, "test"), (7, "test")]
     assert checkpoint.newest(tmp_path) == checkpoint.checkpoint_path(tmp_path, 7)
     assert heard[:4] == [("round", 1, 0.5), ("round", 2, 0.5), ("metrics", 3, 6.0), ("round", 3, 0.5)]
@@ -73,7 +73,7 @@ def test_ctrl_c_finishes_the_round_writes_a_checkpoint_and_resumes_to_the_same_e
     trainer = Counter()
     progress = run(tmp_path, trainer, schedule, metric, split_name="test", resume=True)
     assert trainer.total == 45
-    assert progress.devices == 18
+    assert progress.clients == 18
     assert [line["round"] for line in lines(tmp_path)] == [4, 8, 9]
 
 
@@ -81,7 +81,7 @@ def test_resume_forgets_what_came_after_the_checkpoint(tmp_path):
     schedule = Schedule(rounds=4, evaluate_every=1, checkpoint_every=2)
     run(tmp_path, Counter(), schedule, metric, split_name="test")
     early = checkpoint.checkpoint_path(tmp_path, 2)
-    checkpoint.save(early, {"total": np.array([3])}, Progress(rounds_done=2, devices=4))
+    checkpoint.save(early, {"total": np.array([3])}, Progress(rounds_done=2, clients=4))
     checkpoint.checkpoint_path(tmp_path, 4).unlink()
     with (tmp_path / "metrics.jsonl").open("a") as journal:
         journal.write('{"round": 4, "metr')  # cut short by a crash
@@ -129,9 +129,9 @@ def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
             return super().step(number)
 
     progress = run(tmp_path, Slow(), Schedule(rounds=1, checkpoint_every=1), metric, split_name="test")
-    assert progress.clients_per_second == pytest.approx(progress.devices / 10.0)  # nothing else to go by
+    assert progress.clients_per_second == pytest.approx(progress.clients / 10.0)  # nothing else to go by
     progress = run(tmp_path, Slow(), Schedule(rounds=3, checkpoint_every=1), metric, split_name="test")
-    assert progress.clients_per_second == pytest.approx(progress.devices / 3 / 0.5)
+    assert progress.clients_per_second == pytest.approx(progress.clients / 3 / 0.5)
     resumed = run(tmp_path, Slow(), Schedule(rounds=5, checkpoint_every=1), metric, split_name="test", resume=True)
     assert (resumed.first_seconds, resumed.learning_seconds) == (20.0, 21.5)
-    assert resumed.clients_per_second == pytest.approx(resumed.devices / 5 / 0.5)
+    assert resumed.clients_per_second == pytest.approx(resumed.clients / 5 / 0.5)

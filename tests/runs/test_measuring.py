@@ -5,7 +5,7 @@ import pytest
 
 from tests.evaluation.toys import TableModel
 from veilrec.data.datasets import load
-from veilrec.evaluation.evaluator import evaluate, judge
+from veilrec.evaluation.evaluator import evaluate, evaluate_cases
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import configure
@@ -123,7 +123,7 @@ def test_what_training_gained_is_the_difference_and_its_error_knows_that_cases_o
     assert both["start"] == {name: evaluate(split.test, split.train, start)[name] for name in MAIN_OF_IMPRESSIONS}
     for name in MAIN_OF_IMPRESSIONS:
         assert both["gain"][name] == pytest.approx(both["trained"][name] - both["start"][name])
-    one, other = (judge(split.test, split.train, model) for model in (start, trained))
+    one, other = (evaluate_cases(split.test, split.train, model) for model in (start, trained))
     gains = other.values["auc"] - one.values["auc"]
     sums = [(gains - gains.mean())[one.users == user].sum() for user in np.unique(one.users)]
     assert both["gain_error"]["auc"] == pytest.approx(np.sqrt(np.square(sums).sum()) / len(gains))

@@ -107,6 +107,6 @@ def test_methods_that_add_no_noise_have_no_secret():
 )
 def test_who_draws_the_noise_of_a_sum_is_said_of_real_clients(trust, by_coordinator):
     promise = Guarantee("proven", "user", "add-remove", 1.0, 1e-6, "whole run", trust)
-    words = stated(promise, "secure", None, "devices").caveats[-1]
+    words = stated(promise, "secure", None, "clients").caveats[-1]
     assert ("is drawn by the coordinator" in words) == by_coordinator
     assert ("the coordinator adds none" in words) != by_coordinator

@@ -70,7 +70,7 @@ def test_a_name_that_the_model_does_not_know_is_refused():
         saved(PopularityModel(np.arange(6, dtype=np.float32))).recommend([], 3, {"gender": "F"})
 
 
-def test_items_that_no_device_saw_stay_behind_for_people_too():
+def test_items_that_no_client_saw_stay_behind_for_people_too():
     sent = np.array([True, True, True, False, False, False])
     model = sent_first(PeopleModel(), sent)
     assert isinstance(model, KnowsPeople)

@@ -5,7 +5,7 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.runs.checkpoint import read_config
-from veilrec.runs.model_files import load_devices
+from veilrec.runs.model_files import load_clients
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import search_folder, train, with_found_rounds
 
@@ -26,8 +26,8 @@ def test_it_learns_from_as_much_as_a_run_that_never_stopped_early(tmp_path):
     assert result["rounds_from"] == str(search)
     assert (result["rounds"], result["stopped_early"]) == (found.rounds, False)
     everything = prepare(RunRequest("mf", DATA, seed=1, protocol="loo-full", rounds=found.rounds))
-    assert np.array_equal(load_devices(out).trained_on.items, everything.split.train.items)
-    assert len(load_devices(search).trained_on.items) == len(everything.split.train.items) - 80
+    assert np.array_equal(load_clients(out).trained_on.items, everything.split.train.items)
+    assert len(load_clients(search).trained_on.items) == len(everything.split.train.items) - 80
     assert train(everything, tmp_path / "plain")["weights_sha256"] == result["weights_sha256"]
     assert (read_config(out)["patience"], read_config(search)["patience"]) == (None, 1)
 

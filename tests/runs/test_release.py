@@ -15,7 +15,7 @@ from tests.runs.conftest import NEWS, REQUESTS
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import embedder, open_device, texts_of
+from veilrec.runs.release_model import embedder, open_client, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -54,20 +54,20 @@ def released(trained, tmp_path_factory, key):
     return release
 
 
-def device(release, state, *items):
-    opened = open_device(state, release)
+def client(release, state, *items):
+    opened = open_client(state, release)
     opened.read(*items)
     return opened
 
 
 @KINDS
-def test_a_device_ranks_as_the_run_does(released, kind, tmp_path):
+def test_a_client_ranks_as_the_run_does(released, kind, tmp_path):
     run, release = released(kind)
     assert release.family == FAMILY.get(kind, "ranker")
     ids, model = texts_of(release).ids, open_model(run)
     for number, history in enumerate(([], [ids[3]], [ids[5], ids[2], ids[30]])):
         expected = model.recommend(history, 8)
-        found = device(release, tmp_path / str(number), *history).recommend(8).items
+        found = client(release, tmp_path / str(number), *history).recommend(8).items
         scores = np.array([item.score for item in found])
         apart = 1e-4 if release.family != "catalogue" else 0.02  # 16 bits a number: see test_release_catalogue
         assert np.abs(scores - np.array([best.score for best in expected])).max() < apart
@@ -85,7 +85,7 @@ def test_it_says_what_it_promises_and_holds_nothing_of_anybody_but_the_model(rel
     assert ("UNPROTECTED" in card) == (not release.protected)
     assert release.guarantee.line() in card
     assert all(f"`{offer['mode']}`" in card for offer in release.manifest["offers"])
-    people = set(open_model(run).devices.users)
+    people = set(open_model(run).clients.users)
     allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder", "ranking")}
     allowed |= {f"model/{name}" for name in ("ranker.json", "guarantee.json", "ranker.safetensors")}
     allowed |= {"model-card.md", "model/model.safetensors", "model/items.safetensors"}
@@ -162,7 +162,7 @@ def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released, kind
         assert np.abs(found - vectors[item]).max() < 1e-5
 
 
-def test_a_device_needs_neither_torch_nor_numba(released, tmp_path):
+def test_a_client_needs_neither_torch_nor_numba(released, tmp_path):
     releases = {kind: released(kind)[1] for kind in (*REQUESTS, "privaterec")}
     script = (
         "import io, json, sys; from contextlib import redirect_stderr, redirect_stdout\n"
@@ -189,6 +189,6 @@ def test_a_device_needs_neither_torch_nor_numba(released, tmp_path):
             assert (code, "pip install 'veilrec[train]'" in err) == (2, True), kind
             continue
         assert code == 0, err
-        found, expected = json.loads(out), device(release, tmp_path / kind).recommend(3).items
+        found, expected = json.loads(out), client(release, tmp_path / kind).recommend(3).items
         assert found["sent_bytes"] == 0
         assert [item["id"] for item in found["items"]] == [item.id for item in expected]

@@ -1,4 +1,4 @@
-"""A run of veil becomes a catalogue that a device ranks by itself: as the run does, in few bytes, with nobody in it."""
+"""A run of veil becomes a catalogue that a client ranks by itself: as the run does, in few bytes, with nobody in it."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.core.errors import BadInput
 from veilrec.runs.model_files import load_model
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_device, parts_of, ranking_of
+from veilrec.runs.release_model import open_client, parts_of, ranking_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -32,18 +32,18 @@ def released(tmp_path_factory):
     return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), ReleaseOptions())
 
 
-def device(release, state, *items):
-    opened = open_device(state, release)
+def client(release, state, *items):
+    opened = open_client(state, release)
     opened.read(*items)
     return opened
 
 
-def test_a_device_ranks_as_the_run_does_to_what_sixteen_bits_hold(released, tmp_path):
+def test_a_client_ranks_as_the_run_does_to_what_sixteen_bits_hold(released, tmp_path):
     run, release = released
     assert release.family == "catalogue"
     for number, history in enumerate(HISTORIES):
         expected = {best.item: best.score for best in open_model(run).recommend(history, 100)}
-        found = device(release, tmp_path / str(number), *history).recommend(100).items
+        found = client(release, tmp_path / str(number), *history).recommend(100).items
         spread = float(np.std(list(expected.values())))
         assert {item.id for item in found[:60]} <= set(expected)
         assert max(abs(item.score - expected[item.id]) for item in found if item.id in expected) < 5e-3 * spread
@@ -58,7 +58,7 @@ def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released):
     tensors = files["ranking.safetensors"]["tensors"]
     assert {name.partition(".")[0] for name in tensors} == {"content", "learnt", "places", "whitening"}
     assert tensors["content.basis"]["dtype"] == tensors["content.texts"]["dtype"] == "F16"
-    people = len(open_model(run).devices.users)
+    people = len(open_model(run).clients.users)
     assert not any({people, people + 1} & set(about["shape"]) for about in tensors.values())
 
 
@@ -66,16 +66,16 @@ def test_it_says_what_a_list_rests_on_and_that_nothing_left(released, tmp_path):
     _, release = released
     told = []
     for number, history in enumerate(HISTORIES):
-        answer = device(release, tmp_path / str(number), *history).recommend(3)
-        assert (answer.sent, answer.guarantee, answer.ranked_by) == (None, None, "device")
+        answer = client(release, tmp_path / str(number), *history).recommend(3)
+        assert (answer.sent, answer.guarantee, answer.ranked_by) == (None, None, "client")
         told += answer.notes
     assert "popular" in told[0] and "content" in told[0] and "everybody" in told[0]
     assert told[1].startswith("Ranked here by 1 item, with the weights of everybody")
     assert told[3].startswith("Ranked here by 19 items in their order, with weights fitted to the latest 15")
-    with device(release, tmp_path / "asks", "i003") as client:
+    with client(release, tmp_path / "asks", "i003") as asking:
         with pytest.raises(BadInput, match="none-sent"):
-            client.recommend(3, "interest")
-        assert [item.id for item in client.recommend(3, "nobody").items] != ["i003"]
+            asking.recommend(3, "interest")
+        assert [item.id for item in asking.recommend(3, "nobody").items] != ["i003"]
     model, history = ranking_of(release), np.arange(5, 60, 3, dtype=np.int32)
     assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01  # the order counts
 
@@ -132,7 +132,7 @@ def test_a_core_install_ranks_with_it(released, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    expected = device(release, tmp_path / "here", *history).recommend(5)
+    expected = client(release, tmp_path / "here", *history).recommend(5)
     assert (found["sent_bytes"], found["notes"]) == (0, list(expected.notes))
     assert [item["id"] for item in found["items"]] == [item.id for item in expected.items]
     assert [item["score"] for item in found["items"]] == pytest.approx(

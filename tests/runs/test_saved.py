@@ -13,7 +13,7 @@ from tests.runs.conftest import RATINGS, REQUESTS
 from veilrec.core.errors import BadInput
 from veilrec.runs import saved
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.model_files import RANKERS, load_devices, load_model
+from veilrec.runs.model_files import RANKERS, load_clients, load_model
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -77,7 +77,7 @@ def test_models_of_no_torch_open_without_it(trained):
         "import sys; from pathlib import Path; from veilrec.runs.saved import open_model\n"
         "for out in sys.argv[1:]:\n"
         "    model = open_model(Path(out)); model.recommend([model.items[0]])\n"
-        "    model.recommend_user(model.devices.users[0])\n"
+        "    model.recommend_user(model.clients.users[0])\n"
         "print([name for name in ('torch', 'polars', 'matplotlib') if name in sys.modules])"
     )
     # veil-news reads words of news that come later, by polars
@@ -150,9 +150,9 @@ def test_a_damaged_or_odd_file_is_one_line(copy, trained):
             open_model(copy)
         assert "\n" not in str(refused.value)
         path.write_bytes(whole)
-    (copy / "private" / "devices.safetensors").write_bytes(b"nothing")
-    with pytest.raises(BadInput, match=r"devices.safetensors is damaged"):
-        load_devices(copy)
+    (copy / "private" / "clients.safetensors").write_bytes(b"nothing")
+    with pytest.raises(BadInput, match=r"clients.safetensors is damaged"):
+        load_clients(copy)
 
 
 def test_a_run_that_is_not_finished_has_no_model(copy, tmp_path):
@@ -192,10 +192,10 @@ def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used
     prepared = prepare(RunRequest("ease", RATINGS, seed=1, protocol="holdout-users-liked"))
     train(prepared, tmp_path / "run")
     model, likes = open_model(tmp_path / "run"), prepared.split.liked
-    devices, user = model.devices, int(prepared.split.test.users[0])
-    liked, used = (set(rows.row(user).tolist()) for rows in (likes, devices.used))
+    clients, user = model.clients, int(prepared.split.test.users[0])
+    liked, used = (set(rows.row(user).tolist()) for rows in (likes, clients.used))
     assert liked < used
-    got = model.recommend_user(devices.users[user], 10)
+    got = model.recommend_user(clients.users[user], 10)
     wanted = model.recommend([model.items[item] for item in likes.row(user).tolist()], 60)
     names = {model.items[item] for item in used}
     assert got == [best for best in wanted if best.item not in names][:10]

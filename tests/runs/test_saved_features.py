@@ -1,4 +1,4 @@
-"""What is saved of methods that read features: nothing that a device adapted, and nothing of anybody's features."""
+"""What is saved of methods that read features: nothing that a client adapted, and nothing of anybody's features."""
 
 import json
 
@@ -98,11 +98,11 @@ def test_adapted_weights_or_features_in_the_model_are_seen(method, where, tmp_pa
     assert one != other
 
 
-def test_a_saved_device_keeps_the_features_of_its_user(tmp_path):
+def test_a_saved_client_keeps_the_features_of_its_user(tmp_path):
     released("dp-privrec", log_of(tmp_path, "one", 8, "C", 77), tmp_path / "run")
     model = open_model(tmp_path / "run")
     own = model.recommend_user("zoe", 5)
-    used = [model.items[int(k)] for k in model.devices.trained_on.row(40)]
+    used = [model.items[int(k)] for k in model.clients.trained_on.row(40)]
     again = model.recommend(used, 40, about={"town": "C", "age": "77"})
     shown = {best.item: best.score for best in again}
     assert all(best.score == pytest.approx(shown[best.item], rel=1e-6) for best in own)

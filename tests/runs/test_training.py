@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.evaluation.evaluator import judge
+from veilrec.evaluation.evaluator import evaluate_cases
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_for
 from veilrec.runs import checkpoint, evaluation
@@ -22,7 +22,7 @@ REQUEST = RunRequest("fedmf", SMALL, protocol="loo-full", rounds=1)
 def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tmp_path):
     prepared = prepare(REQUEST)
     (note,) = prepared.notes
-    assert note.startswith("every round has all 40 devices instead of the usual 100")
+    assert note.startswith("every round has all 40 clients instead of the usual 100")
     assert prepared.config.cohort.size == 40
     assert train(prepared, tmp_path / "run")["communication"]["up_bytes"] > 0
     assert read_config(tmp_path / "run")["config"]["cohort"]["size"] == 40
@@ -30,7 +30,7 @@ def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tm
 
 def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(tmp_path, monkeypatch):
     asked, request = [], replace(REQUEST, rounds=3, evaluate_every=2)
-    monkeypatch.setattr(evaluation, "judge", lambda *given: asked.append(given) or judge(*given))
+    monkeypatch.setattr(evaluation, "validator", lambda *given: asked.append(given) or evaluate_cases(*given))
     result = train(prepare(request), tmp_path / "run")
     assert len(asked) == 2  # popularity and chance: what the last round saw of the model is enough
     again = train(prepare(request), tmp_path / "run", resume=True)
@@ -45,7 +45,7 @@ def test_a_cohort_that_fits_stays():
     assert (prepared.config.cohort.size, prepared.notes) == (100, ())
 
 
-FEW = r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"
+FEW = r"cohort.size is 100, but only 40 clients can learn: use --set cohort.size=40,"
 
 
 @pytest.mark.parametrize(

@@ -20,19 +20,19 @@ from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused, Reason
-from veilrec.server.server import SelectionOutcome, decide, verdict_of
+from veilrec.server.server import SelectionOutcome, decide, selection_of
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages, rounds
 from veilrec.wire import messages as gains
 
-DEVICES, COHORT = 4, 3
+CLIENTS, COHORT = 4, 3
 CLEAR, CLIPPED, ASKED, PARTS = "fedmf", "dp-fedmf", "priv-fedmf-sub", "dp-fedncf-dgc"
 
 
 @cache
 def simulated(name: str, *settings: str) -> Simulation:
-    chosen = build(name, small_problem(DEVICES), (f"cohort.size={COHORT}", *settings), secret=SECRET)
+    chosen = build(name, small_problem(CLIENTS), (f"cohort.size={COHORT}", *settings), secret=SECRET)
     assert isinstance(chosen, Simulation)
     return chosen
 
@@ -42,10 +42,10 @@ def plan_of(name: str, *settings: str) -> Plan:
     return simulated(name, *fixed, *settings).plan
 
 
-def start(folder: Path, plan: Plan, devices: int = DEVICES, **options: Any) -> Coordinator:
+def start(folder: Path, plan: Plan, clients: int = CLIENTS, **options: Any) -> Coordinator:
     server = Coordinator(put_secret(folder), plan, **options)
-    for number in range(devices):
-        server.enrol(f"device {number}")
+    for number in range(clients):
+        server.enrol(f"client {number}")
     return server
 
 
@@ -61,14 +61,14 @@ def small(plan: Plan, number: int = 0, size: float = 1e-3) -> bytes:
     return rows_message(plan, number, np.full(plan.schema.tables[0].shape[1], size))
 
 
-def refusal(server: Coordinator, device: str, message: bytes) -> Reason:
+def refusal(server: Coordinator, client: str, message: bytes) -> Reason:
     with pytest.raises(MessageRefused) as error:
-        server.receive(device, message)
+        server.receive(client, message)
     return error.value.reason
 
 
 def model(server: Coordinator) -> dict[str, Any]:
-    return {name: values.copy() for name, values in server.standing.state().items()}
+    return {name: values.copy() for name, values in server.server_state.state().items()}
 
 
 # Taking in
@@ -82,7 +82,7 @@ def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path: Path) -
     assert server.receive(cohort[0], small(plan)) == "known already"
     assert refusal(server, cohort[0], small(plan, size=2e-3)) == "second message"
     report = server.close_round()
-    assert (report.devices, report.messages, report.void) == (COHORT, 1, False)
+    assert (report.clients, report.messages, report.void) == (COHORT, 1, False)
     assert report.up_bytes == len(small(plan))
     assert dict(report.refused) == {"second message": 1}
 
@@ -91,26 +91,26 @@ def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Pa
     plan = plan_of(CLIPPED)
     width = plan.schema.tables[0].shape[1]
     server, untouched = start(tmp_path / "a", plan, minimum_messages=0), start(tmp_path / "b", plan, minimum_messages=0)
-    assert refusal(server, "device 0", small(plan)) == "nothing is open"
+    assert refusal(server, "client 0", small(plan)) == "nothing is open"
     _, cohort = server.open_round()
     untouched.open_round()
-    device = cohort[0]
-    (outside,) = {f"device {number}" for number in range(DEVICES)} - set(cohort)
+    client = cohort[0]
+    (outside,) = {f"client {number}" for number in range(CLIENTS)} - set(cohort)
     good = small(plan)
     not_a_number = good[:-4] + struct.pack("<f", float("nan"))
     wanted: dict[Reason, tuple[str, bytes]] = {
         "not enrolled": ("stranger", good),
         "not in the cohort": (outside, good),
-        "another round": (device, small(plan, 1)),
-        "not finite": (device, not_a_number),
-        "bad bytes": (device, good[:-1]),
-        "beyond its bound": (device, rows_message(plan, 0, np.full(width, 10.0))),
-        "examples": (device, rows_message(plan, 0, np.zeros(width), examples=5)),
+        "another round": (client, small(plan, 1)),
+        "not finite": (client, not_a_number),
+        "bad bytes": (client, good[:-1]),
+        "beyond its bound": (client, rows_message(plan, 0, np.full(width, 10.0))),
+        "examples": (client, rows_message(plan, 0, np.zeros(width), examples=5)),
     }
     for reason, (sender, message) in wanted.items():
         assert refusal(server, sender, message) == reason
-    assert refusal(server, device, b"") == "bad bytes"
-    assert refusal(server, device, good + b"\0") == "bad bytes"
+    assert refusal(server, client, b"") == "bad bytes"
+    assert refusal(server, client, good + b"\0") == "bad bytes"
     report = server.close_round()
     assert report.messages == 0
     assert dict(report.refused) == dict.fromkeys(wanted, 1) | {"bad bytes": 3, "nothing is open": 1}
@@ -123,15 +123,15 @@ def test_entries_outside_of_the_round_and_missing_examples_are_refused(tmp_path:
     plan = plan_of(PARTS)
     server = start(tmp_path, plan)
     _, cohort = server.open_round()
-    about = server.standing.server.about
-    name, share = next(iter(about.shares.items()))
+    spec = server.server_state.server.spec
+    name, share = next(iter(spec.shares.items()))
     assert share < 1.0
     size = plan.schema[name].size
-    kept = about.entries(name, size)
+    kept = spec.entries(name, size)
     assert kept is not None
     other = np.setdiff1d(np.arange(size), kept)[:1].astype(np.int32)
     entries = {name: Rows(np.array([0, 1]), other, np.full((1, 1), 1e-3, np.float32))}
-    message = messages.encode_update(ClientUpdates(0, 1, entries=entries), server.standing.server.view)
+    message = messages.encode_update(ClientUpdates(0, 1, entries=entries), server.server_state.server.view)
     assert refusal(server, cohort[0], message) == "outside of the round"
     plan = plan_of(CLEAR, "aggregation=weighted-mean")  # whose messages tell how many examples they are from
     server = start(tmp_path / "weighted", plan)
@@ -149,8 +149,8 @@ def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path
     broadcast, cohort = server.open_round()
     assert server.open_round() == (broadcast, cohort)
     assert len(cohort) == COHORT
-    about, _ = rounds.decode(broadcast, plan.schema, 0)
-    assert about == RoundSpec(0)
+    spec, _ = rounds.decode(broadcast, plan.schema, 0)
+    assert spec == RoundSpec(0)
     server.close()
     with Coordinator(tmp_path, plan) as again:
         assert again.stage == "open"
@@ -162,8 +162,8 @@ def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     server = start(tmp_path, plan)  # noise on the sum, a cohort of a fixed size: all of it has to answer
     before = model(server)
     _, cohort = server.open_round()
-    for device in cohort[:-1]:
-        server.receive(device, small(plan))
+    for client in cohort[:-1]:
+        server.receive(client, small(plan))
     report = server.close_round()
     assert report.void
     assert report.messages == COHORT - 1
@@ -175,8 +175,8 @@ def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     assert same(model(server), before)
     _, cohort = server.open_round()
     assert refusal(server, cohort[0], small(plan, 0)) == "another round"
-    for device in cohort:
-        server.receive(device, small(plan, 1))
+    for client in cohort:
+        server.receive(client, small(plan, 1))
     assert not server.close_round().void
     assert not same(model(server), before)
 
@@ -207,25 +207,25 @@ def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
     server.close_round()
     with pytest.raises(BadInput, match="the plan ends after 1 rounds"):
         server.open_round()
-    with pytest.raises(BadInput, match="3 devices are enrolled, and the noise was chosen for cohorts out of 4"):
-        start(tmp_path / "few", plan_of(CLIPPED, "cohort.sampling=poisson"), devices=3).open_round()
+    with pytest.raises(BadInput, match="3 clients are enrolled, and the noise was chosen for cohorts out of 4"):
+        start(tmp_path / "few", plan_of(CLIPPED, "cohort.sampling=poisson"), clients=3).open_round()
     everybody = simulated(CLIPPED, "cohort.sampling=fixed", "cohort.size=0").plan
-    with pytest.raises(BadInput, match="would have 5 devices, and the noise was chosen for 4 at most"):
-        start(tmp_path / "many", everybody, devices=5).open_round()
+    with pytest.raises(BadInput, match="would have 5 clients, and the noise was chosen for 4 at most"):
+        start(tmp_path / "many", everybody, clients=5).open_round()
 
 
-# Devices
+# Clients
 
 
-def test_a_device_is_enrolled_once(tmp_path: Path) -> None:
+def test_a_client_is_enrolled_once(tmp_path: Path) -> None:
     plan = plan_of(CLEAR)
     with start(tmp_path, plan) as server:
-        assert [server.enrol(f"device {number}") for number in (0, 3, 0)] == [0, 3, 0]
-        assert server.enrol("another") == DEVICES
-        with pytest.raises(BadInput, match="a device has no id"):
+        assert [server.enrol(f"client {number}") for number in (0, 3, 0)] == [0, 3, 0]
+        assert server.enrol("another") == CLIENTS
+        with pytest.raises(BadInput, match="a client has no id"):
             server.enrol("")
     with Coordinator(tmp_path, plan) as again:
-        assert again.enrol("another") == DEVICES
+        assert again.enrol("another") == CLIENTS
 
 
 def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
         folder = put_secret(tmp_path / str(len(cohorts)), secret)
         with Coordinator(folder, replace(plan, cohort=replace(plan.cohort, size=20))) as server:
             for number in range(60):
-                server.enrol(f"device {number}")
+                server.enrol(f"client {number}")
             cohorts.append(server.open_round()[1])
     assert cohorts[0] == cohorts[1] != cohorts[2]
 
@@ -247,36 +247,36 @@ def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> Non
     plan = plan_of(ASKED)
     assert plan.reports is not None
     length = plan.reports.mechanism.length
-    server = start(tmp_path, plan, minimum_reports=DEVICES)
+    server = start(tmp_path, plan, minimum_reports=CLIENTS)
     question = server.ask()
     assert question is not None
     assert server.ask() == question
-    assert question.devices == tuple(f"device {number}" for number in range(DEVICES))
+    assert question.clients == tuple(f"client {number}" for number in range(CLIENTS))
     told = messages.encode_report(np.arange(length) < 9, question.round_number)
-    assert server.receive_report("device 0", told) == "taken"
-    assert server.receive_report("device 0", told) == "known already"
-    with pytest.raises(BadInput, match="1 of 4 devices have reported: round 0 needs 4"):
+    assert server.receive_report("client 0", told) == "taken"
+    assert server.receive_report("client 0", told) == "known already"
+    with pytest.raises(BadInput, match="1 of 4 clients have reported: round 0 needs 4"):
         server.open_round()
     bad: list[tuple[Reason, str, bytes]] = [
-        ("second message", "device 0", messages.encode_report(np.arange(length) < 8, 0)),
+        ("second message", "client 0", messages.encode_report(np.arange(length) < 8, 0)),
         ("not enrolled", "stranger", told),
-        ("another round", "device 1", messages.encode_report(np.arange(length) < 9, 1)),
-        ("bad bytes", "device 1", told[:-1]),
-        ("beyond its bound", "device 1", messages.encode_report(np.ones(length, np.bool_), 0)),
+        ("another round", "client 1", messages.encode_report(np.arange(length) < 9, 1)),
+        ("bad bytes", "client 1", told[:-1]),
+        ("beyond its bound", "client 1", messages.encode_report(np.ones(length, np.bool_), 0)),
     ]
-    for reason, device, message in bad:
+    for reason, client, message in bad:
         with pytest.raises(MessageRefused) as error:
-            server.receive_report(device, message)
+            server.receive_report(client, message)
         assert error.value.reason == reason
-    assert refusal(server, "device 0", small(plan)) == "nothing is open"
-    for device in question.devices[1:]:
-        server.receive_report(device, told)
+    assert refusal(server, "client 0", small(plan)) == "nothing is open"
+    for client in question.clients[1:]:
+        server.receive_report(client, told)
     server.open_round()
     with pytest.raises(MessageRefused, match="no reports are asked for at this time"):
-        server.receive_report("device 0", told)
-    with pytest.raises(BadInput, match="round 0 is open: devices are asked before it"):
+        server.receive_report("client 0", told)
+    with pytest.raises(BadInput, match="round 0 is open: clients are asked before it"):
         server.ask()
-    assert server.close_round().report_bytes == DEVICES * len(told)
+    assert server.close_round().report_bytes == CLIENTS * len(told)
     assert server.ask() is None  # one tally serves the whole run
 
 
@@ -286,14 +286,14 @@ def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None
     server = start(tmp_path, plan)
     question = server.ask()
     assert question is not None
-    assert len(question.devices) == COHORT
-    (outside,) = {f"device {number}" for number in range(DEVICES)} - set(question.devices)
+    assert len(question.clients) == COHORT
+    (outside,) = {f"client {number}" for number in range(CLIENTS)} - set(question.clients)
     told = messages.encode_report(np.arange(plan.reports.mechanism.length) < 9, 0)
     with pytest.raises(MessageRefused) as error:
         server.receive_report(outside, told)
     assert error.value.reason == "not in the cohort"
-    server.receive_report(question.devices[0], told)
-    assert server.open_round()[1] == question.devices
+    server.receive_report(question.clients[0], told)
+    assert server.open_round()[1] == question.clients
     server.close_round()
     assert (server.ask() or question).period == 1
 
@@ -314,8 +314,8 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         stopped.coordinator = Coordinator(tmp_path / "stopped" / "server", chosen.plan)
     assert same(model(stopped.coordinator), model(straight.coordinator))
     assert stopped.coordinator.history() == straight.coordinator.history()
-    assert stopped.coordinator.standing.averages
-    assert len(np.unique(stopped.coordinator.standing.sent)) > 1
+    assert stopped.coordinator.server_state.averages
+    assert len(np.unique(stopped.coordinator.server_state.sent)) > 1
     models = [path.name for path in (tmp_path / "stopped" / "server").glob("model-*")]
     assert models == ["model-3.safetensors"]
 
@@ -327,13 +327,13 @@ def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(
     straight, again, crashed = servers = [start(tmp_path / name, plan) for name in ("straight", "again", "crashed")]
     for server in servers:
         _, cohort = server.open_round()
-        for device in cohort:
-            server.receive(device, small(plan))
+        for client in cohort:
+            server.receive(client, small(plan))
     straight.close_round()
     with monkeypatch.context() as broken:
 
         def fail(*_: Any) -> None:
-            raise OSError("no space left on device")
+            raise OSError("no space left on client")
 
         broken.setattr("veilrec.server.round_store.save_file", fail)
         for server in (again, crashed):
@@ -386,34 +386,34 @@ def simulated_comparison(name: str, *settings: str) -> Simulation:
 
 
 class _Comparison:
-    """Judges of whom only what they tell is known."""
+    """Validation clients of whom only what they tell is known."""
 
-    judge = None
+    validator = None
 
     def __init__(self) -> None:
         self.mechanism = GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove")
 
 
 def judged(folder: Path, rounds_done: int = 1) -> tuple[Coordinator, Plan]:
-    """A run whose rounds are over, with three judges."""
+    """A run whose rounds are over, with three validation clients."""
     simulation = simulated_comparison("fedmf", "cohort.size=2")
     plan = replace(simulation.plan, rounds=rounds_done)
     real = RealRun(folder, plan, simulation.data, simulation.seeds)
     for _ in range(rounds_done):
         real.step()
     real.close()
-    with_judges = replace(plan, comparison=_Comparison())  # type: ignore[arg-type]
-    server = Coordinator(folder / "server", with_judges)
+    with_validators = replace(plan, model_selection=_Comparison())  # type: ignore[arg-type]
+    server = Coordinator(folder / "server", with_validators)
     for number in range(3):
-        assert server.enrol(f"judge {number}", "judges") == number
-    return server, with_judges
+        assert server.enrol(f"judge {number}", "validators") == number
+    return server, with_validators
 
 
-def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path) -> None:
+def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path) -> None:
     server, plan = judged(tmp_path)
     asked = server.compare()
     assert asked is not None
-    assert asked.devices == ("judge 0", "judge 1", "judge 2")
+    assert asked.clients == ("judge 0", "judge 1", "judge 2")
     assert rounds.decode(asked.start, plan.schema, asked.number)[1] is not None
     for number, gain in enumerate((0.1, -0.05)):
         assert server.receive_gain(f"judge {number}", gains.encode_gain(gain)) == "taken"
@@ -423,30 +423,30 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
         ("judge 2", gains.encode_gain(0.2), "beyond its bound"),
         ("judge 2", b"?", "bad bytes"),
         ("judge 2", gains.encode_gain(float("nan")), "not finite"),
-        ("device 0", gains.encode_gain(0.0), "not enrolled"),
+        ("client 0", gains.encode_gain(0.0), "not enrolled"),
     ):
         with pytest.raises(MessageRefused) as refused:
             server.receive_gain(name, message)
         assert refused.value.reason == reason
     server.close()
     server = Coordinator(tmp_path / "server", plan)  # killed, and started again
-    verdict = server.close_comparison()
-    assert verdict.judges == 2
+    selection = server.close_comparison()
+    assert selection.validators == 2
     told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
-    assert verdict == verdict_of(told, plan.comparison.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
+    assert selection == selection_of(told, plan.model_selection.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
     with pytest.raises(MessageRefused, match="nobody is asked"):
         server.receive_gain("judge 2", gains.encode_gain(0.1))
     server.close()
     server = Coordinator(tmp_path / "server", plan)
-    assert server.close_comparison() == verdict == server.verdict
+    assert server.close_comparison() == selection == server.selection
     assert server.compare() is None
     server.close()
 
 
-def test_nobody_judges_before_the_last_round(tmp_path: Path) -> None:
-    plan = replace(simulated_comparison("fedmf", "cohort.size=2").plan, comparison=_Comparison())  # type: ignore[arg-type]
+def test_nobody_validators_before_the_last_round(tmp_path: Path) -> None:
+    plan = replace(simulated_comparison("fedmf", "cohort.size=2").plan, model_selection=_Comparison())  # type: ignore[arg-type]
     with Coordinator(put_secret(tmp_path), plan) as server:
-        server.enrol("judge 0", "judges")
+        server.enrol("judge 0", "validators")
         with pytest.raises(BadInput, match="not over"):
             server.compare()
         with pytest.raises(BadInput, match="not over"):
@@ -460,7 +460,7 @@ def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> N
     real = RealRun(tmp_path, simulation.plan, simulation.data, simulation.seeds, over_selection=1.5)
     broadcast, cohort = real.coordinator.open_round()
     assert len(cohort) == 6
-    messages = {name: real.device(name).take_part(broadcast, 0) for name in cohort}
+    messages = {name: real.client(name).take_part(broadcast, 0) for name in cohort}
     for name in cohort[:4]:
         assert not real.coordinator.is_complete
         real.coordinator.receive(name, messages[name])
@@ -470,12 +470,12 @@ def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> N
     assert refused.value.reason == "enough messages"
     assert real.coordinator.receive(cohort[0], messages[cohort[0]]) == "known already"
     report = real.coordinator.close_round()
-    assert (report.devices, report.messages, report.void) == (6, 4, False)
+    assert (report.clients, report.messages, report.void) == (6, 4, False)
     real.close()
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("dp-fedmf", ("cohort.size=4",)), ("fedmf", ("cohort.size=4", "cohort.sampling=turns"))]
+    ("name", "settings"), [("dp-fedmf", ("cohort.size=4",)), ("fedmf", ("cohort.size=4", "cohort.sampling=cyclic"))]
 )
 def test_over_selection_is_refused_where_it_would_change_who_is_drawn(
     name: str, settings: tuple[str, ...], tmp_path: Path
@@ -489,11 +489,11 @@ def test_training_is_kept_for_a_clear_gain_only() -> None:
     threshold = mechanism.threshold(500)
     for times, kept in ((1.01, "trained"), (0.99, "start"), (0.0, "start"), (-3.0, "start")):
         found = decide(times * threshold * 500, 500, mechanism)
-        assert (found.kept, found.threshold, found.judges) == (kept, threshold, 500)
+        assert (found.kept, found.threshold, found.validators) == (kept, threshold, 500)
         assert SelectionOutcome.restored(found.state()) == found
         assert SelectionOutcome(**found.to_json()) == found
         assert ("the trained model is kept" in found.line()) == (kept == "trained")
-    assert mechanism.threshold(4) > mechanism.clip  # a handful of judges cannot show anything
+    assert mechanism.threshold(4) > mechanism.clip  # a handful of validation clients cannot show anything
     assert decide(4 * mechanism.clip, 4, mechanism).kept == "start"
     nobody = decide(0.0, 0, mechanism)
     assert nobody.kept == "start"

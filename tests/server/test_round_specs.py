@@ -30,7 +30,7 @@ from veilrec.wire import messages
 from veilrec.wire.messages import BadMessage
 
 ALMOST_NEVER = 1e-6
-ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a device that can learn
+ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a client that can learn
 ROUNDS = 600
 
 
@@ -38,12 +38,12 @@ def sampler(seed: int = 5, **settings: object) -> CohortSampler:
     return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)  # type: ignore[arg-type]
 
 
-def test_a_fixed_cohort_has_its_size_no_device_twice_and_only_eligible_ones() -> None:
+def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones() -> None:
     for round_number in range(50):
-        devices = sampler().draw(round_number)
-        assert len(devices) == 20
-        assert np.all(np.diff(devices) > 0)
-        assert np.isin(devices, ELIGIBLE).all()
+        clients = sampler().draw(round_number)
+        assert len(clients) == 20
+        assert np.all(np.diff(clients) > 0)
+        assert np.isin(clients, ELIGIBLE).all()
 
 
 def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
@@ -56,12 +56,12 @@ def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_every_device_takes_part_equally_often(sampling: str) -> None:
+def test_every_client_takes_part_equally_often(sampling: str) -> None:
     some = sampler(sampling=sampling)
     drawn = np.concatenate([some.draw(round_number) for round_number in range(ROUNDS)])
     counts = np.bincount(drawn, minlength=ELIGIBLE[-1] + 1)[ELIGIBLE]
     expected = ROUNDS * 20 / 200
-    # Inclusion of a device in a round has variance p(1-p), so the plain statistic is scaled by 1/(1-p).
+    # Inclusion of a client in a round has variance p(1-p), so the plain statistic is scaled by 1/(1-p).
     statistic = float(((counts - expected) ** 2 / expected).sum() / (1 - 20 / 200))
     assert stats.chi2.sf(statistic, 200 - 1) > ALMOST_NEVER
     assert stats.chi2.cdf(statistic, 200 - 1) > ALMOST_NEVER
@@ -79,9 +79,9 @@ def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
 def test_availability_and_drop_out_have_their_rates_and_are_independent() -> None:
     some = sampler(size=100, available=0.7, drop_out=0.2)
     rounds = [some.draw(round_number) for round_number in range(ROUNDS)]
-    reached = sum(len(devices) for devices in rounds)
+    reached = sum(len(clients) for clients in rounds)
     assert stats.binomtest(reached, ROUNDS * 100, 0.7).pvalue > ALMOST_NEVER
-    arrived = sum(int(some.arrives(number, devices).sum()) for number, devices in enumerate(rounds))
+    arrived = sum(int(some.arrives(number, clients).sum()) for number, clients in enumerate(rounds))
     assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
 
 
@@ -110,20 +110,20 @@ def test_settings_that_cannot_work_are_refused() -> None:
     ):
         with pytest.raises(BadInput, match=line):
             sampler(**settings)
-    with pytest.raises(BadInput, match="no device has anything to learn from"):
+    with pytest.raises(BadInput, match="no client has anything to learn from"):
         CohortSampler(CohortSettings(), np.empty(0, np.int64), 0)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_drawing_from_a_million_devices_does_not_touch_them_all(sampling: str) -> None:
+def test_drawing_from_a_million_clients_does_not_touch_them_all(sampling: str) -> None:
     """A pass over the population would need at least 8 MB (a permutation) or 1 MB (a flag for each)."""
     settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)  # type: ignore[arg-type]
     large = CohortSampler(settings, np.arange(1_000_000), 5)
     large.arrives(0, large.draw(0))
     tracemalloc.start()
     try:
-        devices = large.draw(1)
-        large.arrives(1, devices)
+        clients = large.draw(1)
+        large.arrives(1, clients)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -154,10 +154,10 @@ def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None
         assert items.next(3, {}, nothing).rows is None
     assert FullModelRounds().next(3, {}, None).number == 3
     parts = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
-    about = parts.next(0, {}, told)  # rows that come from elsewhere
-    assert about.rows is not None
-    assert about.rows.tolist() == [0, 2]
-    assert dict(about.shares) == {"layer": 0.25}
+    spec = parts.next(0, {}, told)  # rows that come from elsewhere
+    assert spec.rows is not None
+    assert spec.rows.tolist() == [0, 2]
+    assert dict(spec.shares) == {"layer": 0.25}
 
 
 def test_a_ballot_counts_good_reports_only() -> None:
@@ -169,7 +169,7 @@ def test_a_ballot_counts_good_reports_only() -> None:
         ballot.receive(messages.encode_report(np.array([True, True, True]), 5))
     assert ballot.reports == 2
     assert ballot.counts.tolist() == [2, 0, 1]
-    few = Ballot(ItemHistogram(length=3, most_items=1, epsilon=1.0, delta=1e-6, adjacency="add-remove"), 4)
+    few = Ballot(ItemHistogram(length=3, max_items=1, epsilon=1.0, delta=1e-6, adjacency="add-remove"), 4)
     with pytest.raises(BadUpdate, match="at most 1"):
         few.receive(messages.encode_report(np.array([True, False, True]), 4))
     assert (few.reports, few.counts.sum()) == (0, 0)
@@ -177,12 +177,12 @@ def test_a_ballot_counts_good_reports_only() -> None:
 
 def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
     start = np.zeros((N_ITEMS, 4), np.float32)
-    agenda = MovedRows(start, "items", 0.4, 1)
+    round_planner = MovedRows(start, "items", 0.4, 1)
     weights = start.copy()
     weights[[2, 9]] = 1.0
     seen = set()
     for number in range(20):
-        rows = agenda.next(number, {"items": weights}, None).rows
+        rows = round_planner.next(number, {"items": weights}, None).rows
         assert rows is not None
         assert len(rows) == len(set(rows.tolist())) == 12
         assert {2, 9} <= set(rows.tolist())
@@ -192,8 +192,8 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
 
 
 def test_seeded_parts_and_directions_are_public() -> None:
-    agenda = SeededParts(schema=SCHEMA, public_seed=4, row_share=0.5, entry_share=0.25, names=("layer",))
-    one, same, other = agenda.next(0, {}, None), agenda.next(0, {}, None), agenda.next(1, {}, None)
+    round_planner = SeededParts(schema=SCHEMA, public_seed=4, row_share=0.5, entry_share=0.25, names=("layer",))
+    one, same, other = round_planner.next(0, {}, None), round_planner.next(0, {}, None), round_planner.next(1, {}, None)
     assert one.rows is not None
     assert other.rows is not None
     assert len(one.rows) == 15

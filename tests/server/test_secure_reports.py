@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.test_coordinator import DEVICES, plan_of, start
+from tests.server.test_coordinator import CLIENTS, plan_of, start
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
@@ -40,9 +40,9 @@ class Adding:
         self.before: Any = lambda: None
         self.after: Any = lambda: None
 
-    def open(self, about: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
-        self.opened.append(about)
-        return f"sum {about.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
+    def open(self, spec: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
+        self.opened.append(spec)
+        return f"sum {spec.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
 
     def senders(self, invitation: bytes, cohort: int) -> int:
         return cohort
@@ -50,8 +50,8 @@ class Adding:
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
         return cohort * len(invitation), 7
 
-    def check(self, invitation: bytes, device: int, message: bytes) -> None:
-        if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != device:
+    def check(self, invitation: bytes, client: int, message: bytes) -> None:
+        if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != client:
             raise BadMessage("not a vector of this device")
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
@@ -68,36 +68,36 @@ def votes() -> Plan:
     return plan_of("dpals", "cohort.size=0")
 
 
-def told(plan: Plan, device: int) -> np.ndarray:
-    """The items of a made-up device."""
+def told(plan: Plan, client: int) -> np.ndarray:
+    """The items of a synthetic client."""
     assert plan.reports is not None
     own = np.zeros(plan.reports.mechanism.length, np.bool_)
-    own[: 2 + device] = True
+    own[: 2 + client] = True
     return own
 
 
-def vector(plan: Plan, device: int) -> bytes:
+def vector(plan: Plan, client: int) -> bytes:
     assert plan.reports is not None
-    return device.to_bytes(8, "little") + plan.reports.mechanism.weigh(told(plan, device)).astype("<i8").tobytes()
+    return client.to_bytes(8, "little") + plan.reports.mechanism.weigh(told(plan, client)).astype("<i8").tobytes()
 
 
-def hidden(folder: Path, plan: Plan, *, least: int = DEVICES, **options: Any) -> tuple[Coordinator, Adding]:
+def hidden(folder: Path, plan: Plan, *, least: int = CLIENTS, **options: Any) -> tuple[Coordinator, Adding]:
     assert plan.reports is not None
     secure = Adding(plan.reports.mechanism.length, **options)
     return start(folder, plan, minimum_reports=least, minimum_messages=1, secure=secure), secure
 
 
-def answered(server: Coordinator, plan: Plan, devices: int = DEVICES) -> None:
+def answered(server: Coordinator, plan: Plan, clients: int = CLIENTS) -> None:
     assert server.ask() is not None
-    for device in range(devices):
-        assert server.receive_report(f"device {device}", vector(plan, device)) == "taken"
+    for client in range(clients):
+        assert server.receive_report(f"client {client}", vector(plan, client)) == "taken"
 
 
-def wanted(plan: Plan, devices: int = DEVICES) -> np.ndarray:
+def wanted(plan: Plan, clients: int = CLIENTS) -> np.ndarray:
     assert plan.reports is not None
     mechanism = plan.reports.mechanism
     counts = sum(
-        (mechanism.weigh(told(plan, device)) for device in range(devices)), np.zeros(mechanism.length, np.int64)
+        (mechanism.weigh(told(plan, client)) for client in range(clients)), np.zeros(mechanism.length, np.int64)
     )
     return mechanism.protect(counts, noise_of_histogram(SECRET, 0))
 
@@ -107,22 +107,22 @@ def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
     server, secure = hidden(tmp_path / "hidden", plan)
     answered(server, plan)
     assert server.count_reports()
-    seen = start(tmp_path / "seen", plan, minimum_reports=DEVICES)
+    seen = start(tmp_path / "seen", plan, minimum_reports=CLIENTS)
     seen.ask()
-    for device in range(DEVICES):
-        seen.receive_report(f"device {device}", bits.encode_report(told(plan, device), 0))
+    for client in range(CLIENTS):
+        seen.receive_report(f"client {client}", bits.encode_report(told(plan, client), 0))
     seen.open_round()
     tallies = [one._store.tally() for one in (server, seen)]
     assert tallies[0] is not None and tallies[1] is not None
     np.testing.assert_array_equal(tallies[0].counts, tallies[1].counts)
     np.testing.assert_array_equal(tallies[0].counts, wanted(plan))
-    assert tallies[0].reports == tallies[1].reports == DEVICES
+    assert tallies[0].reports == tallies[1].reports == CLIENTS
     assert server.ask() is None  # one tally serves the whole run
     assert server.open_round()[1] == seen.open_round()[1]
     assert secure.opened == [ReportSum(0), RoundSpec(0)]
     report = server.close_round()
-    assert report.report_bytes == DEVICES * len(vector(plan, 0)) + 7
-    assert [len(messages) for _, messages in secure.asked] == [DEVICES]
+    assert report.report_bytes == CLIENTS * len(vector(plan, 0)) + 7
+    assert [len(messages) for _, messages in secure.asked] == [CLIENTS]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -142,7 +142,7 @@ def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(
     with Coordinator(tmp_path, plan, minimum_reports=3, secure=secure) as again:
         assert again.stage == "counting"
         with pytest.raises(MessageRefused, match="no reports are asked for"):  # a late one would make it another list
-            again.receive_report("device 3", vector(plan, 3))
+            again.receive_report("client 3", vector(plan, 3))
         with pytest.raises(BadInput, match="round 0 is counting"):
             again.ask()
         assert again.count_reports()
@@ -154,52 +154,52 @@ def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(
     assert len(secure.asked[0][1]) == 3
 
 
-def test_killed_while_devices_are_asked_it_goes_on_with_the_same_invitation(tmp_path: Path) -> None:
+def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_path: Path) -> None:
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     question = server.ask()
     assert question is not None and question.invitation
-    server.receive_report("device 0", vector(plan, 0))
+    server.receive_report("client 0", vector(plan, 0))
     server.close()
-    with Coordinator(tmp_path, plan, minimum_reports=DEVICES, minimum_messages=1, secure=secure) as again:
+    with Coordinator(tmp_path, plan, minimum_reports=CLIENTS, minimum_messages=1, secure=secure) as again:
         assert again.ask() == question
         assert secure.opened == [ReportSum(0)]
-        assert again.came("reports") == ("device 0",)
-        assert again.receive_report("device 0", vector(plan, 0)) == "known already"
+        assert again.came("reports") == ("client 0",)
+        assert again.receive_report("client 0", vector(plan, 0)) == "known already"
 
 
-def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_answer_of_the_client_is_refused(tmp_path: Path) -> None:
     plan = votes()
     server, _ = hidden(tmp_path, plan)
     good = vector(plan, 0)
     with pytest.raises(MessageRefused, match="no reports are asked for"):
-        server.receive_report("device 0", good)
+        server.receive_report("client 0", good)
     server.ask()
-    server.receive_report("device 0", good)
+    server.receive_report("client 0", good)
     cases = [
-        ("second message", "device 0", good[:-1] + bytes([good[-1] ^ 1])),
-        ("bad bytes", "device 1", good),  # in the name of another
-        ("bad bytes", "device 1", vector(plan, 1)[:-8]),
-        ("bad bytes", "device 1", bits.encode_report(told(plan, 1), 0)),  # nothing is read that is not masked
+        ("second message", "client 0", good[:-1] + bytes([good[-1] ^ 1])),
+        ("bad bytes", "client 1", good),  # in the name of another
+        ("bad bytes", "client 1", vector(plan, 1)[:-8]),
+        ("bad bytes", "client 1", bits.encode_report(told(plan, 1), 0)),  # nothing is read that is not masked
         ("not enrolled", "stranger", good),
     ]
-    for reason, device, message in cases:
+    for reason, client, message in cases:
         with pytest.raises(MessageRefused) as error:
-            server.receive_report(device, message)
+            server.receive_report(client, message)
         assert error.value.reason == reason
-    assert server.came("reports") == ("device 0",)
+    assert server.came("reports") == ("client 0",)
 
 
 def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
     plan = votes()
     server, secure = hidden(tmp_path, plan)
-    answered(server, plan, DEVICES - 1)
-    with pytest.raises(BadInput, match="3 devices have reported: a secure sum waits for 4"):
+    answered(server, plan, CLIENTS - 1)
+    with pytest.raises(BadInput, match="3 clients have reported: a secure sum waits for 4"):
         server.count_reports()
     with pytest.raises(BadInput, match="call count_reports first"):
         server.open_round()
     assert (server.stage, secure.asked) == ("asking", [])
-    server.receive_report("device 3", vector(plan, 3))
+    server.receive_report("client 3", vector(plan, 3))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(secure, "total", lambda *_: np.zeros(3, np.int64))
         with pytest.raises(VeilrecError, match="shape"):
@@ -223,7 +223,7 @@ def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_
     assert server._store.tally() is None
     assert (server.stage, server.came("reports"), server.report_number) == ("asking", (), FIRST_REPORT_SUM + 2)
     server.close()
-    with Coordinator(tmp_path, plan, minimum_reports=DEVICES, minimum_messages=1, secure=secure) as again:
+    with Coordinator(tmp_path, plan, minimum_reports=CLIENTS, minimum_messages=1, secure=secure) as again:
         answered(again, plan)
         with pytest.raises(VeilrecError, match="3 times at most: make the federation anew"):
             again.count_reports()
@@ -235,7 +235,7 @@ def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_
         assert tally is not None
         np.testing.assert_array_equal(tally.counts, wanted(plan))
         again.open_round()
-        assert again.close_round().report_bytes == 2 * DEVICES * len(vector(plan, 0)) + 3 * 7
+        assert again.close_round().report_bytes == 2 * CLIENTS * len(vector(plan, 0)) + 3 * 7
 
 
 def unlocked(server: Coordinator) -> None:
@@ -271,7 +271,7 @@ def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transacti
         states.append(server.stage)
         unlocked(server)
         with pytest.raises(MessageRefused, match="no reports are asked for"):
-            server.receive_report("device 0", vector(plan, 0))
+            server.receive_report("client 0", vector(plan, 0))
 
     watched(secure, "open", look)
     watched(secure, "total", look)

@@ -42,7 +42,7 @@ def plan_of(aggregation: str = "mean", rate: ServerRate | None = None, **other: 
     return Plan(
         schema=SCHEMA,
         start={"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)},
-        learner=None,  # type: ignore[arg-type]
+        trainer=None,  # type: ignore[arg-type]
         ranker=None,  # type: ignore[arg-type]
         cohort=CohortSettings(size=2),
         rounds=9,
@@ -81,7 +81,7 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     assert np.array_equal(server.weights["items"], expected)
     assert server.weights["bias"].tolist() == [3.0, 3.0, 3.0]
     assert not plan.start["bias"].any()  # what was given at the start is not changed
-    assert server.about.number == 1
+    assert server.spec.number == 1
     with pytest.raises(BadMessage, match="round 0, expected round 1"):
         server.receive(message(0, 1, 4.0))
     server.step()  # nothing of the first round is left
@@ -131,13 +131,13 @@ def test_a_bad_message_changes_nothing() -> None:
         assert np.array_equal(value, attacked.weights[name])
 
 
-DEVICES, COHORT = 8, 5
+CLIENTS, COHORT = 8, 5
 PRIVACY = PrivacySettings(epsilon=4.0)
 
 
 @cache
 def of_fedmf() -> Simulation:
-    made = build("dp-fedmf", small_problem(DEVICES), (f"cohort.size={COHORT}",), secret=SECRET)
+    made = build("dp-fedmf", small_problem(CLIENTS), (f"cohort.size={COHORT}",), secret=SECRET)
     assert isinstance(made, Simulation)
     return made
 
@@ -152,7 +152,7 @@ def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
         plan.cohort,
         schema,
         rounds=plan.rounds,
-        devices=DEVICES,
+        clients=CLIENTS,
         keeps_state=True,
         before=before.event,
         numbers_before=before.numbers,
@@ -180,17 +180,17 @@ def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool)
     for number in range(2):
         told, done = here.step(number), real.step()
         assert (told.up_bytes, told.down_bytes) == (done.up_bytes, done.down_bytes)
-    assert same(dict(real.coordinator.standing.state()), here.standing.state())
+    assert same(dict(real.coordinator.server_state.state()), here.server_state.state())
     popularity = here.server.weights["popularity"]
     assert np.count_nonzero(popularity) > 0.9 * len(popularity) or not noise
-    assert np.array_equal(here.standing.weights["popularity"], popularity)
+    assert np.array_equal(here.server_state.weights["popularity"], popularity)
     assert np.array_equal(here.parts().weights["popularity"], popularity)
     real.close()
     spent = epsilon_of(training_event(plan), PRIVACY.delta)  # of votes and rounds together
     assert not noise or 0.98 * PRIVACY.epsilon < spent <= PRIVACY.epsilon
     votes = np.zeros(len(popularity))
-    for device in range(DEVICES):
-        row = here.data.rows.row(device)
+    for client in range(CLIENTS):
+        row = here.data.rows.row(client)
         votes[row] += len(row) ** -0.5
     assert noise or np.allclose(popularity[:, 0], votes, atol=1e-6)
 
@@ -200,13 +200,13 @@ def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) 
     real = RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
     question = real.coordinator.ask()
     assert question is not None
-    for name in question.devices:
-        real.coordinator.receive_report(name, real.device(name).report(question.round_number, question.period))
+    for name in question.clients:
+        real.coordinator.receive_report(name, real.client(name).report(question.round_number, question.period))
     broadcast, _ = real.coordinator.open_round()
     real.close()
     with Coordinator(put_secret(shutil.copytree(tmp_path / "server", tmp_path / "again"), SECRET), plan) as again:
         assert again.open_round()[0] == broadcast
-        assert again.standing.server.weights["popularity"].any()
+        assert again.server_state.server.weights["popularity"].any()
 
 
 def test_what_is_learnt_or_reported_every_round_is_not_filled() -> None:
@@ -253,9 +253,9 @@ def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) 
         with pytest.raises(BadInput):
             replace(RULE, **wrong)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="need each other"):
-        Server(replace(adaptive_plan(), bound_rule=None))
+        Server(replace(adaptive_plan(), clipping_rule=None))
     with pytest.raises(BadInput, match="need each other"):
-        Server(replace(plain_plan(CohortSettings(size=20, sampling="poisson")), bound_rule=RULE))
+        Server(replace(plain_plan(CohortSettings(size=20, sampling="poisson")), clipping_rule=RULE))
     Coordinator(put_secret(tmp_path / "server"), adaptive_plan()).close()
     with pytest.raises(BadInput, match="another plan"):  # a run does not go on by another rule
         Coordinator(tmp_path / "server", adaptive_plan(rate=0.1))
@@ -264,8 +264,8 @@ def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) 
 def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> None:
     plan = adaptive_plan()
     weights = {**plan.start, BOUND: np.array([0.3], np.float32)}
-    about = LearntBound().next(4, weights, None)
-    assert (about.number, about.clip_norm, about.rows) == (4, float(np.float32(0.3)), None)
+    spec = LearntBound().next(4, weights, None)
+    assert (spec.number, spec.clip_norm, spec.rows) == (4, float(np.float32(0.3)), None)
     parts = LearntBound(SeededParts(schema=plan.schema, public_seed=1, row_share=0.5))
     assert parts.leaves_out
     assert not LearntBound().leaves_out
@@ -275,7 +275,7 @@ def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> N
 def test_the_bound_moves_by_the_protected_count_and_by_nothing_else() -> None:
     plan = replace(adaptive_plan(), server=ServerRate(optimiser="adam", rate=0.1), decay_share=0.01)
     run = simulation(plan)
-    assert plan.bound_rule is not None
+    assert plan.clipping_rule is not None
     for number in range(3):
         before = float(run.server.weights[BOUND][0])
         protected: list[float] = []
@@ -288,7 +288,7 @@ def test_the_bound_moves_by_the_protected_count_and_by_nothing_else() -> None:
         run.server.step = watched  # type: ignore[method-assign]
         run.step(number)
         run.server.step = step  # type: ignore[method-assign]
-        assert run.server.weights[BOUND][0] == np.float32(plan.bound_rule.next(before, protected[0]))
+        assert run.server.weights[BOUND][0] == np.float32(plan.clipping_rule.next(before, protected[0]))
         assert run.server.weights[BOUND][0] != np.float32(before)
     assert not any(BOUND in name for name in run.server.state() if name.startswith("optimiser."))
 
@@ -308,7 +308,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
     plain = replace(
         plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
         schema=local_training.schema(ITEMS),
-        learner=local_training.VoteLocalTrainer(),
+        trainer=local_training.VoteLocalTrainer(),
         start=local_training.start_weights(ITEMS),
     )
     run = simulation(with_learnt_bound(plain, mechanism, rate=0.1), None)
@@ -319,7 +319,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_real_devices_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
+def test_real_clients_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
     plan = adaptive_plan(sampling)
     simulated = simulation(plan)
     real = RealRun(tmp_path, plan, data(), simulated.seeds)
@@ -327,6 +327,6 @@ def test_real_devices_and_a_coordinator_give_the_simulation(sampling: str, tmp_p
         report = simulated.step(number)
         assert real.step().up_bytes == report.up_bytes
     for name, value in simulated.server.weights.items():
-        assert np.allclose(value, real.coordinator.standing.weights[name], rtol=0, atol=1e-5), name
-    assert simulated.server.weights[BOUND][0] == real.coordinator.standing.weights[BOUND][0]
+        assert np.allclose(value, real.coordinator.server_state.weights[name], rtol=0, atol=1e-5), name
+    assert simulated.server.weights[BOUND][0] == real.coordinator.server_state.weights[BOUND][0]
     real.close()

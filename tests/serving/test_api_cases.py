@@ -1,4 +1,4 @@
-"""Made-up requests over the whole document of the API: none makes the server fail.
+"""Synthetic requests over the whole document of the API: none makes the server fail.
 
 `VEILREC_API_CASES=10000` asks that many; by default 500.
 """
@@ -122,5 +122,5 @@ _KINDS = st.sampled_from(["application/json", "application/octet-stream", "text/
 def test_made_up_bodies(asked: Asked, route: str, body: Any, query: str, kind: str, as_query: bool) -> None:
     if isinstance(body, bytes) and as_query:
         body = b"VRQ1" + body
-    method, path = ("POST", "/v1/recommend") if route == "recommend" else ("PUT", "/v1/items/made-up")
+    method, path = ("POST", "/v1/recommend") if route == "recommend" else ("PUT", "/v1/items/synthetic")
     _assert_sound(asked(method, f"{path}?{query}" if query else path, body, {"content-type": kind}, token=TOKEN), body)

@@ -18,7 +18,7 @@ from tests.serving.toys import DIM, INTERESTS, TOKEN, Asked, served, toy, write_
 from veilrec.serving.app import Routes, Settings
 from veilrec.serving.edition import Edition, StoreFull
 from veilrec.serving.middleware import Metrics
-from veilrec.serving.requests import MOST_K
+from veilrec.serving.requests import MAX_K
 from veilrec.wire.queries import read_pool
 from veilrec.wire.releases import parse_manifest
 
@@ -313,7 +313,7 @@ def test_every_route_is_in_the_document_and_its_page_needs_nothing_from_elsewher
     assert set(re.findall(r'"#/components/schemas/(\w+)"', got.body.decode())) <= set(schemas)
     assert schemas["RecommendRequest"]["additionalProperties"] is schemas["NewItem"]["additionalProperties"] is False
     assert schemas["NewItem"]["required"] == ["title"]
-    assert api["paths"]["/v1/recommend"]["post"]["parameters"][1]["schema"]["maximum"] == MOST_K
+    assert api["paths"]["/v1/recommend"]["post"]["parameters"][1]["schema"]["maximum"] == MAX_K
     page = ask("GET", "/docs").body.decode()
     assert all(path in page for path in api["paths"])
     assert re.findall(r'(?:src|href)="([^"#]+)"', page) == ["/docs.css", "/openapi.json"]

@@ -167,12 +167,12 @@ def test_a_model_without_interests(service: Callable[..., Asked]) -> None:
     assert len(pool) == 40
 
 
-def test_a_release_that_ranks_on_devices_only(service: Callable[..., Asked]) -> None:
+def test_a_release_that_ranks_on_clients_only(service: Callable[..., Asked]) -> None:
     ask = service(family="ranker")
     for method, path in (("POST", "/v1/recommend"), ("GET", "/v1/pool")):
         answer = ask(method, path, {} if method == "POST" else b"")
         assert answer.status == 409
-        assert "ranks on devices only" in answer.json["error"]
+        assert "ranks on clients only" in answer.json["error"]
     assert [ask("GET", path).status for path in ("/readyz", "/v1/release", "/metrics")] == [200] * 3
 
 

@@ -1,4 +1,4 @@
-"""A hundred canaries in histories: whatever devices send, none is in the server's log, metrics or files."""
+"""A hundred canaries in histories: whatever clients send, none is in the server's log, metrics or files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES: dict[Kind, int] = {"attention": INTERESTS, "interest": INTERESTS, "vector
 
 
 def _ask_well(server: Running, number: int) -> None:
-    """As a device asks: its history is not in it."""
+    """As a client asks: its history is not in it."""
     draws = np.random.default_rng(number)
     for kind, size in SIZES.items():
         numbers = draws.integers(0, size, 1) if kind == "interest" else draws.normal(size=size)
@@ -25,7 +25,7 @@ def _ask_well(server: Running, number: int) -> None:
 
 
 def _ask_badly(server: Running, canary: str, number: int) -> None:
-    """As a broken device might: its history is everywhere."""
+    """As a broken client might: its history is everywhere."""
     headers = {"Cookie": canary, "User-Agent": canary, "Referer": canary, "X-Request-Id": canary, "X-History": canary}
     headers |= {"Authorization": f"Bearer {canary}"}
     ways = [

@@ -69,7 +69,7 @@ def write_release(
     dim: int = DIM,
     readers: int = 0,
 ) -> Path:
-    """A signed release of made-up items: n0, n1, ..."""
+    """A signed release of synthetic items: n0, n1, ..."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()

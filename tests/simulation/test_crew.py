@@ -28,7 +28,7 @@ METHODS = {
     "dp-fedmf": ("calibration=as-published",),
     "fednewsrec": ("calibration=as-published",),
     "dp-privrec": (),
-    "privaterec": ("training=reports", "cohort.sampling=turns"),
+    "privaterec": ("training=reports", "cohort.sampling=cyclic"),
 }
 ROUNDS = 2
 
@@ -51,8 +51,8 @@ class Here:
 
 def simulation_of(name: str, *settings: str, at_once: int = 7, secret: bytes | None = None) -> Simulation:
     """One whose cohorts are many pieces, and lose some messages."""
-    made = ContractSubject(name).on_devices(None, "cohort.drop_out=0.1", *settings, secret=secret)
-    return Simulation(replace(made.plan, devices_at_once=at_once), made.data, made.histories, made.seeds)
+    made = ContractSubject(name).on_clients(None, "cohort.drop_out=0.1", *settings, secret=secret)
+    return Simulation(replace(made.plan, clients_per_batch=at_once), made.data, made.histories, made.seeds)
 
 
 def assert_same_run(alone: Simulation, together: Simulation, rounds: int = ROUNDS) -> None:
@@ -65,7 +65,7 @@ def assert_same_run(alone: Simulation, together: Simulation, rounds: int = ROUND
 
 @pytest.mark.parametrize(("name", "secret"), [*((name, None) for name in METHODS), ("dp-fedmf", SECRET)])
 def test_workers_give_the_bits_of_one_process(name: str, secret: bytes | None, tmp_path: Path) -> None:
-    """With a secret they rehearse real devices."""
+    """With a secret they rehearse real clients."""
     alone, *crews = (simulation_of(name, *METHODS[name], secret=secret) for _ in range(3))
     start = copied(alone.state())
     for number, together in enumerate(crews, 1):

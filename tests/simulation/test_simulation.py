@@ -1,4 +1,4 @@
-"""The simulator drives the same parts as real devices, counts their bytes, and can stop and go on at will."""
+"""The simulator drives the same parts as real clients, counts their bytes, and can stop and go on at will."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ MIXED = Schema((Tensor("items", (N_ITEMS, 2), True), Tensor("layer", (2, 3), Fal
 
 
 class Counting:
-    """A learner with a table and a dense tensor: each device reports its own number."""
+    """A trainer with a table and a dense tensor: each client reports its own number."""
 
     keeps_state = True
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        return {"rounds": np.zeros((len(devices), 1), np.float32)}
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        return {"rounds": np.zeros((len(clients), 1), np.float32)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
         assert model.keys() == {"items", "layer"}
-        n, data = len(cohort.devices), cohort.data.rows
+        n, data = len(cohort.clients), cohort.data.rows
         cohort.private["rounds"][...] += 1.0
-        own = cohort.devices.astype(np.float32)
+        own = cohort.clients.astype(np.float32)
         values = np.repeat(own, data.lengths())[:, np.newaxis] * np.ones((1, 2), np.float32)
         rows = Rows(data.offsets, data.items, values)
         dense = own[:, np.newaxis, np.newaxis] * np.ones((1, 2, 3), np.float32)
-        uploads = ClientUpdates(about.number, n, {"items": rows}, {"layer": dense}, data.lengths())
-        return LocalResults(uploads, data.lengths(), own)
+        updates = ClientUpdates(spec.number, n, {"items": rows}, {"layer": dense}, data.lengths())
+        return LocalResults(updates, data.lengths(), own)
 
 
 def fedmf_plan(aggregation: Any = "mean", *, chunk: int = 16, averaging: float = 0.0, **cohort: Any) -> Plan:
@@ -53,7 +53,7 @@ def fedmf_plan(aggregation: Any = "mean", *, chunk: int = 16, averaging: float =
     return Plan(
         schema=of_model,
         start=start_weights(N_ITEMS, LOCAL.dim, LOCAL.start, SEED),
-        learner=MfLocalTrainer(LOCAL),
+        trainer=MfLocalTrainer(LOCAL),
         mechanism=NoNoise(of_model),
         rounds=5,
         cohort=CohortSettings(**({"size": 20} | cohort)),
@@ -61,7 +61,7 @@ def fedmf_plan(aggregation: Any = "mean", *, chunk: int = 16, averaging: float =
         server=ServerRate("yogi", 0.1, 0.9),
         averaging=averaging,
         ranker=MfRanker(LOCAL, SEED),
-        devices_at_once=chunk,
+        clients_per_batch=chunk,
     )
 
 
@@ -78,7 +78,7 @@ def counting_plan(aggregation: Any = "sum", *, chunk: int = 16, **cohort: Any) -
         fedmf_plan(aggregation, chunk=chunk, **cohort),
         schema=MIXED,
         start={"items": np.zeros((N_ITEMS, 2), np.float32), "layer": np.zeros((2, 3), np.float32)},
-        learner=Counting(),
+        trainer=Counting(),
         mechanism=NoNoise(MIXED),
         server=ServerRate(),
     )
@@ -108,8 +108,8 @@ def test_drop_outs_learn_but_do_not_count(tiny_train: Csr) -> None:
     report = simulation.step(0)
     assert np.all(simulation.server.weights["layer"] == chosen[arrives].sum())
     expected = np.zeros(N_ITEMS)
-    for device in chosen[arrives]:
-        expected[tiny_train.row(device)] += device
+    for client in chosen[arrives]:
+        expected[tiny_train.row(client)] += client
     assert np.array_equal(simulation.server.weights["items"][:, 0], expected.astype(np.float32))
     took_part = np.zeros(len(tiny_train))
     took_part[chosen] = 1.0
@@ -125,12 +125,12 @@ def test_rounds_that_reach_nobody_or_lose_all_messages_change_nothing(tiny_train
         for chunk in (1, 16):
             simulation = counting(tiny_train, aggregation, drop_out=1.0 - 1e-9, chunk=chunk)
             report = simulation.step(0)
-            assert (report.devices, report.up_bytes, report.up_params) == (20, 0, 0)
+            assert (report.clients, report.up_bytes, report.up_params) == (20, 0, 0)
             assert not any(value.any() for value in simulation.server.weights.values())
-            assert simulation.server.about.number == 1
+            assert simulation.server.spec.number == 1
     simulation = counting(tiny_train, available=1e-9)
     report = simulation.step(0)
-    assert (report.devices, report.down_bytes, report.up_bytes, report.loss) == (0, 0, 0, None)
+    assert (report.clients, report.down_bytes, report.up_bytes, report.loss) == (0, 0, 0, None)
     assert not any(value.any() for value in simulation.server.weights.values())
 
 
@@ -138,9 +138,9 @@ def test_every_message_goes_through_the_mechanism(tiny_train: Csr) -> None:
     class Halve(NoNoise):
         is_linear = False
 
-        def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-            dense = {name: values / 2 for name, values in uploads.dense.items()}
-            return ClientUpdates(uploads.round_number, uploads.count, {}, dense)
+        def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+            dense = {name: values / 2 for name, values in updates.dense.items()}
+            return ClientUpdates(updates.round_number, updates.count, {}, dense)
 
     plain = counting(tiny_train)
     halved = simulated(replace(counting_plan(), mechanism=Halve(MIXED)), tiny_train)
@@ -195,8 +195,8 @@ def test_keep_picks_whole_messages() -> None:
         np.array([0, 2, 2, 5]), np.array([1, 2, 3, 4, 5], np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
     )
     dense = {"layer": np.arange(18, dtype=np.float32).reshape(3, 2, 3)}
-    uploads = ClientUpdates(0, 3, {"items": rows}, dense, np.array([7, 8, 9]))
-    kept = keep(uploads, np.array([False, True, True]))
+    updates = ClientUpdates(0, 3, {"items": rows}, dense, np.array([7, 8, 9]))
+    kept = keep(updates, np.array([False, True, True]))
     assert kept.count == 2
     assert kept.tables["items"].offsets.tolist() == [0, 0, 3]
     assert kept.tables["items"].index.tolist() == [3, 4, 5]
@@ -204,12 +204,12 @@ def test_keep_picks_whole_messages() -> None:
     assert np.array_equal(kept.dense["layer"], dense["layer"][1:])
     assert kept.examples is not None
     assert kept.examples.tolist() == [8, 9]
-    for device, message in enumerate((1, 2)):
-        assert messages.encode_update(kept, MIXED, device) == messages.encode_update(uploads, MIXED, message)
-        assert messages.encode_update(one_of(uploads, message), MIXED) == messages.encode_update(
-            uploads, MIXED, message
+    for client, message in enumerate((1, 2)):
+        assert messages.encode_update(kept, MIXED, client) == messages.encode_update(updates, MIXED, message)
+        assert messages.encode_update(one_of(updates, message), MIXED) == messages.encode_update(
+            updates, MIXED, message
         )
-    assert keep(uploads, np.ones(3, np.bool_)) is uploads
+    assert keep(updates, np.ones(3, np.bool_)) is updates
 
 
 def test_the_model_that_ranks_may_be_a_running_mean(tiny_train: Csr) -> None:

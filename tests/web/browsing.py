@@ -180,7 +180,7 @@ def browsing(
     driver = webdriver.Chrome(options=options, service=service)
     try:
         driver.set_script_timeout(120)
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        screen = {"width": width, "height": height, "clientScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         if dark:
             features = [{"name": "prefers-color-scheme", "value": "dark"}]

@@ -182,12 +182,12 @@ export function allChecks(veilrec, vectors) {
         close(ranking.scores(history), scores, 1e-5 * largest(scores), `scores of ${history.length} items`);
       }
     });
-  for (const { name, file, bounds, contents, told } of vectors.learner.cases)
-    check(`learner: ${name}: messages are Python's`, () => {
+  for (const { name, file, bounds, contents, told } of vectors.trainer.cases)
+    check(`trainer: ${name}: messages are Python's`, () => {
       const made = veilrec.FederationFile.read(bytes(file));
-      const seed = BigInt(vectors.learner.seed);
+      const seed = BigInt(vectors.trainer.seed);
       for (const { number, history, bytes: size, parts, report } of told) {
-        const message = made.message(bytes(contents[number]), number, history, seed, vectors.learner.device);
+        const message = made.message(bytes(contents[number]), number, history, seed, vectors.trainer.client);
         const view = new DataView(message.buffer);
         equal([message.length, veilrec.text(message.subarray(0, 4)), view.getUint32(4, true), view.getUint32(8, true), view.getUint8(12)], [size, "VRM1", number, 0, parts.length], "head");
         let [at, squares] = [13, 0];
@@ -205,8 +205,8 @@ export function allChecks(veilrec, vectors) {
         equal(veilrec.hex(veilrec.reportFor(made.report(number + 5, history), number)), report, "the report of another round");
       }
     });
-  check("learner: what is no round of this federation is not answered", async () => {
-    const { file, contents } = vectors.learner.cases[0];
+  check("trainer: what is no round of this federation is not answered", async () => {
+    const { file, contents } = vectors.trainer.cases[0];
     const made = veilrec.FederationFile.read(bytes(file));
     const [good, seed] = [bytes(contents[0]), 5n];
     made.message(good, 0, [1, 2, 3, 4, 5, 6], seed);
@@ -227,8 +227,8 @@ export function allChecks(veilrec, vectors) {
     for (let at = 15; at < message.length; at += 4) squares += view.getFloat32(at, true) ** 2;
     if (!(Math.sqrt(squares) <= 1)) fail(`a message is ${Math.sqrt(squares)} long`);
   });
-  check("learner: a file that promises more than its noise keeps is refused", async () => {
-    const changed = (from, to, whole = bytes(vectors.learner.cases[0].file)) => {
+  check("trainer: a file that promises more than its noise keeps is refused", async () => {
+    const changed = (from, to, whole = bytes(vectors.trainer.cases[0].file)) => {
       const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
       const header = veilrec.text(whole.subarray(8, 8 + length));
       if (!header.includes(from)) fail(`the header has no ${from}`);
@@ -236,9 +236,9 @@ export function allChecks(veilrec, vectors) {
       return veilrec.joined(new Uint8Array(BigUint64Array.of(BigInt(other.length)).buffer), other, whole.subarray(8 + length));
     };
     veilrec.FederationFile.read(changed("0.125", "0.125"));
-    const withPlaces = bytes(vectors.learner.cases.find(({ name }) => name === "places").file);
+    const withPlaces = bytes(vectors.trainer.cases.find(({ name }) => name === "places").file);
     await refused(() => veilrec.FederationFile.read(changed('noise\\": {\\"places', 'noise\\": {\\"others', withPlaces)), "places without noise");
-    const twice = bytes(vectors.learner.cases.find(({ name }) => name === "two passes").file);
+    const twice = bytes(vectors.trainer.cases.find(({ name }) => name === "two passes").file);
     for (const [from, to] of [
       ['\\"further\\": 4.0', '\\"others\\": 4.0'], // no noise
       ['place_passes\\": 2', 'place_passes\\": 1'],
@@ -246,7 +246,7 @@ export function allChecks(veilrec, vectors) {
     ])
       await refused(() => veilrec.FederationFile.read(changed(from, to, twice)), to);
     await refused(() => veilrec.FederationFile.read(changed('place_passes\\": 1', 'place_passes\\": 2', withPlaces)), "one pass that is said to be two");
-    const sums = (helpers, least = 2) => changed('secure_sums\\": null', `secure_sums\\": {\\"helpers\\": [${helpers.map((key) => `\\"${key}\\"`)}], \\"least\\": ${least}, \\"most_devices\\": 9}`);
+    const sums = (helpers, least = 2) => changed('secure_sums\\": null', `secure_sums\\": {\\"helpers\\": [${helpers.map((key) => `\\"${key}\\"`)}], \\"least\\": ${least}, \\"max_clients\\": 9}`);
     const [one, two] = ["ab".repeat(32), "cd".repeat(32)];
     equal(veilrec.FederationFile.read(sums([one, two])).trust, "server sees only sums", "trust");
     for (const odd of [sums([]), sums([one, one]), sums([one, "cd"]), sums([one, two], 1), sums([one, two], 2.5)])
@@ -260,10 +260,10 @@ export function allChecks(veilrec, vectors) {
     ])
       await refused(() => veilrec.FederationFile.read(changed(from, to)), to);
   });
-  check("learner: invitations and signatures are Python's", async () => {
-    const { invitation, device, content, statement, signature } = vectors.learner.signed;
+  check("trainer: invitations and signatures are Python's", async () => {
+    const { invitation, client, content, statement, signature } = vectors.trainer.signed;
     const [name, key] = await veilrec.readInvitation(invitation);
-    equal(name, device, "device");
+    equal(name, client, "client");
     const said = await veilrec.statementFor("0123456789abcdef0123456789abcdef", name, "round", 7, bytes(content));
     equal(said, statement, "statement");
     const signed = await crypto.subtle.sign({ name: "Ed25519" }, key, veilrec.utf8(`veilrec federation\n${said}`));
@@ -283,8 +283,8 @@ export function allChecks(veilrec, vectors) {
   check("masks: messages under masks are Python's, byte for byte", async () => {
     const [signer, own] = await ofMasks();
     const { federation, secure_sums, updates, reports } = vectors.masks;
-    for (const { invitation, values, number, width, devices, check: expected, sent } of [...updates, ...reports]) {
-      const about = number < 2 ** 31 ? veilrec.sumOfRound(number) : veilrec.sumOfReports(number, devices);
+    for (const { invitation, values, number, width, clients, check: expected, sent } of [...updates, ...reports]) {
+      const about = number < 2 ** 31 ? veilrec.sumOfRound(number) : veilrec.sumOfReports(number, clients);
       equal(about, { number, width }, "sum");
       const numbers = BigInt64Array.from(values, BigInt);
       const key = bytes(invitation).slice(-32);
@@ -297,24 +297,24 @@ export function allChecks(veilrec, vectors) {
     }
   });
   check("masks: whole numbers and votes are Python's", () => {
-    for (const { bound, devices, values, whole } of vectors.masks.lattices)
-      equal([...veilrec.onLattice(values, bound, devices)].map(String), whole, `bound ${bound}, ${devices} devices`);
-    const file = veilrec.FederationFile.read(bytes(vectors.learner.cases[0].file));
+    for (const { bound, clients, values, whole } of vectors.masks.fixed_points)
+      equal([...veilrec.onLattice(values, bound, clients)].map(String), whole, `bound ${bound}, ${clients} clients`);
+    const file = veilrec.FederationFile.read(bytes(vectors.trainer.cases[0].file));
     for (const { history, votes } of vectors.masks.votes) equal([...file.votes(history)].map(String), votes, `${history.length} items`);
-    const { contents, told, bounds } = vectors.learner.cases[0]; // a message is the same, in steps
+    const { contents, told, bounds } = vectors.trainer.cases[0]; // a message is the same, in steps
     const { number, history } = told.at(-1);
-    const [content, seed] = [bytes(contents[number]), BigInt(vectors.learner.seed)];
+    const [content, seed] = [bytes(contents[number]), BigInt(vectors.trainer.seed)];
     const message = file.message(content, number, history, seed);
     const view = new DataView(message.buffer);
     const values = [];
     for (let at = 13; at < message.length; ) {
-      const size = vectors.learner.cases[0].told.at(-1).parts[view.getUint8(at)][1].length;
+      const size = vectors.trainer.cases[0].told.at(-1).parts[view.getUint8(at)][1].length;
       for (let k = 0; k < size; k++) values.push(view.getFloat32(at + 2 + 4 * k, true));
       at += 2 + 4 * size;
     }
     equal([...file.answer(content, number, history, seed).numbers()].map(String), [...veilrec.onLattice(values, bounds[number], 1)].map(String), "numbers");
   });
-  check("masks: invitations that no device follows", async () => {
+  check("masks: invitations that no client follows", async () => {
     const [signer] = await ofMasks();
     const { federation, secure_sums, updates, reports, refused: odd } = vectors.masks;
     const good = updates.find(({ values }) => values.length === 7);
@@ -325,10 +325,10 @@ export function allChecks(veilrec, vectors) {
     for (const other of [-1, 1]) await refused(() => send(good.invitation, { ...secure_sums, least: secure_sums.least + other }), `${other} of the least`);
     await refused(() => veilrec.sumOfRound(2 ** 31), "a round with the number of reports");
     for (const other of [0, 2 ** 31 - 1, 2 ** 31 + 1]) await refused(() => veilrec.sumOfReports(other, 5), `reports ${other}`);
-    const [report] = reports; // numbers of other sizes, for another number of devices
+    const [report] = reports; // numbers of other sizes, for another number of clients
     const told = BigInt64Array.from(report.values, BigInt);
-    for (const [devices, fits] of [[report.devices, true], [4 * report.devices, false]]) {
-      const sent = () => veilrec.masked(bytes(report.invitation), told, veilrec.sumOfReports(report.number, devices), federation, secure_sums, signer);
+    for (const [clients, fits] of [[report.clients, true], [4 * report.clients, false]]) {
+      const sent = () => veilrec.masked(bytes(report.invitation), told, veilrec.sumOfReports(report.number, clients), federation, secure_sums, signer);
       await (fits ? sent() : refused(sent, "another width"));
     }
     await refused(() => send(good.invitation, { ...secure_sums, helpers: secure_sums.helpers.slice(1) }), "other helpers");

@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A catalogue that devices rank by themselves, learnt privately, released and served."""
+    """A catalogue that clients rank by themselves, learnt privately, released and served."""
     settings = ("privacy.epsilon=100",)  # so much that every run learns the same, whatever its noise
     with _served(tmp_path_factory.mktemp("films"), "veil", FILMS, settings, 12, ("/readyz",)) as site:
         yield site
@@ -58,7 +58,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make(
         folder,
         FederationOptions(
-            method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()
+            method="veil", data=FILMS, clients=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()
         ),
     )
     return folder

@@ -21,8 +21,8 @@ from safetensors.numpy import save
 from scipy.stats import laplace, norm
 
 from tests.serving import toys
-from tests.web.learner_vectors import learner
 from tests.web.masks_vectors import masks
+from tests.web.trainer_vectors import trainer
 from tests.web.veil_vectors import veil
 from veilrec.client.released import UserEncoder
 from veilrec.core.arrays import Doubles
@@ -345,7 +345,7 @@ def pools() -> dict[str, Any]:
     categories = [("sport", "", "money")[number % 3] for number in range(12)]
     vectors = generator.normal(size=(12, 6)).astype(np.float32)
     interests = generator.normal(size=(4, 6)).astype(np.float32)
-    about = PoolInfo("made-up 3", 10, whole=True, exact=False)
+    about = PoolInfo("synthetic 3", 10, whole=True, exact=False)
     content = pool_file(ids, titles, categories, vectors @ interests.T, vectors, about)
     user, alpha = generator.normal(size=6), generator.dirichlet(np.ones(4))
     steps = np.abs(vectors).max(axis=0) / 127.0
@@ -394,7 +394,7 @@ def signed(manifest: str, key: SigningKey, rotations: Sequence[Rotation] = ()) -
 
 
 def releases() -> dict[str, Any]:
-    """Envelopes, what a device remembers, and whether it takes them."""
+    """Envelopes, what a client remembers, and whether it takes them."""
     first, second, third, stranger = (secret(number) for number in (1, 2, 3, 9))
     one, two = Rotation.made(first, second.public), Rotation.made(second, third.public)
     forged = Rotation(first.public, stranger.public, stranger.sign(ROTATION, first.public + stranger.public))
@@ -449,7 +449,7 @@ ALL = {
     "pools": pools,
     "releases": releases,
     "veil": veil,
-    "learner": learner,
+    "trainer": trainer,
     "masks": masks,
 }
 

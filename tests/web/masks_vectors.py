@@ -11,7 +11,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.web.learner_vectors import ID
+from tests.web.trainer_vectors import ID
 from veilrec.client.veil import MAP, WEIGHTS
 from veilrec.core.arrays import Offsets
 from veilrec.core.fixed_point import FixedPoint
@@ -24,11 +24,11 @@ from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.wire.signing import SigningKey
 
 LENGTHS = (1, 2, 7, 100, 1000)
-PLACE, LEAST, DEVICES = 3, 2, 1 << 20
+PLACE, LEAST, CLIENTS = 3, 2, 1 << 20
 BOUNDS = (1.0, 0.25, 0.3, 0.5 + 2.0**-50, 7.0)
 HELPERS = 2
 ROUND, WIDTH = 5, 64
-REPORTING = (2, 5, 63, 64, 1000)  # devices: numbers of up to 63 travel in 32 bits
+REPORTING = (2, 5, 63, 64, 1000)  # clients: numbers of up to 63 travel in 32 bits
 VOTES = 40  # items
 
 
@@ -60,25 +60,25 @@ def _invitation(
 
 def _update(length: int) -> dict[str, Any]:
     values = np.random.default_rng([95, length]).integers(-(2**60), 2**60, length)
-    return {"devices": DEVICES, **_upload(_invitation(length), values)}
+    return {"clients": CLIENTS, **_upload(_invitation(length), values)}
 
 
-def _report(devices: int) -> dict[str, Any]:
+def _report(clients: int) -> dict[str, Any]:
     mechanism = _mechanism(VOTES)
-    told = np.random.default_rng([98, devices]).random(VOTES) < 0.2
-    width = width_for(devices, mechanism.largest)
+    told = np.random.default_rng([98, clients]).random(VOTES) < 0.2
+    width = width_for(clients, mechanism.largest)
     invitation = _invitation(VOTES, number=ReportSum().number, width=width)
-    return {"devices": devices, **_upload(invitation, mechanism.weigh(told))}
+    return {"clients": clients, **_upload(invitation, mechanism.weigh(told))}
 
 
 def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
     terms = invitation.proposal.terms
-    device = HelperSumClient(
+    client = HelperSumClient(
         PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
     )
     own = X25519PrivateKey.from_private_bytes(_secret(2))
     with patch.object(helpers.X25519PrivateKey, "generate", lambda: own):
-        sent = device.upload(invitation.encode(), values)
+        sent = client.update(invitation.encode(), values)
     return {
         "number": terms.round_number,
         "width": terms.width,
@@ -90,20 +90,20 @@ def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
     }
 
 
-def _lattice(bound: float, devices: int) -> dict[str, Any]:
-    generator = np.random.default_rng([96, devices])
+def _fixed_point(bound: float, clients: int) -> dict[str, Any]:
+    generator = np.random.default_rng([96, clients])
     values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
     schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
-    lattice = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, devices=devices, saturates=True)
+    lattice = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, clients=clients, saturates=True)
     values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * lattice.steps[WEIGHTS]  # cut towards 0
-    uploads = ClientUpdates(
+    updates = ClientUpdates(
         0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)}
     )
     return {
         "bound": bound,
-        "devices": devices,
+        "clients": clients,
         "values": [float(value) for value in values],
-        "whole": [str(value) for value in lattice.integers(uploads)[0].tolist()],
+        "whole": [str(value) for value in lattice.integers(updates)[0].tolist()],
     }
 
 
@@ -123,7 +123,7 @@ def _text(content: bytes) -> str:
 
 
 def _refused() -> dict[str, str]:
-    """Invitations that no device follows, by what is wrong with them."""
+    """Invitations that no client follows, by what is wrong with them."""
     good = _invitation(7)
     swapped = HelperInvitation(good.proposal, good.keys[::-1], good.check_key)
     unsigned = HelperInvitation(
@@ -151,14 +151,14 @@ def masks() -> dict[str, Any]:
     proposal = _invitation(1).proposal
     return {
         "federation": ID,
-        "secure_sums": {"helpers": [key.hex() for key in proposal.helpers], "least": LEAST, "most_devices": DEVICES},
+        "secure_sums": {"helpers": [key.hex() for key in proposal.helpers], "least": LEAST, "max_clients": CLIENTS},
         "place": PLACE,
         "identity": _secret(1).hex(),
         "own": _secret(2).hex(),
         "own_public": public_half(X25519PrivateKey.from_private_bytes(_secret(2))).hex(),
         "updates": [_update(length) for length in LENGTHS],
-        "reports": [_report(devices) for devices in REPORTING],
-        "lattices": [_lattice(bound, devices) for bound in BOUNDS for devices in (1, 2, 5, 1000, DEVICES)],
+        "reports": [_report(clients) for clients in REPORTING],
+        "fixed_points": [_fixed_point(bound, clients) for bound in BOUNDS for clients in (1, 2, 5, 1000, CLIENTS)],
         "votes": [_votes(count) for count in (0, 1, 2, 3, 7, 39, 40)],
         "refused": _refused(),
     }

@@ -28,10 +28,10 @@ from veilrec.wire import rounds
 
 SENT = """
 const m = await import('/web/veilrec.js');
-const found = await (await m.Device.open()).federation.participation();
+const found = await (await m.Client.open()).federation.participation();
 return found.messages.map(each => [each.kind, each.number, m.hex(each.bytes), each.receipt, each.promise]);
 """
-SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).federation.participation()).spent"
+SPENT = "return (await (await (await import('/web/veilrec.js')).Client.open()).federation.participation()).spent"
 CHARGED = """
 const done = (request) => new Promise((resolve) => (request.onsuccess = () => resolve(request.result)));
 const database = await done(indexedDB.open("veilrec"));
@@ -107,7 +107,7 @@ class Asking:
     def model(self, number: int) -> bytes:
         """A round as the plan has it, of a model that nobody has moved yet."""
         plan = self.known.plan
-        about = plan.agenda.next(number, plan.start, None)
+        about = plan.round_planner.next(number, plan.start, None)
         return rounds.encode(about, whole_model(plan.schema, plan.start, number), plan.schema)
 
     def until(self, done: Callable[[list[Answer]], bool]) -> None:

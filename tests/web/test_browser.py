@@ -69,7 +69,7 @@ def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
     browser.shown(browser.element("#refresh").click)  # and asking again says nothing either
     everything = carried(browser.requests())
     read = browser.wait_for(
-        "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
+        "const m = await import('/web/veilrec.js'); return (await (await m.Client.open()).clicks()).map(c => c.id)"
     )
     assert len(read) == 5
     for known in (*read, *titles):

@@ -14,12 +14,12 @@ from tests.web.browsing import Browser
 from tests.web.conftest import Site, Window, serving
 from tests.web.test_browser import CONTRAST, carried, no_complaints, save
 from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused
-from veilrec.runs.release_model import open_device, ranking_of
+from veilrec.runs.release_model import open_client, ranking_of
 
-PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
+PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Client.open()).clicks()).map(c => c.id)"
 LISTED = (
-    "const m = await import('/web/veilrec.js'); const device = await m.Device.open(); await device.release();"
-    "return (await device.front(given[0], 20)).stories.map(story => story.id)"
+    "const m = await import('/web/veilrec.js'); const client = await m.Client.open(); await client.release();"
+    "return (await client.front(given[0], 20)).stories.map(story => story.id)"
 )
 
 SCORED = (
@@ -87,17 +87,17 @@ def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, wi
     save(browser, "page-catalogue.png", tmp_path)
 
 
-def test_a_browser_lists_and_scores_as_a_device_in_python(films: Site, window: Window, tmp_path: Path) -> None:
+def test_a_browser_lists_and_scores_as_a_client_in_python(films: Site, window: Window, tmp_path: Path) -> None:
     """Scores to 1e-3 of their spread, for histories of many lengths; Python sums in single precision."""
     browser = window(films.address)
     browser.open()
     for place in range(9):
         browser.read(browser.categories(13)[place])
     history = browser.wait_for(PICKED)
-    with open_device(tmp_path / "device", films.release) as device:
-        device.read(*history)
+    with open_client(tmp_path / "client", films.release) as client:
+        client.read(*history)
         for mode, same in (("none-sent", "none-sent"), ("not-personal", "nobody")):
-            expected = device.recommend(20, same)  # type: ignore[arg-type]
+            expected = client.recommend(20, same)  # type: ignore[arg-type]
             assert browser.wait_for(LISTED, mode) == [item.id for item in expected.items]
     generator = np.random.default_rng(5)
     histories = [generator.permutation(len(films.ids))[:length].tolist() for length in (0, 2, 5, 30, 150)]
@@ -152,4 +152,4 @@ def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(fil
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(request)  # noqa: S310
         assert caught.value.code == 409
-        assert "ranks on devices only" in json.loads(caught.value.read())["error"]
+        assert "ranks on clients only" in json.loads(caught.value.read())["error"]

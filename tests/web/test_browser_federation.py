@@ -1,4 +1,4 @@
-"""A browser and devices in Python finish the rounds of a federation together, over loopback.
+"""A browser and clients in Python finish the rounds of a federation together, over loopback.
 
 The browser is told to take the certificate of the federation's own authority (--ignore-certificate-errors): a page has
 no other way to know it. Where pages are real the coordinator has a certificate that browsers know.
@@ -26,7 +26,7 @@ from veilrec.core.arrays import Offsets
 from veilrec.federation.coordinator.aggregation import HelperAggregation
 from veilrec.federation.coordinator.process import Control
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import DEVICES
+from veilrec.federation.federation import CLIENTS
 from veilrec.federation.identity import INVITATION
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import write_page
@@ -43,8 +43,8 @@ SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
 
 @contextmanager
 def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]]:
-    """Every device but the first, in threads, until it is over."""
-    names = [path.name for path in sorted((folder / DEVICES).iterdir())][1:]
+    """Every client but the first, in threads, until it is over."""
+    names = [path.name for path in sorted((folder / CLIENTS).iterdir())][1:]
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -62,17 +62,17 @@ def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]
 
 def counts(control: Control) -> list[tuple[int, int]]:
     assert control.driver is not None
-    return [(report.messages, report.devices) for report in control.driver.coordinator.history()]
+    return [(report.messages, report.clients) for report in control.driver.coordinator.history()]
 
 
-def test_a_browser_and_devices_in_python_finish_rounds_together(
+def test_a_browser_and_clients_in_python_finish_rounds_together(
     films: Site, federation: Path, window: Window, tmp_path: Path
 ) -> None:
     known = known_in(federation)
     address = known.federation.address
     file = tmp_path / "public.federation"
     write_page(known, file)
-    invitation = (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text()
+    invitation = (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text()
     with serving(films.release.folder, tmp_path / "log", "/readyz", more=("--coordinator", address)) as (page, _):
         browser = window(page, flags=("--ignore-certificate-errors",))
         browser.open()
@@ -135,7 +135,7 @@ def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, 
         browser = window(page, flags=("--ignore-certificate-errors",))
         browser.open()
         with coordinating(federation, known, page="https://elsewhere.example.org"):
-            join(browser, (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text(), file)
+            join(browser, (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text(), file)
             browser.until("return document.getElementById('learning-status').textContent.includes('does not answer')")
         assert browser.wait_for(SENT) == []
 
@@ -145,11 +145,11 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
 ) -> None:
     folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
     settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
-    wishes = FederationOptions(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
+    wishes = FederationOptions(method="veil", data=FILMS, clients=PEOPLE, rounds=2, settings=settings, secagg="helpers")
     make(folder, replace(wishes, port=free_port()))
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")
-    first, *others_of = sorted((folder / DEVICES).iterdir())
+    first, *others_of = sorted((folder / CLIENTS).iterdir())
     add_up = HelperAggregation.total
 
     def watched(self: HelperAggregation, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
@@ -163,8 +163,8 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     votes = known.plan.reports.mechanism
     expected = np.zeros(votes.length, np.int64)
     for place in others_of:
-        with opened(place, known) as device:
-            expected += weighed(votes, device.data.rows.row(0))
+        with opened(place, known) as client:
+            expected += weighed(votes, client.data.rows.row(0))
     more = ("--coordinator", known.federation.address)
     with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
         browser = window(page, flags=("--ignore-certificate-errors",), height=3200)  # all of the panel is in view
@@ -181,7 +181,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
             says(browser, "is over")
             assert counts(control) == [(PEOPLE, PEOPLE)] * 2
         used = browser.wait_for(
-            "return (await (await (await import('/web/veilrec.js')).Device.open()).clicks()).map(c => c.id)"
+            "return (await (await (await import('/web/veilrec.js')).Client.open()).clicks()).map(c => c.id)"
         )
         sent = {content for _, _, content, *_ in browser.wait_for(SENT)}
         text = browser.element("#learning").text

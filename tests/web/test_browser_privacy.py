@@ -285,9 +285,9 @@ def test_two_windows_share_one_ledger(site: Site, window: Window) -> None:
     browser = window(site.address)
     browser.open()
     results = browser.wait_for(
-        "const m = await import('/web/veilrec.js'); const devices = [await m.Device.open(), await m.Device.open()];"
-        "await Promise.all(devices.map(d => d.front('interest', 5, {ask: true})));"
-        "return (await devices[0].accounts()).map(a => [a.messages, a.lifetime.spent])"
+        "const m = await import('/web/veilrec.js'); const clients = [await m.Client.open(), await m.Client.open()];"
+        "await Promise.all(clients.map(d => d.front('interest', 5, {ask: true})));"
+        "return (await clients[0].accounts()).map(a => [a.messages, a.lifetime.spent])"
     )
     assert [count for count, _ in results] == [1, 1]
     first, second = queries(browser)

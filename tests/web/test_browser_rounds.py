@@ -18,7 +18,7 @@ from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
 from veilrec.core.schema import ReportSum
 from veilrec.federation.facts import FederationFacts, terms_in
-from veilrec.federation.federation import DEVICES, joined
+from veilrec.federation.federation import CLIENTS, joined
 from veilrec.federation.identity import INVITATION
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import about, write_page
@@ -42,7 +42,7 @@ def known(federation: Path) -> FederationFacts:
 def invited(federation: Path, known: FederationFacts, tmp_path: Path) -> tuple[str, Path]:
     file = tmp_path / "public.federation"
     write_page(known, file)
-    return (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text(), file
+    return (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text(), file
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def charged(browser: Browser, known: FederationFacts) -> float:
     return found
 
 
-def test_two_tabs_are_one_device_and_off_is_off_in_both(
+def test_two_tabs_are_one_client_and_off_is_off_in_both(
     films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
 ) -> None:
     with served(films, known, tmp_path / "log") as (page, coordinator):
@@ -166,11 +166,11 @@ def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films: Site, win
     folder, number = tmp_path / "trial", ReportSum().number
     make(
         folder,
-        FederationOptions(method="veil", data=FILMS, devices=PEOPLE, rounds=2, secagg="helpers", port=free_port()),
+        FederationOptions(method="veil", data=FILMS, clients=PEOPLE, rounds=2, secagg="helpers", port=free_port()),
     )
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")
-    invitation = (sorted((folder / DEVICES).iterdir())[0] / INVITATION).read_text()
+    invitation = (sorted((folder / CLIENTS).iterdir())[0] / INVITATION).read_text()
     terms = terms_in(known.federation, known.plan, ReportSum())
     with served(films, known, tmp_path / "log") as (page, coordinator):
         browser = window(page, flags=FLAGS)

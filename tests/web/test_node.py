@@ -1,4 +1,4 @@
-"""The built module under node: against the vectors, and a device whose server fails."""
+"""The built module under node: against the vectors, and a client whose server fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize("checks", ["vectors.test.mjs", "device.test.mjs"])
+@pytest.mark.parametrize("checks", ["vectors.test.mjs", "client.test.mjs"])
 def test_the_built_module_passes_its_node_tests(checks: str) -> None:
     node = shutil.which("node")
     if node is None:

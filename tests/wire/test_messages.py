@@ -39,7 +39,7 @@ def some_rows(generator: np.random.Generator, tensor: Tensor, counts: list[int])
 
 
 @st.composite
-def updates(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
+def drawn_updates(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
     schema = draw(schemas())
     generator = np.random.default_rng(draw(st.integers(0, 999)))
     n = draw(st.integers(1, 3))
@@ -57,35 +57,35 @@ def updates(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
     return schema, ClientUpdates(draw(st.integers(0, 2**32 - 1)), n, tables, dense, packed)
 
 
-def assert_same(sent: ClientUpdates, device: int, got: ClientUpdates) -> None:
+def assert_same(sent: ClientUpdates, client: int, got: ClientUpdates) -> None:
     assert (got.round_number, got.count) == (sent.round_number, 1)
     assert got.tables.keys() == sent.tables.keys()
     assert got.dense.keys() == sent.dense.keys()
     for name, rows in sent.tables.items():
-        entries = slice(rows.offsets[device], rows.offsets[device + 1])
+        entries = slice(rows.offsets[client], rows.offsets[client + 1])
         order = np.argsort(rows.index[entries])
         assert np.array_equal(got.tables[name].index, rows.index[entries][order])
         assert np.array_equal(got.tables[name].values, rows.values[entries][order])
         assert got.tables[name].offsets.tolist() == [0, len(order)]
     for name, values in sent.dense.items():
-        assert np.array_equal(got.dense[name], values[device : device + 1])
+        assert np.array_equal(got.dense[name], values[client : client + 1])
     if sent.examples is None:
         assert got.examples is None
     else:
         assert got.examples is not None
-        assert got.examples.tolist() == [sent.examples[device]]
+        assert got.examples.tolist() == [sent.examples[client]]
 
 
-@given(updates())
+@given(drawn_updates())
 def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Schema, ClientUpdates]) -> None:
-    schema, uploads = message
-    sizes = messages.sizes(uploads, schema)
-    carried = [*(rows.values for rows in uploads.tables.values()), *uploads.dense.values()]
-    assert messages.parameters(uploads, schema) == sum(values.size for values in carried)
-    for device in range(uploads.count):
-        content = messages.encode_update(uploads, schema, device)
-        assert len(content) == sizes[device]
-        assert_same(uploads, device, messages.decode_update(content, schema, uploads.round_number))
+    schema, updates = message
+    sizes = messages.sizes(updates, schema)
+    carried = [*(rows.values for rows in updates.tables.values()), *updates.dense.values()]
+    assert messages.parameters(updates, schema) == sum(values.size for values in carried)
+    for client in range(updates.count):
+        content = messages.encode_update(updates, schema, client)
+        assert len(content) == sizes[client]
+        assert_same(updates, client, messages.decode_update(content, schema, updates.round_number))
 
 
 @pytest.mark.parametrize("height", [8, 300, 65_536, 65_537, 70_001])
@@ -96,23 +96,23 @@ def test_every_index_coding_has_the_size_foretold(height: int) -> None:
     even = (height + 7) // 8 // width
     counts = [0, 1, even - 1 if even else 0, even, even + 1, height - 1, height]
     schema = Schema((tensor,))
-    uploads = ClientUpdates(1, len(counts), {"items": some_rows(np.random.default_rng(0), tensor, counts)})
-    sizes = messages.sizes(uploads, schema)
-    for device, count in enumerate(counts):
-        content = messages.encode_update(uploads, schema, device)
+    updates = ClientUpdates(1, len(counts), {"items": some_rows(np.random.default_rng(0), tensor, counts)})
+    sizes = messages.sizes(updates, schema)
+    for client, count in enumerate(counts):
+        content = messages.encode_update(updates, schema, client)
         index = 0 if count == height else min(count * width, (height + 7) // 8)
-        assert len(content) == sizes[device] == 13 + 2 + 4 + index + count * 3 * 4
-        assert_same(uploads, device, messages.decode_update(content, schema, 1))
+        assert len(content) == sizes[client] == 13 + 2 + 4 + index + count * 3 * 4
+        assert_same(updates, client, messages.decode_update(content, schema, 1))
 
 
 def test_the_layout_is_the_documented_one() -> None:
     schema = Schema((Tensor("items", (20, 1), True), Tensor("bias", (2,), False)))
     rows = Rows(np.array([0, 1]), np.array([17], np.int32), np.array([[1.5]], np.float32))
-    uploads = ClientUpdates(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
+    updates = ClientUpdates(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
     head = "56524d31 03000000 09000000 02"  # VRM1, round, examples, tensors
     items = "00 03 01000000 1100 0000c03f"  # tensor 0, list, one row: 17, 1.5
     bias = "01 00 00000000 000000c0"  # tensor 1, dense: 0.0, -2.0
-    assert messages.encode_update(uploads, schema) == bytes.fromhex(head + items + bias)
+    assert messages.encode_update(updates, schema) == bytes.fromhex(head + items + bias)
 
 
 def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
@@ -120,11 +120,11 @@ def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
     generator = np.random.default_rng(1)
     left, scales, right = (generator.normal(size=s).astype(np.float32) for s in ((2, 30, 1), (2, 1), (2, 1, 20)))
     sent = ClientUpdates(0, 2, factors={"matrix": Factors(left, scales, right)})
-    for device in range(2):
-        content = messages.encode_update(sent, schema, device)
-        assert len(content) == messages.sizes(sent, schema)[device] < 30 * 20
+    for client in range(2):
+        content = messages.encode_update(sent, schema, client)
+        assert len(content) == messages.sizes(sent, schema)[client] < 30 * 20
         came = messages.decode_update(content, schema, 0).factors["matrix"]
-        assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[device])
+        assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[client])
     other = bytearray(messages.encode_update(sent, schema))
     other[13] = 1  # the same as the vector
     with pytest.raises(messages.BadMessage, match="does not fit its kind"):
@@ -303,15 +303,15 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
     sent = ClientUpdates(4, 2, {"items": rows}, dense)
     expected = messages.rounded_update(sent, schema)
-    for device, size in enumerate(messages.sizes(sent, schema)):
-        content = messages.encode_update(sent, schema, device)
+    for client, size in enumerate(messages.sizes(sent, schema)):
+        content = messages.encode_update(sent, schema, client)
         assert len(content) == size
         got = messages.decode_update(content, schema, 4)
         assert np.array_equal(
             got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)]
         )
         for name in dense:
-            assert np.array_equal(got.dense[name][0], expected.dense[name][device])
+            assert np.array_equal(got.dense[name][0], expected.dense[name][client])
 
 
 def through(rows: np.ndarray, coding: ValueCoding) -> np.ndarray:
@@ -399,12 +399,12 @@ MODEL = whole_model(PARTS, {tensor.name: np.ones(tensor.shape, np.float32) for t
 
 def test_a_round_about_some_tensors_comes_back() -> None:
     for tensors in (None, ("first",), ("first", "second")):
-        about = RoundSpec(4, clip_norm=0.5, tensors=tensors)
-        sent = rounds.encode(about, MODEL, PARTS)
+        spec = RoundSpec(4, clip_norm=0.5, tensors=tensors)
+        sent = rounds.encode(spec, MODEL, PARTS)
         back, _ = rounds.decode(sent, PARTS, 4)
         assert (back.tensors, back.clip_norm, back.number) == (tensors, 0.5, 4)
         assert [tensor.name for tensor in back.view(PARTS).tensors] == list(tensors or ("first", "second"))
-        assert rounds.size(about, PARTS) < len(sent)
+        assert rounds.size(spec, PARTS) < len(sent)
 
 
 def test_rounds_about_impossible_tensors_and_rounds_that_end_early_are_refused() -> None:

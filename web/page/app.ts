@@ -1,5 +1,5 @@
 /** The page: a front page that learns from clicks, and shows all that leaves. */
-import { Device, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Manifest, type Mode, type Story } from "../src/index.js";
+import { Client, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Manifest, type Mode, type Story } from "../src/index.js";
 import { coloured, find, made, picture } from "./dom.js";
 import { Learning } from "./learning.js";
 import { nameOf, showAccounts, showJournal, showModes, showRead } from "./panel.js";
@@ -19,7 +19,7 @@ class Page {
   private standing = ""; // what the banner says while all is well
   private words: Words = wordsOf(null);
 
-  constructor(private readonly device: Device) {}
+  constructor(private readonly client: Client) {}
 
   async start(): Promise<void> {
     await this.about();
@@ -28,13 +28,13 @@ class Page {
 
   /** What the release is and offers: at first, and when a newer one came. */
   private async about(): Promise<void> {
-    const manifest = await this.device.release();
+    const manifest = await this.client.release();
     if (manifest === this.manifest) return;
     this.manifest = manifest;
     this.words = wordsOf(manifest);
     called(this.words);
-    this.modes = await this.device.modes();
-    const wanted = await this.device.mode();
+    this.modes = await this.client.modes();
+    const wanted = await this.client.mode();
     this.mode = this.modes.some((mode) => mode.id === wanted) ? wanted : (this.modes[0]?.id ?? NOT_PERSONAL);
     const { name, version, guarantee, why_unprotected: why } = manifest;
     this.standing = manifest.protected ? "" : `This model is not protected: ${why.join("; ")}`;
@@ -73,7 +73,7 @@ class Page {
       const text = "Only do this if whoever makes the releases told you so. A wrong key can show you wrong things.";
       void sure("Trust another key?", text, "Trust it").then(async (yes) => {
         if (!yes) return;
-        await this.device.trust(key);
+        await this.client.trust(key);
         location.reload();
       });
     });
@@ -108,7 +108,7 @@ class Page {
 
   private async use(mode: string, again: boolean): Promise<void> {
     this.mode = mode;
-    await this.device.setMode(mode);
+    await this.client.setMode(mode);
     this.describe();
     await this.show({ ask: true, again });
   }
@@ -126,7 +126,7 @@ class Page {
 
   async show(how: { ask?: boolean; again?: boolean } = {}): Promise<void> {
     if (how.ask === true) say("status", this.words.fetching);
-    const front = await this.device.front(this.mode, SHOWN, how);
+    const front = await this.client.front(this.mode, SHOWN, how);
     await this.about();
     find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
     find("others").replaceChildren(...front.others.map((story) => this.card(story, "h3")));
@@ -142,9 +142,9 @@ class Page {
 
   async panel(): Promise<void> {
     const asks = this.manifest === null || this.modes.some(({ offer }) => offer !== null);
-    showAccounts(await this.device.accounts(), this.words, asks);
-    showJournal(await this.device.journal());
-    showRead(await this.device.clicks(), this.words);
+    showAccounts(await this.client.accounts(), this.words, asks);
+    showJournal(await this.client.journal());
+    showRead(await this.client.clicks(), this.words);
   }
 
   private card(story: Story, heading: "h2" | "h3"): HTMLElement {
@@ -175,7 +175,7 @@ class Page {
     say("reader-category", this.named(story.category));
     say("reader-title", story.title || story.id);
     say("reader-because", story.because ? `Shown because you ${this.words.did} “${story.because}”` : "");
-    void this.run(() => this.device.read(story));
+    void this.run(() => this.client.read(story));
     reader.showModal();
   }
 
@@ -192,7 +192,7 @@ class Page {
       " cost stays counted: the ledger and the queries of this period are kept, so that nothing is told twice.";
     if (!(await sure("Forget everything?", text, "Forget"))) return;
     await this.run(async () => {
-      await this.device.forget();
+      await this.client.forget();
       await this.show();
     });
   }
@@ -258,13 +258,13 @@ function theme(): void {
 
 async function main(): Promise<void> {
   theme();
-  const device = await Device.open();
-  const page = new Page(device);
+  const client = await Client.open();
+  const page = new Page(client);
   find("reader").addEventListener("close", () => page.closed());
   find("refresh").addEventListener("click", () => void page.run(() => page.show({ ask: true })));
   find("forget").addEventListener("click", () => void page.forget());
   await page.run(() => page.start());
-  if (page.ranksCatalogue) await new Learning(device, () => page.panel()).start();
+  if (page.ranksCatalogue) await new Learning(client, () => page.panel()).start();
 }
 
 void main();

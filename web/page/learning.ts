@@ -1,5 +1,5 @@
 /** The switch that lets this browser learn with others, and the list of all that it sent for that. */
-import { BadInput, FederationFile, hex, line, type Device, type Participation, type SentMessage } from "../src/index.js";
+import { BadInput, FederationFile, hex, line, type Client, type Participation, type SentMessage } from "../src/index.js";
 import { find, made } from "./dom.js";
 import { bar, inHex, size } from "./panel.js";
 
@@ -18,17 +18,17 @@ const ABOUT: Readonly<Record<string, string>> = {
 
 /** What is sent to whom, what is promised, and who sees it, of one federation. */
 function explained(file: FederationFile): HTMLElement {
-  const { address, rounds, devices, guarantee, secure_sums } = file.about;
+  const { address, rounds, clients, guarantee, secure_sums } = file.about;
   const list = made("dl", { class: "facts" });
   const add = (term: string, value: string): void => list.append(made("dt", { text: term }), made("dd", { text: value }));
   add("What is sent", `Once which items you picked, and in each of ${rounds} rounds one message about what you pick after what, cut to a length.`);
-  add("To whom", `${address}, as ${devices} devices do.`);
+  add("To whom", `${address}, as ${clients} clients do.`);
   add("Promised to whoever sees what is learnt", `${line(guarantee)}.`);
   add(
     "Who sees your messages",
     secure_sums
       ? `Nobody: they leave under masks of ${secure_sums.helpers.length} helpers. As long as one of these does not work with the coordinator,` +
-          ` it sees sums alone, of ${secure_sums.least} devices or more. It is trusted to put the noise on them.`
+          ` it sees sums alone, of ${secure_sums.least} clients or more. It is trusted to put the noise on them.`
       : "The coordinator. It is trusted to put the noise on their sum, and to keep nothing else.",
   );
   return list;
@@ -63,7 +63,7 @@ export class Learning {
   private given: Uint8Array<ArrayBuffer> | null = null;
 
   constructor(
-    private readonly device: Device,
+    private readonly client: Client,
     private readonly changed: () => Promise<void>, // what else shows requests
   ) {
     find("take-part").addEventListener("change", () => void this.guarded(() => this.turned()));
@@ -75,11 +75,11 @@ export class Learning {
   async start(): Promise<void> {
     find("learning").hidden = false;
     await this.show();
-    if ((await this.device.federation.participation())?.on) void this.guarded(() => this.live());
+    if ((await this.client.federation.participation())?.on) void this.guarded(() => this.live());
   }
 
   async show(): Promise<void> {
-    const now = await this.device.federation.participation();
+    const now = await this.client.federation.participation();
     const on = now?.on ?? false;
     find<HTMLInputElement>("take-part").checked = on || !find("joining").hidden;
     if (this.given === null) find("learning-text").replaceChildren(now === null ? EXPLAINED : explained(now.file));
@@ -97,14 +97,14 @@ export class Learning {
     find("learnt-budget").replaceChildren(...bar("This federation’s budget, ever", now), made("span", { class: "line", text: `${now.spent}.` }));
     const count = now.messages.length === 1 ? "1 message" : `${now.messages.length} messages`;
     const all = now.messages.reduce((sum, { bytes }) => sum + bytes.length, 0);
-    find("learnt-sum").textContent = `${count} as ${now.device}, ${size(all)}. At most, ever: ${now.atMost}.`;
+    find("learnt-sum").textContent = `${count} as ${now.client}, ${size(all)}. At most, ever: ${now.atMost}.`;
   }
 
   private async turned(): Promise<void> {
     const on = find<HTMLInputElement>("take-part").checked;
-    const known = await this.device.federation.participation();
+    const known = await this.client.federation.participation();
     find("joining").hidden = !on || known !== null;
-    await this.device.federation.turn(on && known !== null);
+    await this.client.federation.turn(on && known !== null);
     this.say("");
     await this.show();
     if (on && known !== null) await this.live();
@@ -119,7 +119,7 @@ export class Learning {
   private async joined(): Promise<void> {
     if (this.given === null) throw new BadInput("choose the federation’s public file first");
     const field = find<HTMLInputElement>("invitation");
-    await this.device.federation.join(field.value, this.given);
+    await this.client.federation.join(field.value, this.given);
     field.value = ""; // a secret: it is in this browser’s keys from here on
     this.given = null;
     find("joining").hidden = true;
@@ -130,7 +130,7 @@ export class Learning {
     await this.show();
     this.say("Taking part while this page is open.");
     try {
-      const over = await this.device.federation.live((words) => {
+      const over = await this.client.federation.live((words) => {
         this.say(words);
         void this.show();
       });

@@ -31,7 +31,7 @@ function wanted(offer: Offer, name: "scale" | "sigma" | "clip" | "slots"): numbe
   return value;
 }
 
-/** What is charged for an offer; the device works out itself that the noise keeps it, and refuses otherwise. */
+/** What is charged for an offer; the client works out itself that the noise keeps it, and refuses otherwise. */
 export function promiseOf(offer: Offer): Promised {
   if (offer.mode === "plain" && offer.kind === "vector") return null;
   const { epsilon, delta, unit, adjacency, size } = offer;
@@ -52,7 +52,7 @@ export function promiseOf(offer: Offer): Promised {
   throw new BadRelease(`the release offers ${offer.mode}, which this client does not know: reload the page`);
 }
 
-/** The statement of an offer as shown to people: what the device worked out, in the words of the release. */
+/** The statement of an offer as shown to people: what the client worked out, in the words of the release. */
 export function statementOf(offer: Offer): Guarantee {
   const promise = promiseOf(offer);
   if (promise === null) return { ...NO_GUARANTEE, caveats: ["The server gets your vector as it is."] };

@@ -12,12 +12,12 @@ function mix(value: bigint): bigint {
   return z ^ (z >> 31n);
 }
 
-/** The start of the stream that a device learns with. */
-export function learningStream(seed: number | bigint, device: number): bigint {
+/** The start of the stream that a client learns with. */
+export function learningStream(seed: number | bigint, client: number): bigint {
   let state = mix(BigInt(seed) + GOLDEN);
   state = mix(state + LEARNING * GOLDEN);
   state = mix(state); // round 0
-  return mix(state + BigInt(device) * GOLDEN);
+  return mix(state + BigInt(client) * GOLDEN);
 }
 
 /** A number in [0, bound) from the word of a place in a stream. */

@@ -5,7 +5,7 @@
  *   again, or none have. A round before the last one answered is refused.
  * - The noise is the coordinator's: messages are clipped, and the promise trusts it. So they have an account of their
  *   own, and never touch the accounts of what trusts nobody.
- * - Several tabs are one device: whichever is first charges and keeps the message, and the others send the same bytes.
+ * - Several tabs are one client: whichever is first charges and keeps the message, and the others send the same bytes.
  *   Off is off in all of them, also in the middle of a round; what was paid for by then leaves when it is on again.
  * - Nothing of an error leaves. What cannot or must not be answered is left unanswered; a budget that is gone ends it.
  */
@@ -13,7 +13,7 @@ import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
 import { BadInput, BudgetExhausted } from "./errors.js";
 import { masked, parted, sumOfReports, sumOfRound, type SecureSums, type Sum } from "./helpers.js";
-import { FederationFile } from "./learner.js";
+import { FederationFile } from "./trainer.js";
 import { roundKey } from "./masks.js";
 import { NoAnswer, Outbox, type Outgoing } from "./outbox.js";
 import { reportFor } from "./rounds.js";
@@ -40,7 +40,7 @@ interface Task {
 /** Who this browser is in a federation; keys are WebCrypto's, which no script can read out. */
 interface State {
   readonly file: Bytes;
-  readonly device: string;
+  readonly client: string;
   readonly invitation: CryptoKey;
   readonly key: CryptoKeyPair;
   readonly seed: bigint; // of its draws: a secret of its own
@@ -67,7 +67,7 @@ interface Spending {
 
 export interface Participation {
   readonly on: boolean;
-  readonly device: string;
+  readonly client: string;
   readonly file: FederationFile;
   readonly share: number; // of the budget that is spent, from 0 to 1
   readonly spent: string; // full lines
@@ -80,16 +80,16 @@ async function signed(key: CryptoKey, statement: string): Promise<string> {
 }
 
 /** What is signed (federate/identity.py). */
-export async function statementFor(federation: string, device: string, kind: string, number: number, content: Bytes): Promise<string> {
-  return [federation, device, kind, String(number), await sha256(content)].join("\n");
+export async function statementFor(federation: string, client: string, kind: string, number: number, content: Bytes): Promise<string> {
+  return [federation, client, kind, String(number), await sha256(content)].join("\n");
 }
 
-/** The name of the device and the key of an invitation `DEVICE:SECRET`. */
+/** The name of the client and the key of an invitation `CLIENT:SECRET`. */
 export async function readInvitation(given: string): Promise<[string, CryptoKey]> {
-  const [, device, secret] = /^([A-Za-z0-9_.-]{1,100}):([0-9a-f]{64})$/.exec(given.trim()) ?? [];
-  if (device === undefined || secret === undefined)
+  const [, client, secret] = /^([A-Za-z0-9_.-]{1,100}):([0-9a-f]{64})$/.exec(given.trim()) ?? [];
+  if (client === undefined || secret === undefined)
     throw new BadInput("this is no invitation: it looks like d00003:0a1b…, on one line; ask whoever runs the federation for one");
-  return [device, await crypto.subtle.importKey("pkcs8", joined(PKCS8, fromHex(secret)), { name: "Ed25519" }, false, ["sign"])];
+  return [client, await crypto.subtle.importKey("pkcs8", joined(PKCS8, fromHex(secret)), { name: "Ed25519" }, false, ["sign"])];
 }
 
 function taskOf(content: Bytes): Task | null {
@@ -115,12 +115,12 @@ export class TakingPart {
   async join(invitation: string, file: Bytes): Promise<void> {
     const { id, secure_sums } = FederationFile.read(file).about;
     if (secure_sums) await roundKey(); // a browser that has none cannot take part
-    const [device, vouching] = await readInvitation(invitation);
+    const [client, vouching] = await readInvitation(invitation);
     const before = await this.state();
-    const same = before !== undefined && before.device === device && FederationFile.read(before.file).about.id === id;
+    const same = before !== undefined && before.client === client && FederationFile.read(before.file).about.id === id;
     const made = same ? before.key : ((await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as CryptoKeyPair);
     const seed = same ? before.seed : BigInt.asUintN(63, crypto.getRandomValues(new BigUint64Array(1))[0] as bigint);
-    await this.store.put("settings", STATE, { file, device, invitation: vouching, key: made, seed, on: true } satisfies State);
+    await this.store.put("settings", STATE, { file, client, invitation: vouching, key: made, seed, on: true } satisfies State);
   }
 
   async turn(on: boolean): Promise<void> {
@@ -139,7 +139,7 @@ export class TakingPart {
     const all = await this.store.read(["messages"], (change) => change.all<SentMessage>("messages"));
     const messages = all.filter((message) => message.federation === id).sort((a, b) => (a.at < b.at ? 1 : -1));
     const [share, spent] = [Math.min(1, squaredMu / file.limit), file.line(squaredMu, "so far")];
-    return { on: state.on, device: state.device, file, messages, share, spent, atMost: file.line(file.limit, "whole run") };
+    return { on: state.on, client: state.client, file, messages, share, spent, atMost: file.line(file.limit, "whole run") };
   }
 
   /** Until it is over (true), or somebody turns it off (false). What happens is said in words. */
@@ -213,13 +213,13 @@ export class TakingPart {
 
   /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
   private async made(file: FederationFile, state: State, { kind, number }: Task, content: Bytes, place: number): Promise<[readonly string[], Bytes]> {
-    const { id, devices, secure_sums: sums } = file.about;
+    const { id, clients, secure_sums: sums } = file.about;
     const history = file.known(await this.history());
     const [invitation, rest] = sums ? parted(content) : [content, content];
     const under = (values: BigInt64Array, about: Sum): Promise<Bytes> =>
       masked(invitation, values, about, id, sums as SecureSums, { key: state.key.privateKey, place });
     if (kind === "report")
-      return [["votes"], sums ? await under(file.votes(history), sumOfReports(number, devices)) : file.report(number, history)];
+      return [["votes"], sums ? await under(file.votes(history), sumOfReports(number, clients)) : file.report(number, history)];
     const answer = file.answer(rest, number, history, state.seed);
     return [answer.tensors, sums ? await under(answer.numbers(), sumOfRound(number)) : answer.message()];
   }
@@ -284,10 +284,10 @@ class Link {
   /** Tie the own key to the place that the invitation is for, which is told; the same again is free. */
   async enrol(): Promise<number> {
     const { id, plan } = this.file.about;
-    const { device, invitation, key } = this.state;
+    const { client, invitation, key } = this.state;
     const own = new Uint8Array(await crypto.subtle.exportKey("raw", key.publicKey));
-    const endorsement = await signed(invitation, await statementFor(id, device, "enrol", 0, own));
-    const body = utf8(JSON.stringify({ federation: id, plan, device, key: hex(own), endorsement }));
+    const endorsement = await signed(invitation, await statementFor(id, client, "enrol", 0, own));
+    const body = utf8(JSON.stringify({ federation: id, plan, client, key: hex(own), endorsement }));
     const request = { ...asking("/v1/enrol", body, "application/json"), what: "enrols in a federation", most: SMALL };
     const { place } = JSON.parse(text(await this.outbox.send(request))) as { place?: unknown };
     return Number.isSafeInteger(place) && (place as number) >= 0 && (place as number) < 2 ** 32 ? (place as number) : 0;
@@ -318,9 +318,9 @@ class Link {
   }
 
   private async signed(request: Outgoing & { body: Bytes }, kind: string, number: number): Promise<Bytes> {
-    const { device, key } = this.state;
-    const signature = await signed(key.privateKey, await statementFor(this.file.about.id, device, kind, number, request.body));
-    const headers = { ...request.headers, "X-Veilrec-Device": device, "X-Veilrec-Signature": signature };
+    const { client, key } = this.state;
+    const signature = await signed(key.privateKey, await statementFor(this.file.about.id, client, kind, number, request.body));
+    const headers = { ...request.headers, "X-Veilrec-Client": client, "X-Veilrec-Signature": signature };
     return this.outbox.send({ ...request, headers });
   }
 }

@@ -1,7 +1,7 @@
 /**
  * What a message promises, with everything that an epsilon means nothing without.
  *
- * A device believes no epsilon that it has not worked out: `promiseOf` derives it from the noise that the device itself
+ * A client believes no epsilon that it has not worked out: `promiseOf` derives it from the noise that the client itself
  * adds, and refuses an offer that claims less.
  */
 import { BadInput } from "./errors.js";

@@ -1,5 +1,5 @@
 /**
- * A device's side of secure sums with helpers (federate/secagg/helpers.py): its vector leaves under a mask for every
+ * A client's side of secure sums with helpers (federate/secagg/helpers.py): its vector leaves under a mask for every
  * helper, and the coordinator sees sums alone. Federation, helpers and how few may be added up it knows from the
  * federation's public file, not from servers.
  */
@@ -18,11 +18,11 @@ const WHOLE_VOTE = 2 ** 24; // the largest number of a report
 /** What the public file says of secure sums. */
 export interface SecureSums {
   readonly helpers: readonly string[]; // their lasting keys, in hexadecimal digits
-  readonly least: number; // devices without which no sum is opened
-  readonly most_devices: number; // that a sum is made for
+  readonly least: number; // clients without which no sum is opened
+  readonly max_clients: number; // that a sum is made for
 }
 
-/** Who signs here, and as which device. */
+/** Who signs here, and as which client. */
 export interface Signer {
   readonly key: CryptoKey;
   readonly place: number; // at the coordinator; helpers believe it only with a signature of the key that is known there
@@ -40,15 +40,15 @@ interface Invitation {
   readonly checkKey: Bytes;
 }
 
-export function checkSecureSums(found: SecureSums, devices: number): boolean {
-  const { helpers, least, most_devices } = found;
+export function checkSecureSums(found: SecureSums, clients: number): boolean {
+  const { helpers, least, max_clients } = found;
   return (
     Array.isArray(helpers) &&
     helpers.length >= 1 &&
     helpers.length <= MOST_HELPERS &&
     new Set(helpers).size === helpers.length &&
     helpers.every((key) => /^[0-9a-f]{64}$/.test(key)) &&
-    [least, most_devices, devices].every((count) => Number.isSafeInteger(count) && count >= 2 && count <= 2 ** 20)
+    [least, max_clients, clients].every((count) => Number.isSafeInteger(count) && count >= 2 && count <= 2 ** 20)
   );
 }
 
@@ -58,10 +58,10 @@ export function sumOfRound(number: number): Sum {
   return { number, width: WIDTH_OF_ROUNDS };
 }
 
-/** The sum of what so many devices report (federate/sums.py): helpers add it up once, so that it has one number. */
-export function sumOfReports(number: number, devices: number): Sum {
+/** The sum of what so many clients report (federate/sums.py): helpers add it up once, so that it has one number. */
+export function sumOfReports(number: number, clients: number): Sum {
   if (number !== FIRST_REPORT_SUM) refused(`is to a sum of reports with number ${number}, which no federation with helpers has`);
-  return { number, width: BigInt(devices * WHOLE_VOTE).toString(2).length + 1 };
+  return { number, width: BigInt(clients * WHOLE_VOTE).toString(2).length + 1 };
 }
 
 function refused(why: string): never {
@@ -90,7 +90,7 @@ export async function masked(
   const { session, keys, checkKey } = await invited(content, await termsOf(federation, about, values.length, sums.least), sums);
   const pair = own ?? (await roundKey());
   const mine = await publicHalf(pair.publicKey);
-  const said = joined(KEY_PURPOSE, statement(session, "device", signer.place, mine));
+  const said = joined(KEY_PURPOSE, statement(session, "client", signer.place, mine));
   const signature = new Uint8Array(await crypto.subtle.sign(ED25519, signer.key, said));
   const word = about.width <= 32 ? 4 : 8; // bytes
   const plain = new BigUint64Array(values.buffer, values.byteOffset, values.length);
@@ -104,13 +104,13 @@ export async function masked(
   return joined(packed(signer.place), mine, signature, check, vector);
 }
 
-/** What a sum is to everybody (federate/secagg/terms.py): a device works it out by itself, from the federation's file. */
+/** What a sum is to everybody (federate/secagg/terms.py): a client works it out by itself, from the federation's file. */
 async function termsOf(federation: string, { number, width }: Sum, length: number, least: number): Promise<Bytes> {
   const id = new Uint8Array(await crypto.subtle.digest("SHA-256", utf8(federation)));
   return joined(utf8("VRS1"), id, packed(number), packed(length), Uint8Array.of(width), packed(least));
 }
 
-function statement(session: Bytes, role: "device" | "helper", number: number, key: Bytes): Bytes {
+function statement(session: Bytes, role: "client" | "helper", number: number, key: Bytes): Bytes {
   return joined(session, utf8(role.padEnd(8)), packed(number), key);
 }
 

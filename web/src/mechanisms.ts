@@ -1,4 +1,4 @@
-/** What is told of a history instead of the history: the mechanisms of veilrec/privacy/mechanisms, for one device. */
+/** What is told of a history instead of the history: the mechanisms of veilrec/privacy/mechanisms, for one client. */
 import { BadInput } from "./errors.js";
 import { addGaussian, addLaplace, type Source } from "./samplers.js";
 

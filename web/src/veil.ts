@@ -1,6 +1,6 @@
 /**
  * How `veil` ranks a catalogue here: by public content, by released sums, and by the own history in its order, which
- * stays. The formulas are those of the device in Python (client/veil_ranker.py and client/veil.py).
+ * stays. The formulas are those of the client in Python (client/veil_ranker.py and client/veil.py).
  */
 import { drawnBelow, learningStream } from "./draws.js";
 import { BadRelease } from "./errors.js";
@@ -47,7 +47,7 @@ interface Examples {
   readonly byOthers: Float64Array; // [targets, width]: rows of the basis of the targets
 }
 
-/** How everybody's numbers should move, by the own examples: what a device of a federation has to say. */
+/** How everybody's numbers should move, by the own examples: what a client of a federation has to say. */
 export interface Gradients {
   readonly weights: Float64Array; // [features], in whitened coordinates
   readonly map: Float64Array; // [tastes, width]
@@ -125,7 +125,7 @@ export class VeilRanking {
     );
   }
 
-  /** What a device of a federation learns with: public content, and the model of a round. */
+  /** What a client of a federation learns with: public content, and the model of a round. */
   static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking {
     const program = { ranks: "veil", formulas: FORMULAS[(reading.place_passes ?? 1) - 1] ?? 0, reading, caution: 0, draws_seed: 0 };
     checkReading(program);

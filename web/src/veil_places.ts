@@ -157,7 +157,7 @@ export class Among {
     return { places, share: Math.min(1, PLACE_CLIP / Math.max(length, 1e-9)) / Math.sqrt(Math.max(history.length, 1)) };
   }
 
-  /** What a device adds to the sums of places: [items, directions]. */
+  /** What a client adds to the sums of places: [items, directions]. */
   told(history: ArrayLike<number>): Float64Array {
     const { directions } = this;
     const { places, share } = this.of(history);

@@ -33,7 +33,7 @@ from veilrec.server.round_specs import CohortSampler
 
 View = Literal["message", "secure sum", "released"]
 SEEN: dict[View, str] = {
-    "message": "one device's message, as a server gets it that adds up messages itself",
+    "message": "one client's message, as a server gets it that adds up messages itself",
     "secure sum": "the sum of a cohort's messages and nothing else: a curious server under secure aggregation",
     "released": "the same sum with its noise: somebody outside, who sees the models",
 }
@@ -48,7 +48,7 @@ class Inverted:
 
     view: View
     how: str
-    devices: int
+    clients: int
     cohort: int  # messages in a sum; 1 for a single message
     recovery: Recovery
 
@@ -56,8 +56,8 @@ class Inverted:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        about = {"view": self.view, "seen": SEEN[self.view], "how": self.how, "devices": self.devices}
-        return about | {"cohort": self.cohort} | self.recovery.to_json()
+        row = {"view": self.view, "seen": SEEN[self.view], "how": self.how, "clients": self.clients}
+        return row | {"cohort": self.cohort} | self.recovery.to_json()
 
 
 def views_of(plan: Plan) -> tuple[View, ...]:
@@ -65,28 +65,28 @@ def views_of(plan: Plan) -> tuple[View, ...]:
     return ("message", "secure sum", "released") if plan.mechanism.noise_on == "sum" else ("message", "secure sum")
 
 
-def invert(place: AttackPoint, *, uploads: int) -> tuple[Inverted, ...]:
-    """Work out the histories of so many devices, by each adversary."""
-    if uploads < 1:
-        raise BadInput(f"uploads is {uploads}: give at least 1")
+def invert(place: AttackPoint, *, updates: int) -> tuple[Inverted, ...]:
+    """Work out the histories of so many clients, by each adversary."""
+    if updates < 1:
+        raise BadInput(f"uploads is {updates}: give at least 1")
     known = public_news(place.plan, place.weights) if isinstance(place.data, OwnImpressions) else None
     if known is None:
-        targets, own = rows.histories_of(place, uploads)
+        targets, own = rows.histories_of(place, updates)
     else:
-        targets, own = people_to_attack(place.data, len(known.titles), uploads, place.seed)
+        targets, own = people_to_attack(place.data, len(known.titles), updates, place.seed)
     rounds = place.rounds()
     scores = _scores(place, rounds, own, known)
     found = []
     for view in views_of(place.plan):
         reader: Any = BestScore("message", "values", own, scores) if scores else LikeOwn("message", "values", own)
-        for seen in _observed(place, rounds, own.devices, view, 0):
+        for seen in _observed(place, rounds, own.clients, view, 0):
             reader.practise(seen)
         reader.settle()
-        for seen in _observed(place, rounds, targets.devices, view, 1):
+        for seen in _observed(place, rounds, targets.clients, view, 1):
             reader.read(seen)
         (finding,) = reader.findings(targets)
         size = 1 if view == "message" else _cohort_size(place)
-        found.append(Inverted(view, finding.how, finding.uploads, size, finding.recovery))
+        found.append(Inverted(view, finding.how, finding.updates, size, finding.recovery))
     return tuple(found)
 
 
@@ -199,13 +199,13 @@ def _cohort_size(place: AttackPoint) -> int:
 
 
 def _observed(
-    place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets, view: View, side: int
+    place: AttackPoint, rounds: list[WitnessedRound], clients: Offsets, view: View, side: int
 ) -> Iterator[Mapping[str, Doubles]]:
     """What an adversary sees of one client after the other: its message, or the sum of a cohort that it is in."""
     if view == "message":
-        yield from (seen["message"] for seen in rows.observed(place, rounds, devices, ("message",), with_reports=False))
+        yield from (seen["message"] for seen in rows.observed(place, rounds, clients, ("message",), with_reports=False))
         return
-    parts = [part for part in np.array_split(devices, min(_COHORTS, len(devices))) if len(part)]
+    parts = [part for part in np.array_split(clients, min(_COHORTS, len(clients))) if len(part)]
     for number, part in enumerate(parts):
         seen = sum_with(place, rounds, part, view, side * _COHORTS + number)
         for _ in part:
@@ -224,9 +224,9 @@ def sum_with(
     seen: dict[str, Doubles] = {}
     for opened in rounds:
         parts = sums_of(plan, cohort, place.data, opened, place.seed + number)
-        source = FastSource(place.seed, rng.NOISE, number, opened.about.number, one_generator=True)
+        source = FastSource(place.seed, rng.NOISE, number, opened.spec.number, one_generator=True)
         if view == "released":
-            plan.mechanism.protect(parts, opened.about, source)
+            plan.mechanism.protect(parts, opened.spec, source)
         elif plan.mechanism.noise_on == "message":
             noise = plan.mechanism.noise_of_messages(opened.view, np.ones(len(cohort)), source.generator())
             for name, values in noise.items():

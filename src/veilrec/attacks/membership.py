@@ -6,7 +6,7 @@ is estimated for all of them together (ridge regression), and the evidence is ad
 many coins from one training give epsilon from below (Steinke, Nasr and Jagielski 2023); trainings with new coins make
 it sharper.
 
-Made-up people who take the place of some clients: what an attacker puts in, to see whether it comes out again.
+Synthetic people who take the place of some clients: what an attacker puts in, to see whether it comes out again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ KINDS: dict[Kind, str] = {
 }
 _ITEMS = 20  # of a crafted canary
 _IMPRESSIONS, _PAST, _OTHERS = 5, 8, 4  # of a crafted reader: what was shown, read before, and not clicked
-_RARE = 0.5  # share of the items, those that fewest devices have
+_RARE = 0.5  # share of the items, those that fewest clients have
 
 
 @dataclass(frozen=True)
 class Canaries:
     """Who was put in the place of whom, and which of them are there."""
 
-    slots: Offsets  # devices
+    slots: Offsets  # clients
     inside: Bools  # whether the canary is there; if not, nobody is, or its double
     data: LocalData  # a row for every slot: the canary; then, replace-one, one for every double
     has_doubles: bool  # who is there instead
@@ -59,7 +59,7 @@ class Canaries:
         return len(self.slots)
 
     @property
-    def devices(self) -> Offsets:
+    def clients(self) -> Offsets:
         """The number of each row of the data."""
         return np.tile(self.slots, 2) if self.has_doubles else self.slots
 
@@ -76,7 +76,7 @@ def plant(
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     if not 2 <= count < len(able):
         raise BadInput(
-            f"{count} canaries among {len(able)} devices that can learn: give at least 2, and fewer than there are"
+            f"{count} canaries among {len(able)} clients that can learn: give at least 2, and fewer than there are"
         )
     slots = np.sort(generator.permutation(able)[:count])
     inside = generator.permutation(np.arange(count) % 2 == 0)
@@ -142,8 +142,8 @@ def _random_readers(data: OwnImpressions, n_news: int, count: int, generator: np
     """Somebody with as many impressions as another, about any news."""
     able = np.flatnonzero(data.rows.lengths() > 0)
     readers: list[Indices] = []
-    for device in generator.choice(able, count):
-        row = data.rows.row(int(device)).copy()
+    for client in generator.choice(able, count):
+        row = data.rows.row(int(client)).copy()
         numbers = _is_news(row)
         row[numbers] = generator.integers(0, n_news, int(numbers.sum()))
         readers.append(row)
@@ -169,12 +169,12 @@ View = Literal["every round", "final model", "message"]
 SEEN: dict[View, str] = {
     "every round": "all that the training releases: noisy sums, or where nothing is promised the change of every round",
     "final model": "the first model and the last one",
-    "message": "one message of a device: is it the canary's, or its double's?",
+    "message": "one message of a client: is it the canary's, or its double's?",
 }
 CONFIDENCE = 0.95
 FALSE_ALARMS = 0.01
 _SURE = (0.1, 0.3, 1.0)  # shares of the canaries that are guessed, those first whose score is farthest out
-_MOST_SIGNAL = 6.0  # in standard deviations: others move models as well, and not as evenly as noise
+_MAX_SIGNAL = 6.0  # in standard deviations: others move models as well, and not as evenly as noise
 _MOST, _TINY = 50.0, 1e-300
 _CURVE = ndtr(np.linspace(-3.5, 2.5, 16))  # false alarms at which the ceiling is worked out
 _ALIKE = 0.01  # strengths of a Gaussian release, worked out at two rates of false alarms
@@ -266,12 +266,12 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
         if rate == 1.0 and plan.mechanism.noise_on == "sum":  # everybody is in every round: what others send is known
             sent = recovery.sums_of(plan, others, witness.data, opened, draws, release.kept)
             seen = seen - np.concatenate([total.ravel() for total in sent.values()])
-        updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
+        updates = recovery.updates_of(plan, canaries.clients, canaries.data, opened, draws)
         found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, rate)
         every += found.evidence(rate, either=canaries.has_doubles)
         if opened.tally is not None and (first is None or fresh):
             told = _told_by_canaries(plan, others, witness.data, opened.tally, draws)
-            every += _in_tally(plan, canaries, told, draws, opened.about.number if fresh else 0)
+            every += _in_tally(plan, canaries, told, draws, opened.spec.number if fresh else 0)
         first = first or opened
     if first is None:
         raise BadInput("the training has no round: there is nothing to look at")
@@ -286,13 +286,13 @@ def _scores(plan: Plan, canaries: Canaries, witness: Witness, draws: int, rounds
 
 def _in_messages(plan: Plan, canaries: Canaries, opened: WitnessedRound, draws: int) -> Doubles:
     """Whether a message of the first round is more like what the canary sends, or its double."""
-    both = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
-    n, about = len(canaries), opened.about
+    both = recovery.updates_of(plan, canaries.clients, canaries.data, opened, draws)
+    n, spec = len(canaries), opened.spec
     scores = np.zeros(n)
     for place in range(n):
         one, other = one_of(both, place), one_of(both, n + place)
-        source = FastSource(draws, rng.NOISE, about.number, int(canaries.slots[place]), one_generator=True)
-        sent = plan.mechanism.perturb(one if canaries.inside[place] else other, about, source)
+        source = FastSource(draws, rng.NOISE, spec.number, int(canaries.slots[place]), one_generator=True)
+        sent = plan.mechanism.perturb(one if canaries.inside[place] else other, spec, source)
         seen, first, second = (to_vectors(message, opened.view)[0] for message in (sent, one, other))
         scores[place] = float((seen - (first + second) / 2) @ (first - second))
     return scores
@@ -308,7 +308,7 @@ def _told_by_canaries(plan: Plan, others: Offsets, data: LocalData, tally: Tally
 
 
 def _in_tally(plan: Plan, canaries: Canaries, seen: Doubles, draws: int, period: int) -> Doubles:
-    told = recovery.reported(plan, canaries.devices, canaries.data, draws, period)
+    told = recovery.reported(plan, canaries.clients, canaries.data, draws, period)
     found = _Estimate.of(told @ told.T, told @ seen, canaries, seen, 1.0)
     return found.evidence(1.0, either=canaries.has_doubles)
 
@@ -324,12 +324,12 @@ def _in_model(
     """By what a canary would send to the first model, and to the last, as if the whole training were one sum."""
     total = np.zeros(len(canaries))
     for opened in rounds:
-        rows, changes = opened.about.rows, []
+        rows, changes = opened.spec.rows, []
         for tensor in opened.view.tensors:
             moved = witness.server.weights[tensor.name].astype(np.float64) - plan.start[tensor.name]
             changes.append((moved[rows] if tensor.by_row and rows is not None else moved).ravel())
         seen = np.concatenate(changes)
-        updates = recovery.updates_of(plan, canaries.devices, canaries.data, opened, draws)
+        updates = recovery.updates_of(plan, canaries.clients, canaries.data, opened, draws)
         found = _Estimate.of(*recovery.products(updates, opened.view, seen), canaries, seen, 1.0)
         total += found.share / max(float(np.std(found.share)), 1e-300)
     if plan.from_reports is not None and rounds[0].tally is not None:  # they are in the model
@@ -370,7 +370,7 @@ class _Estimate:
 
     def evidence(self, rate: float, *, either: bool) -> Doubles:
         """The logarithm of a likelihood ratio: part of the sum with this chance against not, or against its double."""
-        signal = np.minimum(self.if_there / self.spread, _MOST_SIGNAL)
+        signal = np.minimum(self.if_there / self.spread, _MAX_SIGNAL)
         for_it = signal * self.share / self.spread - signal**2 / 2
         here = np.log1p(rate * np.expm1(np.clip(for_it, -_MOST, _MOST))) if rate < 1.0 else for_it
         if not either:

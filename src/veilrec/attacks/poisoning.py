@@ -52,21 +52,21 @@ POISONS: dict[Poison, str] = {
     "boost": "honest updates turned round and made ten times as long",
 }
 _FILLERS = 20  # popular items beside the target in a made-up history
-_IMPRESSIONS, _PAST, _OTHERS = 5, 8, 4  # of a made-up reader: what was shown, read before, and not clicked
+_IMPRESSIONS, _PAST, _OTHERS = 5, 8, 4  # of a synthetic reader: what was shown, read before, and not clicked
 
 
 @dataclass(frozen=True)
 class MaliciousClients:
     """Who lies, and what for."""
 
-    devices: Offsets
+    clients: Offsets
     poison: Poison
     target: int
     popular: Indices  # items that everybody knows to be popular
 
-    def among(self, devices: Offsets) -> Bools:
+    def among(self, clients: Offsets) -> Bools:
         """Which of some clients lie."""
-        return np.isin(devices, self.devices)
+        return np.isin(clients, self.clients)
 
 
 def choose_target(data: LocalData, n_items: int) -> int:
@@ -93,18 +93,18 @@ def lying_data(
         return data
     if isinstance(data, OwnImpressions):
         if liars.poison == "flip":
-            rows = _flipped(data.rows.take(liars.devices))
+            rows = _flipped(data.rows.take(liars.clients))
         else:
-            rows = packed([_reader(liars, generator) for _ in liars.devices])
-        return with_rows(data, liars.devices, rows)
+            rows = packed([_reader(liars, generator) for _ in liars.clients])
+        return with_rows(data, liars.clients, rows)
     if liars.poison == "flip":
-        unused = [np.setdiff1d(np.arange(n_items), data.rows.row(int(d))) for d in liars.devices]
-        lengths = data.rows.lengths()[liars.devices]
+        unused = [np.setdiff1d(np.arange(n_items), data.rows.row(int(d))) for d in liars.clients]
+        lengths = data.rows.lengths()[liars.clients]
         some = [generator.permutation(row)[: max(1, n)] for row, n in zip(unused, lengths, strict=True)]
     else:
         beside = _FILLERS if liars.poison == "fake-history" else FEWEST_BEFORE  # as few as something follows from
-        some = [np.append(generator.permutation(liars.popular)[:beside], liars.target) for _ in liars.devices]
-    return with_rows(data, liars.devices, packed(some))
+        some = [np.append(generator.permutation(liars.popular)[:beside], liars.target) for _ in liars.clients]
+    return with_rows(data, liars.clients, packed(some))
 
 
 def _reader(liars: MaliciousClients, generator: np.random.Generator) -> Indices:
@@ -135,10 +135,10 @@ def lying_reports(mechanism: ItemReports, liars: MaliciousClients) -> ItemReport
         return mechanism
     lying, count_honest = copy(mechanism), mechanism.count
 
-    def count(data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
-        lies = liars.among(devices)
+    def count(data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
+        lies = liars.among(clients)
         rows = [np.array([liars.target]) if lie else data.row(row) for row, lie in enumerate(lies)]
-        return count_honest(packed(rows), devices, seed=seed, period=period)
+        return count_honest(packed(rows), clients, seed=seed, period=period)
 
     lying.count = count  # type: ignore[method-assign]
     return lying
@@ -159,30 +159,30 @@ class Robust:
         if not 0.0 <= self.trim <= 0.5 or self.group < 1:
             raise BadInput(f"trim is {self.trim} and group {self.group}: give a share up to 0.5, and a whole number")
 
-    def messages(self, uploads: ClientUpdates, generator: np.random.Generator) -> ClientUpdates:
+    def messages(self, updates: ClientUpdates, generator: np.random.Generator) -> ClientUpdates:
         """Messages whose sum is robust."""
-        if uploads.entries or uploads.factors:
+        if updates.entries or updates.factors:
             raise BadInput("robust sums are of whole rows and tensors: this method sends parts of them")
-        n = uploads.count
+        n = updates.count
         groups = generator.permutation(n) // self.group
         count = int(groups.max(initial=-1)) + 1
-        tables = {name: self._of_rows(rows, groups, count) for name, rows in uploads.tables.items()}
-        dense = {name: self._of_dense(values, groups, count) for name, values in uploads.dense.items()}
-        return replace(uploads, tables=tables, dense=dense)
+        tables = {name: self._of_rows(rows, groups, count) for name, rows in updates.tables.items()}
+        dense = {name: self._of_dense(values, groups, count) for name, values in updates.dense.items()}
+        return replace(updates, tables=tables, dense=dense)
 
     def _of_rows(self, rows: Rows, groups: Offsets, count: int) -> Rows:
         if not len(rows.index):
             return rows
-        device = np.repeat(np.arange(len(groups)), np.diff(rows.offsets))
+        client = np.repeat(np.arange(len(groups)), np.diff(rows.offsets))
         touched, place = np.unique(rows.index, return_inverse=True)
         width = rows.values.shape[1]
         sums = np.zeros((len(touched), count, width), np.float32)
         if self.group == 1:
-            sums[place, groups[device]] = rows.values
+            sums[place, groups[client]] = rows.values
         else:
-            np.add.at(sums, (place, groups[device]), rows.values)
+            np.add.at(sums, (place, groups[client]), rows.values)
         said = np.zeros((len(touched), count), np.bool_)
-        said[place, groups[device]] = True
+        said[place, groups[client]] = True
         many = np.full(len(touched), count) if self.among == "everybody" else said.sum(axis=1)
         if self.among != "everybody":
             sums[~said] = np.nan  # sorted to the end
@@ -239,7 +239,7 @@ class Poisoning:
 
     poison: Poison | None  # None: nobody lies
     defence: Defence
-    share: float  # of the devices that lie
+    share: float  # of the clients that lie
     liars: int
     refused: int  # messages, over the whole training
     exposure: float | None  # share of honest users, who do not have the target, with it among their first ten
@@ -248,15 +248,15 @@ class Poisoning:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        about = "nobody lies" if self.poison is None else POISONS[self.poison]
-        return asdict(self) | {"about": about, "against": DEFENCES[self.defence]}
+        title = "no poisoning" if self.poison is None else POISONS[self.poison]
+        return asdict(self) | {"about": title, "against": DEFENCES[self.defence]}
 
 
 def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
     """The mechanism with sums that take whatever comes: not even where they end is a bound on what a client adds."""
     unchecked = copy(mechanism)
 
-    def reach(tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         return weight * _ANYTHING
 
     unchecked.reach = reach  # type: ignore[method-assign]
@@ -272,7 +272,7 @@ class _LyingWorker(CohortWorker):
 
     def _bounded(self, piece: Piece, opened: OpenRound) -> tuple[ClientUpdates, LocalResults]:
         bounded, learned = super()._bounded(piece, opened)
-        return self._training.poisoned(bounded, piece.devices, opened.model, opened.place), learned
+        return self._training.poisoned(bounded, piece.clients, opened.model, opened.place), learned
 
 
 class PoisonedSimulation(Simulation):
@@ -292,15 +292,17 @@ class PoisonedSimulation(Simulation):
                 "cohort.drop_out is above 0: an attack decides by itself which messages arrive; leave it out"
             )
         everybody = int((data.rows.lengths() > 0).sum())
-        whole = max(plan.devices_at_once, plan.cohort.among(everybody)) if defence in _ROBUST else plan.devices_at_once
-        plan = replace(plan, comparison=None, devices_at_once=whole)
+        whole = (
+            max(plan.clients_per_batch, plan.cohort.among(everybody)) if defence in _ROBUST else plan.clients_per_batch
+        )
+        plan = replace(plan, model_selection=None, clients_per_batch=whole)
         if liars is not None and plan.reports is not None:
             told = lying_reports(plan.reports.mechanism, liars)
             plan = replace(plan, reports=replace(plan.reports, mechanism=told))
         if defence == "none" and liars is not None:
             plan = replace(plan, mechanism=_unchecked(plan.mechanism))
         super().__init__(plan, data, histories, seeds)
-        self._learner_of_sums = None  # messages have to be formed
+        self._trainer_of_sums = None  # messages have to be formed
         self.liars, self.defence, self.refused = liars, defence, 0
         self._generator = np.random.default_rng([seeds.draws, everybody])
 
@@ -309,10 +311,10 @@ class PoisonedSimulation(Simulation):
         return _LyingWorker(self)
 
     def poisoned(
-        self, bounded: ClientUpdates, devices: Offsets, model: Mapping[str, Floats], place: Indices | None
+        self, bounded: ClientUpdates, clients: Offsets, model: Mapping[str, Floats], place: Indices | None
     ) -> ClientUpdates:
-        """The messages of some devices, those of liars among them, as far as the server takes them."""
-        lies = np.zeros(len(devices), np.bool_) if self.liars is None else self.liars.among(devices)
+        """The messages of some clients, those of liars among them, as far as the server takes them."""
+        lies = np.zeros(len(clients), np.bool_) if self.liars is None else self.liars.among(clients)
         if self.liars is not None and lies.any() and self.liars.poison in ("promote", "boost"):
             honest, false = keep(bounded, ~lies), keep(bounded, lies)
             limit = self._limit(honest) if self.defence == "bound" else None
@@ -330,8 +332,8 @@ class PoisonedSimulation(Simulation):
 
     def _limit(self, honest: ClientUpdates) -> float:
         """The norm beyond which a message is refused."""
-        about = self.server.about
-        bound = about.clip_norm if about.clip_norm is not None else getattr(self.plan.mechanism, "clip_norm", None)
+        spec = self.server.spec
+        bound = spec.clip_norm if spec.clip_norm is not None else getattr(self.plan.mechanism, "clip_norm", None)
         if bound is not None:
             return float(bound)
         norms = norms_of(honest)
@@ -405,7 +407,7 @@ class PoisonedSimulation(Simulation):
     @property
     def _together(self) -> float:
         """How many liars a round has, on average."""
-        return 1.0 if self.liars is None else len(self.liars.devices) * self.sampler.size / len(self.sampler.eligible)
+        return 1.0 if self.liars is None else len(self.liars.clients) * self.sampler.size / len(self.sampler.eligible)
 
     def _refused(self, lie: ClientUpdates, limit: float | None) -> ClientUpdates:
         """What of it the coordinator takes."""
@@ -432,15 +434,15 @@ def _beyond(weights: Floats, popular: Indices, row: int) -> Floats:
     return np.asarray(towards * (_FURTHER * longest / length), np.float32)
 
 
-def _scaled(uploads: ClientUpdates, factor: float | Doubles) -> ClientUpdates:
-    scaled, factors = copied(uploads), np.broadcast_to(np.asarray(factor, np.float32), (uploads.count,))
+def _scaled(updates: ClientUpdates, factor: float | Doubles) -> ClientUpdates:
+    scaled, factors = copied(updates), np.broadcast_to(np.asarray(factor, np.float32), (updates.count,))
     for group in (scaled.tables, scaled.entries):
         for rows in group.values():
             rows.values[...] *= np.repeat(factors, np.diff(rows.offsets))[:, None]
     for values in scaled.dense.values():
         values[...] *= factors.reshape(-1, *(1,) * (values.ndim - 1))
     return replace(
-        scaled, factors={n: replace(f, scales=f.scales * factors[:, None]) for n, f in uploads.factors.items()}
+        scaled, factors={n: replace(f, scales=f.scales * factors[:, None]) for n, f in updates.factors.items()}
     )
 
 
@@ -455,8 +457,8 @@ def joined(first: ClientUpdates, second: ClientUpdates) -> ClientUpdates:
             width = (one.get(name) or other[name]).values.shape[1]
             nothing = np.zeros(0, np.int32), np.zeros((0, width), np.float32)
             a, b = (
-                rows.get(name) or Rows(np.zeros(uploads.count + 1, np.int64), *nothing)
-                for rows, uploads in ((one, first), (other, second))
+                rows.get(name) or Rows(np.zeros(updates.count + 1, np.int64), *nothing)
+                for rows, updates in ((one, first), (other, second))
             )
             both[name] = Rows(
                 np.concatenate([a.offsets, a.offsets[-1] + b.offsets[1:]]),

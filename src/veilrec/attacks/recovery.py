@@ -27,7 +27,7 @@ from veilrec.server.round_specs import Tally
 from veilrec.simulation.simulation import Seeds, Simulation
 from veilrec.wire import messages
 
-_UNKNOWN = 7_919  # of the seed of what devices add to their data: nobody knows what they drew
+_UNKNOWN = 7_919  # of the seed of what clients add to their data: nobody knows what they drew
 
 
 class _Overheard:
@@ -40,8 +40,8 @@ class _Overheard:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mechanism, name)
 
-    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
-        self._mechanism.protect(sums, about, source)
+    def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
+        self._mechanism.protect(sums, spec, source)
         self.sums = {name: total.copy() for name, total in sums.items()}
 
 
@@ -49,8 +49,8 @@ class _Overheard:
 class WitnessedRound:
     """A round as everybody may know it before its first message."""
 
-    about: RoundSpec
-    model: Mapping[str, Floats]  # that devices get
+    spec: RoundSpec
+    model: Mapping[str, Floats]  # that clients get
     view: Schema  # of their answers
     tally: Tally | None  # of reports, as it may be used
 
@@ -61,7 +61,7 @@ class RoundRelease:
 
     opened: WitnessedRound
     seen: Doubles  # the noisy sums, or the change of the model: all numbers of the view, end to end
-    kept: Mapping[str, Floats]  # what devices kept for themselves before the round, [devices, ...] each
+    kept: Mapping[str, Floats]  # what clients kept for themselves before the round, [clients, ...] each
 
 
 class Witness(Simulation):
@@ -70,19 +70,22 @@ class Witness(Simulation):
     def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
         self._overheard = _Overheard(plan.mechanism)
         super().__init__(
-            replace(plan, mechanism=cast(UpdateMechanism, self._overheard), comparison=None), data, histories, seeds
+            replace(plan, mechanism=cast(UpdateMechanism, self._overheard), model_selection=None),
+            data,
+            histories,
+            seeds,
         )
 
-    def _ask(self, number: int, devices: Offsets) -> tuple[Tally | None, int]:
-        self._last_tally, sent = super()._ask(number, devices)
+    def _ask(self, number: int, clients: Offsets) -> tuple[Tally | None, int]:
+        self._last_tally, sent = super()._ask(number, clients)
         return self._last_tally, sent
 
-    def _open_round(self, number: int, devices: Offsets) -> int:
-        sent = super()._open_round(number, devices)
+    def _open_round(self, number: int, clients: Offsets) -> int:
+        sent = super()._open_round(number, clients)
         server = self.server
         model = weights_of(messages.rounded_update(server.broadcast(), server.schema), server.view)
         copies = {name: values.copy() for name, values in model.items()}
-        self.opened = WitnessedRound(server.about, copies, server.view, self._last_tally)
+        self.opened = WitnessedRound(server.spec, copies, server.view, self._last_tally)
         return sent
 
     def open(self, number: int, weights: Mapping[str, Floats]) -> WitnessedRound:
@@ -101,12 +104,12 @@ class Witness(Simulation):
             yield RoundRelease(self.opened, self._seen(before), kept)
 
     def _seen(self, before: Mapping[str, Floats]) -> Doubles:
-        about, view = self.opened.about, self.opened.view
+        spec, view = self.opened.spec, self.opened.view
         if self.plan.mechanism.noise_on == "sum":
             parts = [self._overheard.sums[tensor.name] for tensor in view.tensors]
         else:
             changes = {name: values.astype(np.float64) - before[name] for name, values in self.server.weights.items()}
-            rows = slice(None) if about.rows is None else about.rows
+            rows = slice(None) if spec.rows is None else spec.rows
             parts = [changes[t.name][rows] if t.by_row else changes[t.name] for t in view.tensors]
         return np.concatenate([part.ravel() for part in parts])
 
@@ -118,25 +121,25 @@ def watched(plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, removed: 
 
 def updates_of(
     plan: Plan,
-    devices: Offsets,
+    clients: Offsets,
     data: LocalData,
     opened: WitnessedRound,
     draws: int,
     kept: Mapping[str, Floats] | None = None,
 ) -> ClientUpdates:
     """The bounded updates that these clients would send in a round: their first one, or with what they kept."""
-    about = opened.about
-    if about.rows is not None:
-        data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
-    private = plan.learner.fresh_private_state(devices, draws) if kept is None else dict(kept)
-    noise: OwnSources = SharedSource(FastSource(draws + _UNKNOWN, about.number))
-    learned = plan.learner.learn(Cohort(devices, data, private, draws, noise), opened.model, about)
-    return plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
+    spec = opened.spec
+    if spec.rows is not None:
+        data = data.inside(places(spec.rows, plan.schema.tables[0].shape[0]))
+    private = plan.trainer.fresh_private_state(clients, draws) if kept is None else dict(kept)
+    noise: OwnSources = SharedSource(FastSource(draws + _UNKNOWN, spec.number))
+    learned = plan.trainer.learn(Cohort(clients, data, private, draws, noise), opened.model, spec)
+    return plan.mechanism.bound(examples_if_asked(learned.updates, plan.sends_examples), spec)
 
 
 def sums_of(
     plan: Plan,
-    devices: Offsets,
+    clients: Offsets,
     data: LocalData,
     opened: WitnessedRound,
     draws: int,
@@ -144,8 +147,8 @@ def sums_of(
 ) -> dict[str, Doubles]:
     """What all these clients together sent in a round, by tensor: in their first one, or with what they kept."""
     sums = {tensor.name: np.zeros(tensor.shape) for tensor in opened.view.tensors}
-    for begin in range(0, len(devices), plan.devices_at_once):
-        some = devices[begin : begin + plan.devices_at_once]
+    for begin in range(0, len(clients), plan.clients_per_batch):
+        some = clients[begin : begin + plan.clients_per_batch]
         own = None if kept is None else {name: values[some] for name, values in kept.items()}
         updates = updates_of(plan, some, data.take(some), opened, draws, own)
         for tensor in opened.view.tensors:
@@ -168,21 +171,21 @@ def _add_to(total: Doubles, updates: ClientUpdates, tensor: Tensor) -> None:
         total += whole.sum(axis=0, dtype=np.float64)
 
 
-def products(uploads: ClientUpdates, view: Schema, seen: Doubles) -> tuple[Doubles, Doubles]:
+def products(updates: ClientUpdates, view: Schema, seen: Doubles) -> tuple[Doubles, Doubles]:
     """The products of updates with each other, [n, n], and with what is seen, [n]; how a bound is met is no part."""
-    together, with_seen = np.zeros((uploads.count, uploads.count)), np.zeros(uploads.count)
+    together, with_seen = np.zeros((updates.count, updates.count)), np.zeros(updates.count)
     for tensor in view.tensors:
         part = seen[view.places[tensor.name]]
-        for block, columns in _blocks(uploads, tensor):
+        for block, columns in _blocks(updates, tensor):
             together += block @ block.T
             with_seen += block @ part[columns].astype(np.float32)
     return together, with_seen
 
 
-def _blocks(uploads: ClientUpdates, tensor: Tensor) -> Iterator[tuple[Floats, Offsets | slice]]:
+def _blocks(updates: ClientUpdates, tensor: Tensor) -> Iterator[tuple[Floats, Offsets | slice]]:
     """What the updates say of a tensor, [n, numbers], and of which of its numbers that is."""
-    n = uploads.count
-    for packed, width in ((uploads.tables, tensor.shape[-1]), (uploads.entries, 1)):
+    n = updates.count
+    for packed, width in ((updates.tables, tensor.shape[-1]), (updates.entries, 1)):
         rows = packed.get(tensor.name)
         if rows is None or not len(rows.index):
             continue
@@ -190,29 +193,29 @@ def _blocks(uploads: ClientUpdates, tensor: Tensor) -> Iterator[tuple[Floats, Of
         block = np.zeros((n, len(touched), width), np.float32)
         block[np.repeat(np.arange(n), np.diff(rows.offsets)), place] = rows.values
         yield block.reshape(n, -1), (touched.astype(np.int64)[:, None] * width + np.arange(width)).ravel()
-    whole = _whole(uploads, tensor.name)
+    whole = _whole(updates, tensor.name)
     if whole is not None and tensor.name != BOUND:
         yield whole.reshape(n, -1), slice(None)
 
 
-def _whole(uploads: ClientUpdates, name: str) -> Floats | None:
-    if name in uploads.factors:
-        return uploads.factors[name].product()
-    return uploads.dense.get(name)
+def _whole(updates: ClientUpdates, name: str) -> Floats | None:
+    if name in updates.factors:
+        return updates.factors[name].product()
+    return updates.dense.get(name)
 
 
-def reported(plan: Plan, devices: Offsets, data: LocalData, draws: int, period: int) -> Doubles:
-    """What each client adds to the counts of reports, [devices, items]; of lies that it draws nobody knows."""
+def reported(plan: Plan, clients: Offsets, data: LocalData, draws: int, period: int) -> Doubles:
+    """What each client adds to the counts of reports, [clients, items]; of lies that it draws nobody knows."""
     if plan.reports is None:
         raise ValueError("the plan asks for no reports")
     mechanism, rows = plan.reports.mechanism, data.rows
     if mechanism.keep_probability < 1.0:
-        own = np.zeros((len(devices), mechanism.length))
+        own = np.zeros((len(clients), mechanism.length))
         own[rows.row_numbers(), rows.items] = 1.0
         return own
     told = [
-        mechanism.count(rows.take(np.array([row])), devices[row : row + 1], seed=draws, period=period)
-        for row in range(len(devices))
+        mechanism.count(rows.take(np.array([row])), clients[row : row + 1], seed=draws, period=period)
+        for row in range(len(clients))
     ]
     return np.asarray(np.array(told, np.float64) * mechanism.step)
 
@@ -311,7 +314,7 @@ class Usual:
 
 By = Literal["word-rows", "dense", "sum", "item-rows", "reports", "values"]
 Score = Callable[[Observation], Floats]  # of every news that is looked at
-_Seen = Mapping[View, Observation]  # of one device
+_Seen = Mapping[View, Observation]  # of one client
 
 
 @dataclass(frozen=True)
@@ -321,13 +324,13 @@ class AttackFinding:
     view: View
     by: By
     how: str  # which rows or layer gave it away
-    uploads: int
+    updates: int
     recovery: Recovery
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        about = {"by": self.by, "view": self.view, "seen": SEEN[self.view], "how": self.how, "uploads": self.uploads}
-        return about | self.recovery.to_json()
+        row = {"by": self.by, "view": self.view, "seen": SEEN[self.view], "how": self.how, "uploads": self.updates}
+        return row | self.recovery.to_json()
 
 
 class TrainedAttack(ABC):

@@ -41,19 +41,19 @@ _ALL_THERE = "all rows of the title's words are there"
 
 
 def recover_clicks(
-    plan: Plan, data: LocalData, weights: Mapping[str, Floats], *, uploads: int, rounds: int = 1, seed: int = 0
+    plan: Plan, data: LocalData, weights: Mapping[str, Floats], *, updates: int, rounds: int = 1, seed: int = 0
 ) -> tuple[AttackFinding, ...]:
     """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
-    for name, count in (("uploads", uploads), ("rounds", rounds)):
+    for name, count in (("uploads", updates), ("rounds", rounds)):
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
     known = subjects.public_news(plan, weights)
-    targets, own = subjects.people_to_attack(data, len(known.titles), uploads, seed)
+    targets, own = subjects.people_to_attack(data, len(known.titles), updates, seed)
     scene = Scene(plan, data, weights, rounds, seed)
     readers = [reader for view in subjects.views_of(plan) for reader in _readers(plan, known, own, view)]
     views = tuple(dict.fromkeys(reader.view for reader in readers))
     return recovery.found_by(
-        readers, subjects.observe(scene, own.devices, views), subjects.observe(scene, targets.devices, views), targets
+        readers, subjects.observe(scene, own.clients, views), subjects.observe(scene, targets.clients, views), targets
     )
 
 
@@ -191,7 +191,7 @@ def share_in_rows(gradient: Doubles, unit: Floats, floor: float) -> Floats:
     return np.asarray(((unit @ directions.T) ** 2) @ weights, np.float32)
 
 
-REPORTS = "reports"  # what a device told before the round, beside the tensors of its message
+REPORTS = "reports"  # what a client told before the round, beside the tensors of its message
 _MATRIX = 2
 
 
@@ -211,27 +211,27 @@ class AttackPoint:
         witness = Witness(self.plan, self.data, self.histories, Seeds.all_from(self.seed))
         kinds: dict[tuple[str, ...] | None, WitnessedRound] = {}
         for number in range(self.plan.rounds):
-            about = self.plan.agenda.next(number, self.weights, None) if self.plan.reports is None else None
-            if about is not None and about.tensors in kinds:
+            spec = self.plan.round_planner.next(number, self.weights, None) if self.plan.reports is None else None
+            if spec is not None and spec.tensors in kinds:
                 continue
             opened = witness.open(number, self.weights)
-            kinds.setdefault(opened.about.tensors, opened)
-            if opened.about.tensors is None:
+            kinds.setdefault(opened.spec.tensors, opened)
+            if opened.spec.tensors is None:
                 break
         return list(kinds.values())
 
 
-def recover_rows(place: AttackPoint, *, uploads: int) -> tuple[AttackFinding, ...]:
+def recover_rows(place: AttackPoint, *, updates: int) -> tuple[AttackFinding, ...]:
     """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
-    if uploads < 1:
-        raise BadInput(f"uploads is {uploads}: give at least 1")
+    if updates < 1:
+        raise BadInput(f"uploads is {updates}: give at least 1")
     if isinstance(place.data, OwnImpressions):
-        return recover_clicks(place.plan, place.data, place.weights, uploads=uploads, seed=place.seed)
+        return recover_clicks(place.plan, place.data, place.weights, updates=updates, seed=place.seed)
     rounds = place.rounds()
-    targets, own = histories_of(place, uploads)
+    targets, own = histories_of(place, updates)
     views = subjects.views_of(place.plan)
     readers = [reader for view in views for reader in _row_support_readers(place, rounds, own, view)]
-    seen_own, seen = (observed(place, rounds, people.devices, views) for people in (own, targets))
+    seen_own, seen = (observed(place, rounds, people.clients, views) for people in (own, targets))
     return recovery.found_by(readers, seen_own, seen, targets)
 
 
@@ -239,18 +239,18 @@ def histories_of(place: AttackPoint, count: int) -> tuple[ObservedClicks, Observ
     """Clients to attack, and as many of the attacker's own, with what they have."""
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     if len(able) < 2:
-        raise BadInput(f"only {len(able)} devices can learn: an attack needs 2, one of them the attacker's own")
+        raise BadInput(f"only {len(able)} clients can learn: an attack needs 2, one of them the attacker's own")
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([place.seed, rng.COHORT])))
-    devices = generator.permutation(able)[: 2 * count]
-    rows = place.data.rows.take(devices)
-    has: Bools = np.zeros((len(devices), place.n_items), np.bool_)
+    clients = generator.permutation(able)[: 2 * count]
+    rows = place.data.rows.take(clients)
+    has: Bools = np.zeros((len(clients), place.n_items), np.bool_)
     has[rows.row_numbers(), rows.items] = True
-    return ObservedClicks(devices, np.arange(place.n_items), has, np.zeros_like(has)).halves()
+    return ObservedClicks(clients, np.arange(place.n_items), has, np.zeros_like(has)).halves()
 
 
 def item_tensors(opened: WitnessedRound, n_items: int) -> Iterator[Tensor]:
     """The tensors of a round's answers with a row for every item."""
-    rows = n_items if opened.about.rows is None else len(opened.about.rows)
+    rows = n_items if opened.spec.rows is None else len(opened.spec.rows)
     for tensor in opened.view.tensors:
         if len(tensor.shape) == _MATRIX and tensor.shape[0] == rows:
             yield tensor
@@ -258,7 +258,7 @@ def item_tensors(opened: WitnessedRound, n_items: int) -> Iterator[Tensor]:
 
 def named(opened: WitnessedRound, name: str) -> str:
     """A tensor of one of several rounds."""
-    return f"{name} in round {opened.about.number + 1}"
+    return f"{name} in round {opened.spec.number + 1}"
 
 
 def _row_support_readers(
@@ -293,7 +293,7 @@ class RoundItems:
 
     def of(self, of_rows: Doubles) -> Floats:
         """A score for every item; 0, which is no surprise, for those that the round is not about."""
-        rows = self.opened.about.rows
+        rows = self.opened.spec.rows
         if rows is None:
             return np.asarray(of_rows, np.float32)
         scores = np.zeros(self.n_items, np.float32)
@@ -317,39 +317,39 @@ class Lengths:
 def observed(
     place: AttackPoint,
     rounds: list[WitnessedRound],
-    devices: Offsets,
+    clients: Offsets,
     views: tuple[View, ...],
     *,
     with_reports: bool = True,
 ) -> Iterator[Mapping[View, Observation]]:
     """What is seen of one client after the other, in all kinds of rounds."""
     plan = place.plan
-    for begin in range(0, len(devices), plan.devices_at_once):
-        some = devices[begin : begin + plan.devices_at_once]
+    for begin in range(0, len(clients), plan.clients_per_batch):
+        some = clients[begin : begin + plan.clients_per_batch]
         data = place.data.take(some)
         bounded = [(opened, recovery.updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
         told = None if plan.reports is None or not with_reports else recovery.reported(plan, some, data, place.seed, 0)
-        for row, device in enumerate(some):
+        for row, client in enumerate(some):
             seen: dict[View, dict[str, Doubles]] = {view: {} for view in views}
             for opened, updates in bounded:
-                number = opened.about.number
+                number = opened.spec.number
                 for view in views:
-                    source = FastSource(place.seed, rng.NOISE, number, int(device), one_generator=True)
-                    parts = subjects.seen_of(plan, one_of(updates, row), opened.about, view, source)
+                    source = FastSource(place.seed, rng.NOISE, number, int(client), one_generator=True)
+                    parts = subjects.seen_of(plan, one_of(updates, row), opened.spec, view, source)
                     seen[view] |= {named(opened, name): values for name, values in parts.items()}
             if told is not None:
                 for view in views:
-                    seen[view][REPORTS] = _told(place, view, told[row], int(device), data.rows.row(row))
+                    seen[view][REPORTS] = _told(place, view, told[row], int(client), data.rows.row(row))
             yield seen
 
 
-def _told(place: AttackPoint, view: View, exact: Doubles, device: int, items: Indices) -> Doubles:
+def _told(place: AttackPoint, view: View, exact: Doubles, client: int, items: Indices) -> Doubles:
     """A client's report as it is seen: the bits that it sent, the noisy counts less those of all others, or itself."""
     if place.plan.reports is None:
         raise ValueError("the plan asks for no reports")
     mechanism = place.plan.reports.mechanism
-    source = FastSource(place.seed, rng.HISTOGRAM, device, one_generator=True)
-    if mechanism.keep_probability < 1.0:  # a device lies by itself
+    source = FastSource(place.seed, rng.HISTOGRAM, client, one_generator=True)
+    if mechanism.keep_probability < 1.0:  # a client lies by itself
         own = np.zeros(mechanism.length, np.bool_)
         own[items] = True
         return np.asarray(mechanism.report(own, source).value, np.float64)

@@ -25,7 +25,7 @@ from veilrec.core import rng
 from veilrec.core.arrays import Doubles
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, Diverged
-from veilrec.evaluation.evaluator import judge
+from veilrec.evaluation.evaluator import evaluate_cases
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee, Trust
@@ -63,7 +63,7 @@ class QueryPoint:
     """What is known after n queries of a client, over all clients."""
 
     queries: int
-    found: float  # share of devices whose strongest interest is the one that the attacker names
+    found: float  # share of clients whose strongest interest is the one that the attacker names
     interval: tuple[float, float]
     error: float  # half the L1 distance between the attention and what the attacker takes it for, on average
     epsilon_together: float | None  # of all these queries, else in the terms of the claim; None: none is finite
@@ -86,9 +86,9 @@ class RecoveryCurve:
 def average_queries(
     attention: Doubles, asking: QueryNoise, *, counts: Sequence[int] = COUNTS, seed: int = 0
 ) -> tuple[RecoveryCurve, ...]:
-    """Attack clients with these attention vectors [devices, B], by each mode, with fresh noise and with memoised."""
+    """Attack clients with these attention vectors [clients, B], by each mode, with fresh noise and with memoised."""
     if attention.ndim != 2 or not len(attention):
-        raise BadInput(f"attention has shape {attention.shape}: give a row for every device")
+        raise BadInput(f"attention has shape {attention.shape}: give a row for every client")
     if not counts or min(counts) < 1:
         raise BadInput(f"queries are {list(counts)}: give whole numbers from 1 on")
     counts = sorted(set(counts))
@@ -114,7 +114,7 @@ def best_guess(attention: Doubles) -> float:
 
 
 def _asked(mechanism: Mechanism[Doubles, Any], attention: Doubles, count: int, *, memoised: bool, seed: int) -> Any:
-    """What the attacker gets of every client, query by query: [queries, devices, ...]."""
+    """What the attacker gets of every client, query by query: [queries, clients, ...]."""
     source = SeededSource(seed)
     drawn = np.array([mechanism.release(attention, source).value for _ in range(1 if memoised else count)])
     return np.repeat(drawn, count, axis=0) if memoised else drawn
@@ -141,11 +141,11 @@ def _point(
     n: int, guess: Doubles, attention: Doubles, mechanism: Mechanism[Doubles, Any], *, memoised: bool, delta: float
 ) -> QueryPoint:
     hits = int(np.count_nonzero(guess.argmax(axis=1) == attention.argmax(axis=1)))
-    devices = len(attention)
-    interval = proportion_interval(hits, devices)
+    clients = len(attention)
+    interval = proportion_interval(hits, clients)
     error = float(np.abs(guess - attention).sum(axis=1).mean() / 2.0)
     cost = epsilon_of(repeated(mechanism.event(), 1 if memoised else n), delta)
-    return QueryPoint(n, hits / devices, interval, error, round(cost, 9) if np.isfinite(cost) else None)
+    return QueryPoint(n, hits / clients, interval, error, round(cost, 9) if np.isfinite(cost) else None)
 
 
 def _claim(mechanism: Mechanism[Doubles, Any]) -> Guarantee:
@@ -213,7 +213,7 @@ def _with_interests(model: SavedModel) -> Any:
     scorer: Any = model.for_anybody
     if not hasattr(getattr(scorer, "model", None), "padded_attention"):
         raise BadInput(
-            f"{model.folder} is a run of {model.method}, whose model has no basis vectors, so that its devices send no"
+            f"{model.folder} is a run of {model.method}, whose model has no basis vectors, so that its clients send no"
             " attention: train one that has, such as privaterec, and give its folder"
         )
     return scorer
@@ -281,37 +281,37 @@ def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: S
     with subject.named():
         for kind in kinds:
             found += find_members(
-                plan, subject.devices, split.train, split.n_items, subject.claimed, effort=effort, kind=kind, seed=seed
+                plan, subject.clients, split.train, split.n_items, subject.claimed, effort=effort, kind=kind, seed=seed
             )
     ceiling = asdict(ceiling_of(plan)) if subject.claimed.basis == "proven" else None
     return Result("membership", subject, found, {"rounds": plan.rounds, "ceiling": ceiling})
 
 
-def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Result:
+def attack_updates(subject: AttackSubject, *, updates: int, rounds: int = 1, seed: int = 0) -> Result:
     """Look for clicked news in what a subject's clients send in so many rounds each, taken together."""
     with subject.named():
         found = recover_clicks(
-            subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
+            subject.plan, subject.clients, subject.weights, updates=updates, rounds=rounds, seed=seed
         )
     return Result("gradient-rows", subject, found, {"padding": subject.padding, "rounds": rounds})
 
 
-def attack_rows(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
+def attack_rows(subject: AttackSubject, *, updates: int, seed: int = 0) -> Result:
     """Look for the items that a subject's clients have in the rows that they send."""
-    return _placed("row-support", recover_rows, subject, uploads, seed)
+    return _placed("row-support", recover_rows, subject, updates, seed)
 
 
-def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
+def attack_messages(subject: AttackSubject, *, updates: int, seed: int = 0) -> Result:
     """Work out histories from the numbers of messages, of their sums, and of what is released."""
-    return _placed("inversion", invert, subject, uploads, seed)
+    return _placed("inversion", invert, subject, updates, seed)
 
 
-def _placed(name: str, attack: Callable[..., Sequence[Any]], subject: AttackSubject, uploads: int, seed: int) -> Result:
+def _placed(name: str, attack: Callable[..., Sequence[Any]], subject: AttackSubject, updates: int, seed: int) -> Result:
     """Attack a subject's clients; views that its trust model hides from everybody are left out."""
     split = subject.split
-    place = AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
+    place = AttackPoint(subject.plan, subject.clients, split.train, subject.weights, split.n_items, seed)
     with subject.named():
-        found = attack(place, uploads=uploads)
+        found = attack(place, updates=updates)
     # Where messages are masked, nobody sees one by itself; where clients add the noise, nobody sees a sum without.
     hidden = _HIDDEN.get(subject.claimed.trust, ())
     return Result(name, subject, [one for one in found if one.view not in hidden])
@@ -332,7 +332,7 @@ def attack_poisoning(
     """Train a subject again and again: once where nobody lies, then with every attack against every defence."""
     for share in shares:
         if not 0.0 < share < 0.5:
-            raise BadInput(f"--share is {share:g}: it is the share of devices that lie, above 0 and below 0.5")
+            raise BadInput(f"--share is {share:g}: it is the share of clients that lie, above 0 and below 0.5")
     if rounds is not None and rounds < 1:
         raise BadInput(f"--rounds is {rounds}: give at least 1")
     with subject.named():
@@ -346,7 +346,7 @@ def attack_poisoning(
 def _one(
     subject: AttackSubject, poison: Poison | None, defence: Defence, share: float, rounds: int | None, seed: int
 ) -> Poisoning:
-    plan, data, split = subject.plan, subject.devices, subject.split
+    plan, data, split = subject.plan, subject.clients, subject.split
     generator = np.random.default_rng([seed, rng.COHORT, 1])
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     count = max(1, round(share * len(able))) if poison is not None else 0
@@ -363,7 +363,7 @@ def _one(
     model = training.model()
     metric, worst = ("auc", 0.5) if subject.reads_news else ("hr@10", 0.0)
     try:
-        judged = judge(split.test, split.train, model)
+        judged = evaluate_cases(split.test, split.train, model)
         quality = float(np.mean(judged.values[metric][~np.isin(judged.users, lying)]))
         honest = generator.permutation(np.setdiff1d(able, lying))
         exposure = poisoning.exposure_of(model, split.train, honest, target)

@@ -1,8 +1,8 @@
 """What an attack is run against: a run or a method, as a plan, clients with data, and a model.
 
-What an adversary sees of simulated devices, and what is true of them.
+What an adversary sees of simulated clients, and what is true of them.
 
-The uploads are made as a round makes them: the plan's learner, its mechanism, its coding of numbers. Where noise lies
+The uploads are made as a round makes them: the plan's trainer, its mechanism, its coding of numbers. Where noise lies
 on the sum of a round, the adversary knows what everybody else sent, as differential privacy has it, and so sees one
 client's bounded update with the noise of the sum.
 """
@@ -45,7 +45,7 @@ from veilrec.runs.saved import open_model
 from veilrec.simulation.simulation import one_of
 from veilrec.wire import messages
 
-_PADDING = ("padding", "pad_probability")  # how settings call the share of clicks that a device hides
+_PADDING = ("padding", "pad_probability")  # how settings call the share of clicks that a client hides
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class AttackSubject:
     claimed: Guarantee
     padding: float | None
     plan: Plan
-    devices: LocalData
+    clients: LocalData
     weights: Mapping[str, Floats]
     split: Split  # what was learnt from, and the questions that were kept back
 
@@ -71,7 +71,7 @@ class AttackSubject:
     @property
     def reads_news(self) -> bool:
         """Whether its clients learn from impressions."""
-        return isinstance(self.devices, OwnImpressions)
+        return isinstance(self.clients, OwnImpressions)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -200,7 +200,7 @@ def _subject(
         claimed=promised(method, config, problem),
         padding=next((float(everything[name]) for name in _PADDING if name in everything), None),
         plan=plan,
-        devices=method.devices(config, problem),
+        clients=method.clients(config, problem),
         weights=dict(plan.start),
         split=split,
     )
@@ -208,13 +208,13 @@ def _subject(
 
 View = Literal["message", "sum", "update"]
 SEEN: Mapping[View, str] = {
-    "message": "the message of a device, as it reaches the server",
+    "message": "the message of a client, as it reaches the server",
     "sum": "the noisy sum of a round, seen by somebody who knows what everybody else sent",
-    "update": "a device's bounded update before any noise: what the server sees, which the method trusts",
+    "update": "a client's bounded update before any noise: what the server sees, which the method trusts",
 }
 Observation = Mapping[str, Doubles]  # what is seen of every tensor of the model; 0 where a message says nothing
-_MOST_NEWS = 4_000  # that are looked at: those that anybody clicked, and others
-_FEWEST = 2  # devices: one is attacked, one is the attacker's own
+_MAX_NEWS = 4_000  # that are looked at: those that anybody clicked, and others
+_FEWEST = 2  # clients: one is attacked, one is the attacker's own
 
 
 @dataclass(frozen=True)
@@ -227,20 +227,20 @@ class PublicKnowledge:
 
 @dataclass(frozen=True)
 class ObservedClicks:
-    """Who clicked what, [devices, news], of the news that are looked at."""
+    """Who clicked what, [clients, news], of the news that are looked at."""
 
-    devices: Offsets
+    clients: Offsets
     news: Offsets  # by their numbers
-    clicked: Bools  # before the impressions that the devices learn from, and not shown in any of these
+    clicked: Bools  # before the impressions that the clients learn from, and not shown in any of these
     shown: Bools  # in an impression: whoever made the page knows that
 
     def part(self, chosen: slice) -> ObservedClicks:
         """The part of some clients."""
-        return ObservedClicks(self.devices[chosen], self.news, self.clicked[chosen], self.shown[chosen])
+        return ObservedClicks(self.clients[chosen], self.news, self.clicked[chosen], self.shown[chosen])
 
     def halves(self) -> tuple[ObservedClicks, ObservedClicks]:
         """Those who are attacked, and the attacker's own: one less where they are odd."""
-        attacked = len(self.devices) - len(self.devices) // 2
+        attacked = len(self.clients) - len(self.clients) // 2
         return self.part(slice(attacked)), self.part(slice(attacked, None))
 
 
@@ -267,11 +267,11 @@ def people_to_attack(data: LocalData, n_news: int, count: int, seed: int) -> tup
     """Readers to attack, and as many of the attacker's own, or all there are."""
     if not isinstance(data, OwnImpressions):
         raise BadInput(
-            "its devices keep no impressions, and the attack is about news: choose a method such as fednewsrec"
+            "its clients keep no impressions, and the attack is about news: choose a method such as fednewsrec"
         )
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     if len(able) < _FEWEST:
-        raise BadInput(f"only {len(able)} devices can learn: an attack needs {_FEWEST}, one of them the attacker's own")
+        raise BadInput(f"only {len(able)} clients can learn: an attack needs {_FEWEST}, one of them the attacker's own")
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, rng.COHORT])))
     targets, own = clicks_of(data, generator.permutation(able)[: 2 * count], n_news, seed).halves()
     if not targets.clicked.any():
@@ -279,23 +279,23 @@ def people_to_attack(data: LocalData, n_news: int, count: int, seed: int) -> tup
     return targets, own
 
 
-def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) -> ObservedClicks:
+def clicks_of(data: OwnImpressions, clients: Offsets, n_news: int, seed: int) -> ObservedClicks:
     """The truth about some clients; of a large catalogue, all clicked news and some others."""
-    clicked = np.zeros((len(devices), n_news), np.bool_)
-    shown = np.zeros((len(devices), n_news), np.bool_)
-    for row, device in enumerate(devices):
-        for history, clicks, others in blocks_of(data.rows.row(int(device))):
+    clicked = np.zeros((len(clients), n_news), np.bool_)
+    shown = np.zeros((len(clients), n_news), np.bool_)
+    for row, client in enumerate(clients):
+        for history, clicks, others in blocks_of(data.rows.row(int(client))):
             clicked[row, history] = True
             shown[row, clicks] = shown[row, others] = True
     clicked &= ~shown
     news = np.arange(n_news)
-    if n_news > _MOST_NEWS:
+    if n_news > _MAX_NEWS:
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, rng.MODEL])))
         anybody = clicked.any(axis=0)
-        free = max(0, _MOST_NEWS - int(anybody.sum()))
+        free = max(0, _MAX_NEWS - int(anybody.sum()))
         others = generator.permutation(np.flatnonzero(~anybody))[:free]
         news = np.sort(np.concatenate([np.flatnonzero(anybody), others]))
-    return ObservedClicks(devices, news.astype(np.int64), clicked[:, news], shown[:, news])
+    return ObservedClicks(clients, news.astype(np.int64), clicked[:, news], shown[:, news])
 
 
 def views_of(plan: Plan) -> tuple[View, ...]:
@@ -319,13 +319,13 @@ class Scene:
     seed: int
 
 
-def observe(scene: Scene, devices: Offsets, views: Sequence[View]) -> Iterator[Mapping[View, Observation]]:
+def observe(scene: Scene, clients: Offsets, views: Sequence[View]) -> Iterator[Mapping[View, Observation]]:
     """What is seen of one client after the other, the mean over its rounds; nobody else is in them."""
     plan = scene.plan
-    for begin in range(0, len(devices), plan.devices_at_once):
-        some = devices[begin : begin + plan.devices_at_once]
+    for begin in range(0, len(clients), plan.clients_per_batch):
+        some = clients[begin : begin + plan.clients_per_batch]
         by_round = [_round(scene, some, views, number) for number in range(scene.rounds)]
-        for rounds in zip(*by_round, strict=True):  # of one device
+        for rounds in zip(*by_round, strict=True):  # of one client
             yield {view: _mean([seen[view] for seen in rounds]) for view in views}
 
 
@@ -336,27 +336,27 @@ def _mean(seen: Sequence[Observation]) -> Observation:
 
 
 def _round(
-    scene: Scene, devices: Offsets, views: Sequence[View], number: int
+    scene: Scene, clients: Offsets, views: Sequence[View], number: int
 ) -> Iterator[dict[View, dict[str, Doubles]]]:
     plan, seed = scene.plan, scene.seed
-    about = plan.agenda.next(number, scene.weights, None)
-    private = plan.learner.fresh_private_state(devices, seed)
-    noise = OwnSources(lambda device: FastSource(seed, rng.LOCAL_NOISE, number, device))
-    cohort = Cohort(devices, scene.data.take(devices), private, seed, noise)
-    learned = plan.learner.learn(cohort, scene.weights, about)
-    bounded = plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
-    for row, device in enumerate(devices):
-        source = FastSource(seed, rng.NOISE, number, int(device), one_generator=True)
-        yield {view: seen_of(plan, one_of(bounded, row), about, view, source) for view in views}
+    spec = plan.round_planner.next(number, scene.weights, None)
+    private = plan.trainer.fresh_private_state(clients, seed)
+    noise = OwnSources(lambda client: FastSource(seed, rng.LOCAL_NOISE, number, client))
+    cohort = Cohort(clients, scene.data.take(clients), private, seed, noise)
+    learned = plan.trainer.learn(cohort, scene.weights, spec)
+    bounded = plan.mechanism.bound(examples_if_asked(learned.updates, plan.sends_examples), spec)
+    for row, client in enumerate(clients):
+        source = FastSource(seed, rng.NOISE, number, int(client), one_generator=True)
+        yield {view: seen_of(plan, one_of(bounded, row), spec, view, source) for view in views}
 
 
-def seen_of(plan: Plan, update: ClientUpdates, about: RoundSpec, view: View, source: FastSource) -> dict[str, Doubles]:
+def seen_of(plan: Plan, update: ClientUpdates, spec: RoundSpec, view: View, source: FastSource) -> dict[str, Doubles]:
     """What is seen of one client's bounded update."""
-    schema = about.view(plan.schema)
+    schema = spec.view(plan.schema)
     if view == "message":
-        update = messages.rounded_update(plan.mechanism.perturb(update, about, source), schema)
+        update = messages.rounded_update(plan.mechanism.perturb(update, spec, source), schema)
     vector = to_vectors(filled(update, schema) if view == "sum" else update, schema)[0]
     seen = {tensor.name: vector[schema.places[tensor.name]].reshape(tensor.shape) for tensor in schema.tensors}
     if view == "sum":
-        plan.mechanism.protect(seen, about, source)
+        plan.mechanism.protect(seen, spec, source)
     return seen

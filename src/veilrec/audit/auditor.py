@@ -129,9 +129,9 @@ class NoClip(UpdateNoise):
 
     name = "no-clip"
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, about: RoundSpec) -> ClientUpdates:
         """The updates as they are, which get noise for clipped ones."""
-        return uploads
+        return updates
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Updates that clipping would have shortened."""
@@ -265,10 +265,10 @@ def audit(
 ) -> Audit:
     """Attack every case; `progress` may wrap the iteration."""
     effort = 1 if quick else FULL_EFFORT
-    return Audit(tuple(judge(case, effort=effort, seed=seed) for case in progress(cases)))
+    return Audit(tuple(audit_claim(case, effort=effort, seed=seed) for case in progress(cases)))
 
 
-def judge(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
+def audit_claim(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
     """Attack one case and compare the strongest lower bound with the claim."""
     start = time.perf_counter()
     evidence = [

@@ -410,12 +410,12 @@ def _along(mechanism: Mechanism[Any, Any], first: Doubles, second: Doubles) -> t
 
 def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
     """One client moves the sum and the count; each part is weighted by its noise."""
-    schema, about = mechanism.schema, RoundSpec(0)
+    schema, spec = mechanism.schema, RoundSpec(0)
     first, second = (
-        to_vectors(mechanism.bound(from_vectors(value, schema), about), schema).sum(axis=0)
+        to_vectors(mechanism.bound(from_vectors(value, schema), spec), schema).sum(axis=0)
         for value in mechanism.worst_pair()
     )
-    sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, about)) for tensor in schema.tensors])
+    sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, spec)) for tensor in schema.tensors])
     return _along(mechanism, (first - second) / sigma**2, np.zeros(len(sigma)))
 
 

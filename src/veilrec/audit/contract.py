@@ -50,12 +50,12 @@ from veilrec.simulation.simulation import Simulation, one_of
 from veilrec.wire import messages
 
 ROUNDS = 3
-DEVICES, REAL_COHORT = 24, 12  # of real rounds
+CLIENTS, REAL_COHORT = 24, 12  # of real rounds
 ROUNDING = 1e-5  # how far products of matrices in another order may differ
-_FEWEST_NUMBERS, _MOST_NOISY_ROUNDS = 300, 20  # of noise that is compared
+_FEWEST_NUMBERS, _MAX_NOISY_ROUNDS = 300, 20  # of noise that is compared
 _OF_NETWORKS = 5e-5  # the same for large matrices, which processors multiply in orders of their own
 _NOISE_APART = 0.35  # four standard errors of the ratio of two mean squares of 300 numbers
-_MOST_AFTER_BOUND = 1e3  # of an entry that was 1e6
+_MAX_AFTER_BOUND = 1e3  # of an entry that was 1e6
 
 
 def need(holds: bool, found: str) -> None:
@@ -242,7 +242,7 @@ def learns(subject: ContractSubject) -> None:
 
 
 def cohort(subject: ContractSubject) -> None:
-    """A cohort of 50 gives what 50 cohorts of one give, noise included: no device touches another's message."""
+    """A cohort of 50 gives what 50 cohorts of one give, noise included: no client touches another's message."""
     whole, alone = subject.simulation(secret=SECRET), subject.simulation(secret=SECRET, at_once=1)
     for number in range(ROUNDS):
         reports = [replace(run.step(number), loss=None, shares=None) for run in (whole, alone)]
@@ -250,13 +250,13 @@ def cohort(subject: ContractSubject) -> None:
     apart = distance(alone.state(), whole.state())
     networks = subject.reads_news or subject.exemption("cohort") is not None  # which multiply larger matrices
     alike = apart <= ROUNDING if networks else same(alone.state(), whole.state())
-    need(alike, f"the models or what devices keep differ by {apart:.2g} of their size")
+    need(alike, f"the models or what clients keep differ by {apart:.2g} of their size")
 
 
 def shortcut(subject: ContractSubject) -> None:
     """A local trainer that computes the sum of a cohort directly gives the sum of all client updates."""
-    quick = subject.on_devices()
-    if not isinstance(quick.plan.learner, SumLocalTrainer):
+    quick = subject.on_clients()
+    if not isinstance(quick.plan.trainer, SumLocalTrainer):
         raise DoesNotApply("it has no shortcut over sums")
     if not quick.plan.mechanism.is_linear:
         raise DoesNotApply("something is done to every message alone, so that the shortcut is not taken")
@@ -274,10 +274,10 @@ def noise_at_once(subject: ContractSubject) -> None:
     if fast.plan.mechanism.noise_on == "nothing":
         raise DoesNotApply("no noise is added")
     tables = [tensor.name for tensor in fast.plan.schema.learnt.tables]
-    first = fast.plan.agenda.next(0, fast.plan.start, None)  # which may be about some tensors only
+    first = fast.plan.round_planner.next(0, fast.plan.start, None)  # which may be about some tensors only
     learnt = {tensor.name: tensor.size for tensor in fast.plan.schema.learnt.tensors if first.concerns(tensor.name)}
     chosen = tables[0] if tables else max(learnt, key=lambda name: learnt[name])
-    rounds = min(_MOST_NOISY_ROUNDS, -(-_FEWEST_NUMBERS // learnt[chosen]))  # a small tensor says little at once
+    rounds = min(_MAX_NOISY_ROUNDS, -(-_FEWEST_NUMBERS // learnt[chosen]))  # a small tensor says little at once
     sizes = []
     for run in (fast, exact):
         squares = []
@@ -302,15 +302,15 @@ def bounds(subject: ContractSubject) -> None:
     bounded = mechanism.bound(from_vectors(huge, schema), RoundSpec(0))
     mechanism.check(bounded, RoundSpec(0))
     most = float(np.abs(to_vectors(bounded, schema)).max())
-    need(most < _MOST_AFTER_BOUND, f"an update of millions leaves with entries of {most:.3g}")
+    need(most < _MAX_AFTER_BOUND, f"an update of millions leaves with entries of {most:.3g}")
     before = copied(sim.server.weights)
     sim.step(0)
     if mechanism.noise_on != "sum":
         return
-    about = slice(None) if sim.standing.sent is None else sim.standing.sent > 0
+    spec = slice(None) if sim.server_state.sent is None else sim.server_state.sent > 0
     view = sim.server.view  # of the first round, which may be about some tensors only
     for name in [tensor.name for tensor in view.tables[:1]] or [tensor.name for tensor in view.tensors]:
-        share = float((sim.server.weights[name] != before[name])[about].mean())
+        share = float((sim.server.weights[name] != before[name])[spec].mean())
         need(share > 0.99, f"noise reaches {share:.0%} of {name}, not all of it")
 
 
@@ -323,14 +323,14 @@ def outside_part(subject: ContractSubject) -> None:
         raise DoesNotApply("it knows items by their features, and every round is about all of the model")
     n_items = subject.problem().n_items
     part = np.arange(1, n_items, 2, dtype=np.int32)
-    about = RoundSpec(0, part)
-    sim.server.open_round(about)
+    spec = RoundSpec(0, part)
+    sim.server.open_round(spec)
     private = {key: values[[0]] for key, values in sim.private.items()}
     before = copied(private)
     alone = OwnItems(packed([[0]])).inside(places(part, n_items))
-    devices = Cohort(np.array([0]), alone, private, SEED)
-    learned = sim.plan.learner.learn(devices, weights_of(sim.server.broadcast(), sim.server.view), about)
-    bounded = sim.plan.mechanism.bound(learned.uploads, about)
+    clients = Cohort(np.array([0]), alone, private, SEED)
+    learned = sim.plan.trainer.learn(clients, weights_of(sim.server.broadcast(), sim.server.view), spec)
+    bounded = sim.plan.mechanism.bound(learned.updates, spec)
     told = replace(bounded, dense={name: part for name, part in bounded.dense.items() if name != BOUND})
     need(not to_vectors(told, sim.server.view).any(), "its message is not empty")
     need(same(private, before), "what it keeps has changed")
@@ -339,7 +339,7 @@ def outside_part(subject: ContractSubject) -> None:
 def holds_no_user_data(subject: ContractSubject) -> None:
     """A plan holds no user's data: it is sent to every client."""
     problem = subject.problem()
-    for array in _arrays(subject.on_devices(problem).plan, set()):
+    for array in _arrays(subject.on_clients(problem).plan, set()):
         need(not np.shares_memory(array, problem.train.items), "the plan holds the items that people have used")
         need(array.shape[:1] != problem.train.items.shape, "the plan holds an array as long as all uses together")
         described = problem.features is not None and array.ndim > 1 and len(array) == len(problem.train)
@@ -367,10 +367,10 @@ def real_beside(simulated: Simulation) -> Iterator[RealRun]:
         try:
             for number in range(ROUNDS):
                 told, done = simulated.step(number), real.step()
-                need((told.devices, told.down_bytes) == (done.devices, done.down_bytes), "devices or bytes down differ")
+                need((told.clients, told.down_bytes) == (done.clients, done.down_bytes), "clients or bytes down differ")
                 sent = (done.up_bytes, done.report_bytes)
                 need((told.up_bytes, told.selection_bytes) == sent, f"counted {told.up_bytes} bytes up, sent {sent[0]}")
-                need(done.messages == done.devices and not done.refused, "the coordinator refused a message")
+                need(done.messages == done.clients and not done.refused, "the coordinator refused a message")
             yield real
         finally:
             real.close()
@@ -379,24 +379,24 @@ def real_beside(simulated: Simulation) -> Iterator[RealRun]:
 def real_rounds(subject: ContractSubject, *settings: str) -> None:
     """Real clients and a coordinator that exchange bytes give the simulation's model, noise included."""
     size = f"cohort.size={8 if subject.reads_news else REAL_COHORT}"
-    problem = subject.problem(users=DEVICES)
-    simulated = subject.on_devices(problem, size, *settings, secret=SECRET)
+    problem = subject.problem(users=CLIENTS)
+    simulated = subject.on_clients(problem, size, *settings, secret=SECRET)
     with real_beside(simulated) as real:
-        state, wanted = dict(real.coordinator.standing.state()), simulated.standing.state()
+        state, wanted = dict(real.coordinator.server_state.state()), simulated.server_state.state()
         exempt = subject.exemption("real-rounds") is not None
         if exempt or subject.reads_news:  # a cohort multiplies larger matrices, whose sums are in another order
-            need(distance(state, wanted) <= _OF_NETWORKS, "real devices give another model")
+            need(distance(state, wanted) <= _OF_NETWORKS, "real clients give another model")
             if exempt:
                 return
-            simulated.standing.load_state(state, ROUNDS)
+            simulated.server_state.load_state(state, ROUNDS)
             simulated.compare()
-            need(real.compare() == simulated.verdict, "real validation clients select another model")
+            need(real.compare() == simulated.selection, "real validation clients select another model")
             return
-        need(same(state, wanted), "real devices give another model")
-        for name, device in real.devices.items():
+        need(same(state, wanted), "real clients give another model")
+        for name, client in real.clients.items():
             number = int(name.split()[1])
             kept = {key: values[[number]] for key, values in simulated.private.items()}
-            need(same(dict(device.private), kept), f"{name} keeps something else than its simulation")
+            need(same(dict(client.private), kept), f"{name} keeps something else than its simulation")
 
 
 def whole_messages(subject: ContractSubject) -> None:
@@ -430,30 +430,30 @@ def sums(subject: ContractSubject) -> None:
     taken: list[tuple[FixedPoint, RoundSpec, ClientUpdates]] = []
     add = server.add
 
-    def noting(uploads: ClientUpdates) -> None:
-        taken.append((server.lattice, server.about, uploads))
-        add(uploads)
+    def noting(updates: ClientUpdates) -> None:
+        taken.append((server.fixed_point, server.spec, updates))
+        add(updates)
 
     server.add = noting
     sim.step(0)
-    alone = [one_of(uploads, place) for *_, uploads in taken for place in range(uploads.count)]
+    alone = [one_of(updates, place) for *_, updates in taken for place in range(updates.count)]
     need(len(alone) > _SHARDS, f"{len(alone)} messages are too few to be in another order")
-    (lattice, about, _), rule = taken[0], sim.plan.aggregation
-    need(lattice == sim.plan.lattice(about), "a device would add integers of another lattice")
-    whole, shuffled, shards = (Aggregator(lattice, rule) for _ in range(3))
-    for *_, uploads in taken:
-        whole.add(uploads)
+    (fixed_point, spec, _), rule = taken[0], sim.plan.aggregation
+    need(fixed_point == sim.plan.fixed_point(spec), "a client would add integers of another lattice")
+    whole, shuffled, shards = (Aggregator(fixed_point, rule) for _ in range(3))
+    for *_, updates in taken:
+        whole.add(updates)
     order = np.random.default_rng(SEED).permutation(len(alone))
     for place in order:
         shuffled.add(alone[place])
     for some in np.array_split(order, _SHARDS):
-        part = Aggregator(lattice, rule)
+        part = Aggregator(fixed_point, rule)
         for place in some:
             part.add(alone[place])
-        shards.add_integers(part.vector, devices=part.devices)
-    masked = np.zeros(lattice.size, np.int64)
+        shards.add_integers(part.vector, clients=part.clients)
+    masked = np.zeros(fixed_point.size, np.int64)
     for message in alone:
-        masked += lattice.integers(message)[0]
+        masked += fixed_point.integers(message)[0]
     for name, other in (("in another order", shuffled.vector), ("in shards", shards.vector), ("as masked", masked)):
         need(np.array_equal(whole.vector, other), f"messages {name} add up to other bits")
     need(bool(whole.vector.any()), "nothing was added up")
@@ -473,7 +473,7 @@ class ContractCheck:
 
 
 CONTRACT = (
-    ContractCheck("parts", "it has a plan for devices or a trainer, and says what it is", parts),
+    ContractCheck("parts", "it has a plan for clients or a trainer, and says what it is", parts),
     ContractCheck("settings", "every preset can be had, and impossible settings are refused in one line", settings),
     ContractCheck("guarantee", "what it promises is whole, and its plan spends no more", guarantee, True),
     ContractCheck("honest", "beside a paper's claim stands what accounting says", honest, True),
@@ -486,12 +486,12 @@ CONTRACT = (
     ContractCheck("cohort", "a cohort of 50 gives what 50 cohorts of one give, noise included", cohort, True),
     ContractCheck("sums", "messages in any order, in shards and masked add up to the same bits", sums),
     ContractCheck("shortcut", "a sum learnt at once is the sum of all messages", shortcut, True),
-    ContractCheck("noise", "batched noise has the size of each device's own", noise_at_once, True),
+    ContractCheck("noise", "batched noise has the size of each client's own", noise_at_once, True),
     ContractCheck("bounds", "no message is larger than its bound, and noise reaches all of a sum", bounds, True),
-    ContractCheck("outside", "a device that has nothing in a round's part sends nothing", outside_part, True),
+    ContractCheck("outside", "a client that has nothing in a round's part sends nothing", outside_part, True),
     ContractCheck("nobody", "the plan, which every client gets, holds no user's data", holds_no_user_data),
     ContractCheck("bytes", "bytes are counted in whole messages", whole_messages, True),
-    ContractCheck("real-rounds", "real devices over bytes give the simulation's model", real_rounds, True),
+    ContractCheck("real-rounds", "real clients over bytes give the simulation's model", real_rounds, True),
     ContractCheck("audit", "what is proven withstands a quick audit", audited),
 )
 

@@ -97,13 +97,13 @@ class ContractSubject:
         self, *settings: str, secret: bytes | None = None, at_once: int | None = None, users: int = 60
     ) -> Simulation:
         """Build a simulation in which every client update is formed, `at_once` clients at a time."""
-        made = self.on_devices(self.problem(users=users), *settings, secret=secret)
-        plan = replace(made.plan, devices_at_once=at_once or max(COHORT, made.plan.devices_at_once))
-        if isinstance(plan.learner, SumLocalTrainer):
-            plan = replace(plan, learner=_MessageByMessage(plan.learner))
+        made = self.on_clients(self.problem(users=users), *settings, secret=secret)
+        plan = replace(made.plan, clients_per_batch=at_once or max(COHORT, made.plan.clients_per_batch))
+        if isinstance(plan.trainer, SumLocalTrainer):
+            plan = replace(plan, trainer=_MessageByMessage(plan.trainer))
         return Simulation(plan, made.data, made.histories, Seeds.all_from(SEED, secret))
 
-    def on_devices(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Simulation:
+    def on_clients(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Simulation:
         """Build the simulation of a federated method; raise `DoesNotApply` for others."""
         if self.method.plan is None:
             raise DoesNotApply("it has everybody's data in one place and sends no messages")
@@ -120,9 +120,9 @@ class ContractSubject:
 class _MessageByMessage:
     """A local trainer without its shortcut over sums."""
 
-    def __init__(self, learner: Any) -> None:
-        self.keeps_state = learner.keeps_state
-        self.fresh_private_state, self.learn = learner.fresh_private_state, learner.learn
+    def __init__(self, trainer: Any) -> None:
+        self.keeps_state = trainer.keeps_state
+        self.fresh_private_state, self.learn = trainer.fresh_private_state, trainer.learn
 
 
 def subjects(spec: str) -> list[ContractSubject]:

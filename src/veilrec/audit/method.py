@@ -25,7 +25,7 @@ from veilrec.core.schema import BOUND, Schema
 from veilrec.data import synthetic_news, synthetic_ratings
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Config, Method, NewsData, Problem, configure, promised, setting_names
-from veilrec.methods.private import devices_with_data
+from veilrec.methods.private import clients_with_data
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
@@ -64,13 +64,15 @@ def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *,
     if isinstance(plan.mechanism, MadeOfReports) and isinstance(data, OwnImpressions):
         reported = scores_of_reports(plan, data, runs=runs, seed=seed)  # all messages of one client are seen
         return _sung(reported, plan, guarantee, gaussian=False)
-    plan = replace(plan, comparison=None)  # validation clients are others, and model selection is audited by itself
-    pair, direction = _most_telling(plan, data, histories, guarantee, seed)
+    plan = replace(
+        plan, model_selection=None
+    )  # validation clients are others, and model selection is audited by itself
+    pair, direction = _max_telling(plan, data, histories, guarantee, seed)
     scores = [
         np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
     ]
-    devices = int((data.rows.lengths() > 0).sum())
-    everybody = plan.cohort.size in (0, devices) or plan.cohort.sampling == "turns"
+    clients = int((data.rows.lengths() > 0).sum())
+    everybody = plan.cohort.size in (0, clients) or plan.cohort.sampling == "cyclic"
     gaussian = everybody and (plan.reports is None or guarantee.unit == "user")
     return _sung(scores, plan, guarantee, gaussian=gaussian)
 
@@ -111,7 +113,7 @@ def _weighed(plan: Plan, simulation: Simulation, pair: CanaryPair) -> Callable[[
     A step is as large as the released clip norm of its round. In tree aggregation the nodes that contain the person
     have independent noise, so a round counts as often as it is in one of them.
     """
-    if plan.bound_rule is not None:
+    if plan.clipping_rule is not None:
         return lambda _: 1.0 / float(simulation.server.weights[BOUND][0])
     if isinstance(plan.mechanism, TreeSum):
         times = _in_nodes(plan, simulation, pair.person, plan.mechanism.steps)
@@ -132,7 +134,7 @@ def _in_nodes(plan: Plan, simulation: Simulation, person: int, steps: int) -> Do
     return times
 
 
-def _most_telling(
+def _max_telling(
     plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int
 ) -> tuple[CanaryPair, Doubles]:
     """The neighbouring pair whose sums lie farthest apart without noise, and the direction between them."""
@@ -147,7 +149,9 @@ def _most_telling(
 
     pair = max(_pairs(data, guarantee), key=lambda pair: float(np.linalg.norm(apart(pair, 0))))
     # Where rounds are about parts that chance has a hand in, all of them count.
-    direction = np.sum([apart(pair, number) for number in range(_PARTS if plan.agenda.leaves_out else 1)], axis=0)
+    direction = np.sum(
+        [apart(pair, number) for number in range(_PARTS if plan.round_planner.leaves_out else 1)], axis=0
+    )
     return pair, direction / max(float(np.linalg.norm(direction)), 1e-300)
 
 
@@ -156,9 +160,9 @@ def _whole(sums: SeenSums, schema: Schema) -> Doubles:
     parts = []
     for tensor in schema.tensors:
         full = np.zeros(tensor.shape)
-        rows = sums.about.rows if tensor.by_row else None
+        rows = sums.spec.rows if tensor.by_row else None
         # The bound is no sum of the model's changes; and a round may be about some tensors only.
-        if tensor.learnt and tensor.name != BOUND and sums.about.concerns(tensor.name):
+        if tensor.learnt and tensor.name != BOUND and sums.spec.concerns(tensor.name):
             full[slice(None) if rows is None else rows] = sums.before[tensor.name]
         parts.append(full.ravel())
     return np.concatenate(parts)
@@ -180,20 +184,20 @@ def _told(plan: Plan, seen: ObservedRun) -> Doubles:
 def _pairs(data: LocalData, guarantee: Guarantee) -> list[CanaryPair]:
     everybody = np.flatnonzero(data.rows.lengths() > 0).tolist()
     if guarantee.unit == "click":
-        return [CanaryPair(data, _without_a_click(data, device), device) for device in everybody]
+        return [CanaryPair(data, _without_a_click(data, client), client) for client in everybody]
     if guarantee.adjacency == "add-remove":
-        return [CanaryPair(data, data, device, device) for device in everybody]
+        return [CanaryPair(data, data, client, client) for client in everybody]
     rows, person = np.arange(len(data.rows)), everybody[0]
     return [CanaryPair(data, data.take(np.where(rows == person, other, rows)), person) for other in everybody[1:]]
 
 
-def _without_a_click(data: LocalData, device: int) -> LocalData:
+def _without_a_click(data: LocalData, client: int) -> LocalData:
     """Remove the first item of a client's data; added clicks are bounded in the same way."""
     rows = data.rows
     kept = np.ones(len(rows.items), np.bool_)
-    kept[rows.offsets[device]] = False
+    kept[rows.offsets[client]] = False
     lengths = rows.lengths()
-    lengths[device] -= 1
+    lengths[client] -= 1
     return cast(LocalData, replace(cast(Any, data), rows=Csr(offsets_of(lengths), rows.items[kept])))
 
 
@@ -203,7 +207,7 @@ _DATA_SEED = 1  # of the synthetic data
 _PUBLIC_SEED = 3
 _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as the others for ten
 _FEWER = 2  # times fewer runs of those
-_TINY_DEVICES, _TINY_ITEMS, _TINY_USES = 12, 16, 5
+_TINY_CLIENTS, _TINY_ITEMS, _TINY_USES = 12, 16, 5
 # A model so small that a run takes milliseconds; what a method does not have is left out.
 _TINY = [
     "cohort.size=0",
@@ -314,11 +318,11 @@ def audit_method(
         )
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(config, devices_with_data(problem))
+    config = fitting(config, clients_with_data(problem))
     guarantee = promised(method, config, problem)
     checks = audit_plan(
         method.plan(config, problem),
-        method.devices(config, problem),
+        method.clients(config, problem),
         problem.train,
         guarantee,
         rounds=min(effort.rounds, rounds),
@@ -331,16 +335,16 @@ def audit_method(
         config = tiny_config(method, settings)
         claim = promised(method, config, tiny)
         runs = effort.runs // (1 if tiny.news is None else _FEWER)
-        found = canary(plan, method.devices(config, tiny), tiny.train, claim, runs=runs, seed=seed)
+        found = canary(plan, method.clients(config, tiny), tiny.train, claim, runs=runs, seed=seed)
     label = name if data is None else f"{name} on {data}"
     return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
 
 
-def fitting(config: Any, devices: int) -> Any:
+def fitting(config: Any, clients: int) -> Any:
     """Reduce the cohort size of a configuration to what a small population has."""
-    if config.cohort.size <= devices:
+    if config.cohort.size <= clients:
         return config
-    return config.model_copy(update={"cohort": replace(config.cohort, size=devices // 4)})
+    return config.model_copy(update={"cohort": replace(config.cohort, size=clients // 4)})
 
 
 def small_problem(method: Method[Any], users: int, rounds: int, data: str | None = None) -> Problem:
@@ -380,7 +384,7 @@ def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
 def _tiny_features() -> Features:
     """Features of a tiny population: two groups of users and four kinds of items."""
     sides = []
-    for name, count, values in (("group", _TINY_DEVICES, "ab"), ("kind", _TINY_ITEMS, "abcd")):
+    for name, count, values in (("group", _TINY_CLIENTS, "ab"), ("kind", _TINY_ITEMS, "abcd")):
         codes = 1 + np.arange(count, dtype=np.int32) % len(values)
         sides.append(assembled([Feature(name, "category", tuple(values))], count, [(np.arange(count), codes)], []))
     return Features(*sides)
@@ -393,9 +397,9 @@ def tiny_plan(method: Method[Any], settings: Sequence[str] = (), data: str | Non
     _, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     if synthetic_for(method, data) != _NEWS:
         generator = np.random.default_rng(_DATA_SEED)
-        rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
+        rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_CLIENTS)]
         problem = Problem(packed(rows), _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds), features=_tiny_features())
     else:
-        problem = _news(_TINY_DEVICES, min(_TINY_NEWS_ROUNDS, rounds))
+        problem = _news(_TINY_CLIENTS, min(_TINY_NEWS_ROUNDS, rounds))
     config: Config = tiny_config(method, settings)
     return method.plan(config, problem), problem

@@ -37,13 +37,13 @@ Protect = Callable[[MutableMapping[str, Doubles], RoundSpec], None]
 class SeenSums:
     """The sums of a round, before and after the noise."""
 
-    about: RoundSpec
+    spec: RoundSpec
     before: Sums
     after: Sums
 
     def inside(self, name: str) -> Offsets | slice:
         """Positions of a flattened tensor that the round is about."""
-        entries = self.about.entries(name, self.before[name].size)
+        entries = self.spec.entries(name, self.before[name].size)
         return slice(None) if entries is None else entries
 
     def noise(self, name: str) -> Doubles:
@@ -62,8 +62,8 @@ class SeenSums:
 class SeenReports:
     """Reports of clients before a round, and the counts after noise."""
 
-    devices: Offsets
-    told: Offsets  # [devices, items]: how often each device counts for each item
+    clients: Offsets
+    told: Offsets  # [clients, items]: how often each client counts for each item
     protected: Doubles
 
 
@@ -72,7 +72,7 @@ class ObservedRun:
     """Everything recorded of a run."""
 
     sums: list[SeenSums] = field(default_factory=list)
-    # Of the bounded updates, some devices at a time, and what they count for where the bound is learnt.
+    # Of the bounded updates, some clients at a time, and what they count for where the bound is learnt.
     norms: list[tuple[RoundSpec, Doubles]] = field(default_factory=list)
     counts: list[Floats] = field(default_factory=list)
     messages: list[tuple[ClientUpdates, ClientUpdates, RoundSpec]] = field(
@@ -86,10 +86,10 @@ class ObservedRun:
     def largest_norm(self, clip_norm: float | None = None) -> float:
         """The largest norm of any client update, over all tensors, rescaled to one clip norm for all rounds."""
 
-        def scale(about: RoundSpec) -> float:
-            return 1.0 if clip_norm is None or about.clip_norm is None else clip_norm / abs(about.clip_norm)
+        def scale(spec: RoundSpec) -> float:
+            return 1.0 if clip_norm is None or spec.clip_norm is None else clip_norm / abs(spec.clip_norm)
 
-        return float(max((norms.max() * scale(about) for about, norms in self.norms if len(norms)), default=0.0))
+        return float(max((norms.max() * scale(spec) for spec, norms in self.norms if len(norms)), default=0.0))
 
 
 class _WatchedUpdates:
@@ -101,16 +101,16 @@ class _WatchedUpdates:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mechanism, name)
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        bounded = self._mechanism.bound(uploads, about)
-        self._seen.norms.append((about, norms_of(bounded)))
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+        bounded = self._mechanism.bound(updates, spec)
+        self._seen.norms.append((spec, norms_of(bounded)))
         if BOUND in bounded.dense:
             self._seen.counts.append(bounded.dense[BOUND].ravel())
         return bounded
 
-    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
-        sent = self._mechanism.perturb(bounded, about, source)
-        self._seen.messages.append((bounded, sent, about))
+    def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
+        sent = self._mechanism.perturb(bounded, spec, source)
+        self._seen.messages.append((bounded, sent, spec))
         return sent
 
     def noise_of_messages(
@@ -120,13 +120,13 @@ class _WatchedUpdates:
         self._seen.shared.append((noise, weights))
         return noise
 
-    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
+    def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         before = _copied(sums)
         if self._instead is None:
-            self._mechanism.protect(sums, about, source)
+            self._mechanism.protect(sums, spec, source)
         else:
-            self._instead(sums, about)
-        self._seen.sums.append(SeenSums(about, before, _copied(sums)))
+            self._instead(sums, spec)
+        self._seen.sums.append(SeenSums(spec, before, _copied(sums)))
 
 
 class _WatchedReports:
@@ -134,22 +134,22 @@ class _WatchedReports:
 
     def __init__(self, mechanism: ItemReports, seen: ObservedRun, script: list[SeenReports] | None) -> None:
         self._mechanism, self._seen, self._script = mechanism, seen, script
-        self._devices, self._told = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+        self._clients, self._told = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mechanism, name)
 
-    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+    def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         return self._each(
-            data, devices, lambda one, device: self._mechanism.count(one, device, seed=seed, period=period)
+            data, clients, lambda one, client: self._mechanism.count(one, client, seed=seed, period=period)
         )
 
-    def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
-        return self._each(data, devices, lambda one, device: self._mechanism.count_each(one, device, source_of))
+    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
+        return self._each(data, clients, lambda one, client: self._mechanism.count_each(one, client, source_of))
 
-    def _each(self, data: Csr, devices: Offsets, count: Callable[[Csr, Offsets], Offsets]) -> Offsets:
-        told = [count(data.take(np.array([row])), devices[row : row + 1]) for row in range(len(devices))]
-        self._devices, self._told = devices, np.array(told)
+    def _each(self, data: Csr, clients: Offsets, count: Callable[[Csr, Offsets], Offsets]) -> Offsets:
+        told = [count(data.take(np.array([row])), clients[row : row + 1]) for row in range(len(clients))]
+        self._clients, self._told = clients, np.array(told)
         return np.asarray(self._told.sum(axis=0))
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
@@ -157,7 +157,7 @@ class _WatchedReports:
             protected = self._mechanism.protect(counts, source)
         else:
             protected = self._script[len(self._seen.reports)].protected
-        self._seen.reports.append(SeenReports(self._devices, self._told, protected))
+        self._seen.reports.append(SeenReports(self._clients, self._told, protected))
         return protected
 
 
@@ -230,17 +230,17 @@ class _Without(CohortSampler):
         self._removed = np.atleast_1d(removed)
 
     def draw(self, round_number: int) -> Offsets:
-        devices = super().draw(round_number)
-        left: Offsets = devices[~np.isin(devices, self._removed)]
+        clients = super().draw(round_number)
+        left: Offsets = clients[~np.isin(clients, self._removed)]
         return left
 
 
 def _from(script: ObservedRun) -> Protect:
-    by_number = {sums.about.number: sums.after for sums in script.sums}
+    by_number = {sums.spec.number: sums.after for sums in script.sums}
 
-    def protect(sums: MutableMapping[str, Doubles], about: RoundSpec) -> None:
+    def protect(sums: MutableMapping[str, Doubles], spec: RoundSpec) -> None:
         for name, total in sums.items():
-            total[...] = by_number[about.number][name]
+            total[...] = by_number[spec.number][name]
 
     return protect
 
@@ -249,26 +249,26 @@ def _copied(sums: Mapping[str, Doubles]) -> Sums:
     return {name: total.copy() for name, total in sums.items()}
 
 
-def answer_of(plan: Plan, uploads: ClientUpdates, about: RoundSpec) -> str:
+def answer_of(plan: Plan, updates: ClientUpdates, spec: RoundSpec) -> str:
     """Return whether the plan's mechanism passes updates on, or refuses them."""
     try:
-        plan.mechanism.check(uploads, about)
+        plan.mechanism.check(updates, spec)
     except VeilrecError:
         return "refused"
     return "passed on"
 
 
-def norms_of(uploads: ClientUpdates) -> Doubles:
+def norms_of(updates: ClientUpdates) -> Doubles:
     """L2 norm of each client update, computed independently of the clipping code; the clipping count is left out."""
-    squares = np.zeros(uploads.count)
-    packed = (*uploads.tables.values(), *uploads.entries.values())
+    squares = np.zeros(updates.count)
+    packed = (*updates.tables.values(), *updates.entries.values())
     for rows in packed:
-        device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
-        np.add.at(squares, device, (rows.values.astype(np.float64) ** 2).sum(axis=1))
-    dense = (values for name, values in uploads.dense.items() if name != BOUND)
-    whole = (*dense, *(factors.product() for factors in uploads.factors.values()))
+        client = np.repeat(np.arange(updates.count), np.diff(rows.offsets))
+        np.add.at(squares, client, (rows.values.astype(np.float64) ** 2).sum(axis=1))
+    dense = (values for name, values in updates.dense.items() if name != BOUND)
+    whole = (*dense, *(factors.product() for factors in updates.factors.values()))
     for values in whole:
-        squares += (values.astype(np.float64).reshape(uploads.count, -1) ** 2).sum(axis=1)
+        squares += (values.astype(np.float64).reshape(updates.count, -1) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(squares))
 
 
@@ -401,14 +401,14 @@ def _correlated(first: Doubles, second: Doubles) -> float:
 def rate_at_most(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
     """Check that an event happens at most at this rate (binomial, one-sided)."""
     p_value = 1.0 if rate >= 1.0 or hits == 0 else float(bdtrc(hits - 1, trials, rate))
-    most = _most_hits(trials, rate, ALPHA) / max(trials, 1)
+    most = _max_hits(trials, rate, ALPHA) / max(trials, 1)
     return AuditCheck(name, hits / max(trials, 1), "at most", rate, p_value > ALPHA, where, ALPHA, (most,))
 
 
 def rate_at_least(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
     """Check that an event happens at least at this rate (binomial, one-sided)."""
     p_value = float(bdtr(hits, trials, rate))
-    fewest = (trials - _most_hits(trials, 1.0 - rate, ALPHA)) / max(trials, 1)  # the others happen at most so often
+    fewest = (trials - _max_hits(trials, 1.0 - rate, ALPHA)) / max(trials, 1)  # the others happen at most so often
     return AuditCheck(name, hits / max(trials, 1), "at least", rate, p_value > ALPHA, where, ALPHA, (fewest,))
 
 
@@ -416,11 +416,11 @@ def none_sampled_too_often(name: str, hits: Offsets, trials: int, rate: float) -
     """Check that the most frequently sampled client is sampled no more often than chance explains; all share ALPHA."""
     most = int(hits.max())
     p_value = 1.0 if rate >= 1.0 or most == 0 else float(bdtrc(most - 1, trials, rate))
-    limit = _most_hits(trials, rate, ALPHA / len(hits)) / trials
+    limit = _max_hits(trials, rate, ALPHA / len(hits)) / trials
     return AuditCheck(name, most / trials, "at most", rate, p_value > ALPHA / len(hits), "", ALPHA, (limit,))
 
 
-def _most_hits(trials: int, rate: float, alpha: float) -> int:
+def _max_hits(trials: int, rate: float, alpha: float) -> int:
     """The largest number of hits whose upper tail probability exceeds alpha."""
     if rate >= 1.0:
         return trials

@@ -58,7 +58,7 @@ def audit_plan(
     secret, seeded = run.secret(0), run.seeded(0)
     if guarantee.basis == "as published" and plan.mechanism.noise_on == "sum":
         key = secret_of(seed, 2)
-        return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
+        return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.clients, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
     return tuple(message_checks(plan, secret, seeded, told, guarantee))
 
@@ -67,13 +67,13 @@ def _until_every_tensor(plan: Plan) -> int:
     """The number of rounds until each kind of round has occurred, where rounds train different tensors."""
     if not isinstance(plan.mechanism, ScheduledSum):
         return 0
-    kinds = [about.tensors for about in announced(plan)]
+    kinds = [spec.tensors for spec in announced(plan)]
     return 1 + max(kinds.index(kind) for kind in kinds)
 
 
 def announced(plan: Plan) -> list[RoundSpec]:
     """The round specs of a schedule that is fixed before the first round."""
-    return [plan.agenda.next(number, plan.start, None) for number in range(plan.rounds)]
+    return [plan.round_planner.next(number, plan.start, None) for number in range(plan.rounds)]
 
 
 def secret_of(seed: int, *numbers: int) -> bytes:
@@ -112,7 +112,7 @@ class _Run:
         return observe.watch(self.plan, self.data.take(chosen), self.histories, other, self.rounds, script=script)
 
     @property
-    def devices(self) -> int:
+    def clients(self) -> int:
         """The number of clients that can take part."""
         return int((self.data.rows.lengths() > 0).sum())
 
@@ -130,7 +130,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
         return
     secret, seeded = [run.secret(0), run.secret(1)], [run.seeded(0), run.seeded(1)]
     told = told_by(run.plan, run.data.rows, secret, seeded)
-    account = RunAccount(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
+    account = RunAccount(run.plan, guarantee, run.clients, secret[0].keeps_state, told)
     key = secret_of(run.seed, 2)
     measured, counted = plan_sums.measured_in_all(run.plan, secret[0].sums, key, run.seed)
     spread, runs = plan_sums.spread_of(measured["secret"]), (*secret, *seeded)
@@ -142,9 +142,9 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     bits = [(one[name].view(np.uint32), other[name].view(np.uint32)) for one, other in replayed for name in one]
     past = sum(int(np.count_nonzero(one != other)) for one, other in bits)
     yield observe.is_equal("numbers of the model that data reaches past the noise", past, 0)
-    for first in (sums.about for sums in plan_sums.firsts(secret[0].sums)):
+    for first in (sums.spec for sums in plan_sums.firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
-    if run.plan.bound_rule is not None:
+    if run.plan.clipping_rule is not None:
         yield from plan_sums.learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
         yield from plan_sums.tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
@@ -162,7 +162,7 @@ class RunAccount:
 
     plan: Plan
     guarantee: Guarantee
-    devices: int
+    clients: int
     keeps_state: bool
     told: ReportedCounts | None
 
@@ -170,7 +170,7 @@ class RunAccount:
     def rate(self) -> float:
         """The sampling rate that accounting may use for amplification."""
         cohort, told = self.plan.cohort, self.plan.reports is not None and self.plan.reports.who == "cohort"
-        rate = min(1.0, (cohort.size or self.devices) / self.devices)
+        rate = min(1.0, (cohort.size or self.clients) / self.clients)
         whole = cohort.sampling == "poisson" and self.guarantee.adjacency == "add-remove"
         part = cohort.sampling == "fixed" and self.guarantee.adjacency == "replace-one" and not self.keeps_state
         return rate if (whole or part) and not told else 1.0
@@ -187,7 +187,7 @@ class RunAccount:
     @property
     def count_mu(self) -> float:
         """The cost of the adaptive-clipping count: b - 1/2 is added or removed, or changes sign."""
-        if self.plan.bound_rule is None:
+        if self.plan.clipping_rule is None:
             return 0.0
         sigma: float = getattr(self.plan.mechanism, "count_standard_deviation", 0.0)
         return self._moved(0.5) / sigma + 1.0 / UNITS if sigma > 0.0 else math.inf
@@ -198,7 +198,7 @@ class RunAccount:
         one: Event = GaussianEvent(mu)
         times = self.plan.rounds
         if isinstance(self.plan.mechanism, TreeSum):
-            times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
+            times = self.plan.cohort.max_participations(self.plan.rounds, self.clients)
             one = GaussianEvent(mu * math.sqrt(plan_sums.nodes_of_a_person(self.plan.mechanism.steps)))
         if self.rate < 1.0:
             one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
@@ -206,13 +206,13 @@ class RunAccount:
                 one = replace(one, sampling="padding")
         rounds = repeated(one, times)
         if isinstance(self.plan.mechanism, ScheduledSum):
-            rounds = ComposedEvent(tuple((self._scheduled(about, sigma), 1) for about in announced(self.plan)))
+            rounds = ComposedEvent(tuple((self._scheduled(spec, sigma), 1) for spec in announced(self.plan)))
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
 
-    def _scheduled(self, about: RoundSpec, sigma: float) -> Event:
+    def _scheduled(self, spec: RoundSpec, sigma: float) -> Event:
         """The event of one round by the clip norm in its spec, or by the largest one."""
         largest: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
-        mu = self._moved(largest if about.clip_norm is None else min(largest, about.clip_norm)) / sigma
+        mu = self._moved(largest if spec.clip_norm is None else min(largest, spec.clip_norm)) / sigma
         if self.rate == 1.0:
             return GaussianEvent(mu)
         return SampledEvent(mu, self.rate, "poisson" if self.plan.cohort.sampling == "poisson" else "fixed")
@@ -242,60 +242,56 @@ def claim(guarantee: Guarantee) -> tuple[float, float]:
     return guarantee.epsilon, guarantee.delta
 
 
-def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCheck]:
+def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditCheck]:
     """Check the bound on an update over all tensors: as observed, and against hostile updates."""
     mechanism = plan.mechanism
     limit: float = getattr(mechanism, "clip_norm", math.inf)
-    if about.clip_norm is not None:
-        limit = min(limit, about.clip_norm) if plan.bound_rule is None else about.clip_norm
-    yield observe.at_most("largest norm of an update of a device", seen, limit)
+    if spec.clip_norm is not None:
+        limit = min(limit, spec.clip_norm) if plan.clipping_rule is None else spec.clip_norm
+    yield observe.at_most("largest norm of an update of a client", seen, limit)
     sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
-    largest = max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
+    largest = max(_norm(plan, spec, size, spread=spread) for spread in (True, False) for size in sizes)
     yield observe.at_most("largest norm of an update that is made to be large", largest, limit)
     for what, value in (("NaN", math.nan), ("infinity", math.inf)):
         yield observe.at_most(
-            f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit
+            f"norm of what is left of an update with {what}", _norm(plan, spec, value, spread=False), limit
         )
-    fits = mechanism.bound(_hostile(plan, about, np.array([limit]), spread=True), about)
+    fits = mechanism.bound(_hostile(plan, spec, np.array([limit]), spread=True), spec)
     yield observe.is_equal(
-        "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), about), "refused"
+        "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), spec), "refused"
     )
-    yield observe.is_equal(
-        "a message with NaN in it", observe.answer_of(plan, _times(fits, math.nan), about), "refused"
-    )
+    yield observe.is_equal("a message with NaN in it", observe.answer_of(plan, _times(fits, math.nan), spec), "refused")
 
 
-def _times(uploads: ClientUpdates, factor: float) -> ClientUpdates:
+def _times(updates: ClientUpdates, factor: float) -> ClientUpdates:
     """Multiply every number of the updates."""
 
     def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
 
     return replace(
-        uploads,
-        tables=scaled(uploads.tables),
-        entries=scaled(uploads.entries),
-        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in uploads.dense.items()},
-        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in uploads.factors.items()},
+        updates,
+        tables=scaled(updates.tables),
+        entries=scaled(updates.entries),
+        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in updates.dense.items()},
+        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in updates.factors.items()},
     )
 
 
-def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
+def _hostile(plan: Plan, spec: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
     """Updates of the given sizes: in every number, or in the first number of every tensor."""
-    view = about.view(plan.schema)
+    view = spec.view(plan.schema)
     size = sum(tensor.size for tensor in view.tensors)
     vectors, starts = np.zeros((len(sizes), size)), [place.start for place in view.places.values()]
     vectors[:, slice(None) if spread else starts] = sizes[:, np.newaxis]
     return from_vectors(vectors, view)
 
 
-def _norm(plan: Plan, about: RoundSpec, size: float, *, spread: bool) -> float:
+def _norm(plan: Plan, spec: RoundSpec, size: float, *, spread: bool) -> float:
     """The norm of a bounded update: 0 where it is rejected, infinite where it is not finite."""
     try:
         with np.errstate(all="ignore"):
-            norms = observe.norms_of(
-                plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about)
-            )
+            norms = observe.norms_of(plan.mechanism.bound(_hostile(plan, spec, np.array([size]), spread=spread), spec))
     except VeilrecError:
         return 0.0
     return float(norms.max()) if np.isfinite(norms).all() else math.inf
@@ -317,8 +313,8 @@ def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[Audit
         cohorts = _cohorts(run, secret, drawn)
         hits = cohorts.sum(axis=0)
         rate = accounted.rate
-        yield observe.rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
-        yield observe.none_sampled_too_often("how often the most drawn device takes part", hits, drawn, rate)
+        yield observe.rate_at_most("how often a client takes part", int(hits.sum()), cohorts.size, rate, way)
+        yield observe.none_sampled_too_often("how often the most drawn client takes part", hits, drawn, rate)
         if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
             sizes = cohorts.sum(axis=1)
             yield observe.sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))

@@ -1,4 +1,4 @@
-"""Audit of distributed noise, `veilrec audit METHOD --shares`: what a client masks, against what the statement needs.
+"""Audit of distributed noise, `veilrec audit METHOD --distributed-noise`: masked inputs against the statement.
 
 Everything is measured on whole masked inputs as a client forms them: noise is the masked input of a zero update, and
 the effect of an update is the difference of two inputs with the same noise. How much noise the sum needs, how many
@@ -28,18 +28,18 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
 from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
 from veilrec.federation.making import least_of_shares
 from veilrec.methods.base import configure, promised
-from veilrec.methods.private import devices_with_data
+from veilrec.methods.private import clients_with_data
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting import delta_of, epsilon_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares, overflow_chance
+from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
 from veilrec.privacy.randomness import KeyedSource
 
 _SLACK = 0.002  # as in audits of noise that a server adds
 _CUT = 1e-3  # of the bound: what cutting to the lattice may add
 _FEWEST_DRAWS = 40
-_DEVICES, _ROUNDS = 3, 3  # whose noises are compared with each other
+_CLIENTS, _ROUNDS = 3, 3  # whose noises are compared with each other
 _LARGE = 1e6  # times the bound: what somebody sends who wants to be seen
 _OVERFLOW = 1e-9  # chance of a round that its own noise voids
 
@@ -52,36 +52,38 @@ class Shared:
     mechanism: DistributedNoiseSum
     seed: int
 
-    def share(self, uploads: ClientUpdates, about: RoundSpec, *key: int) -> Offsets:
+    def share(self, updates: ClientUpdates, spec: RoundSpec, *key: int) -> Offsets:
         """The integers that a client masks, with the noise of a key."""
         return self.mechanism.share(
-            uploads, about, self.plan.lattice(about), KeyedSource(secret_of(self.seed), *key)
+            updates, spec, self.plan.fixed_point(spec), KeyedSource(secret_of(self.seed), *key)
         ).value
 
-    def same(self, about: RoundSpec, value: float) -> ClientUpdates:
+    def same(self, spec: RoundSpec, value: float) -> ClientUpdates:
         """An update with the same value everywhere."""
-        view = about.view(self.plan.schema.learnt)
+        view = spec.view(self.plan.schema.learnt)
         return from_vectors(np.full((1, sum(tensor.size for tensor in view.tensors)), value), view)
 
-    def noise(self, about: RoundSpec, *key: int) -> dict[str, Doubles]:
+    def noise(self, spec: RoundSpec, *key: int) -> dict[str, Doubles]:
         """One client's noise on the part of the round, in the units of the model."""
-        lattice, drawn = self.plan.lattice(about), self.share(self.same(about, 0.0), about, *key)
+        fixed_point, drawn = self.plan.fixed_point(spec), self.share(self.same(spec, 0.0), spec, *key)
         parts = {}
-        for name, place in lattice.places.items():
-            part = drawn[place].astype(np.float64) * lattice.steps[name]
-            entries = about.entries(name, part.size)
+        for name, place in fixed_point.places.items():
+            part = drawn[place].astype(np.float64) * fixed_point.steps[name]
+            entries = spec.entries(name, part.size)
             parts[name] = part if entries is None else part[entries]
         return parts
 
-    def moved(self, uploads: ClientUpdates, about: RoundSpec) -> float:
+    def moved(self, updates: ClientUpdates, spec: RoundSpec) -> float:
         """How far an update moves a sum: 0 where it is rejected."""
-        lattice = self.plan.lattice(about)
+        fixed_point = self.plan.fixed_point(spec)
         try:
             with np.errstate(all="ignore"):
-                apart = self.share(uploads, about, 1, 7) - self.share(self.same(about, 0.0), about, 1, 7)
+                apart = self.share(updates, spec, 1, 7) - self.share(self.same(spec, 0.0), spec, 1, 7)
         except VeilrecError:
             return 0.0
-        squares = sum(float(np.sum((apart[at] * lattice.steps[name]) ** 2)) for name, at in lattice.places.items())
+        squares = sum(
+            float(np.sum((apart[at] * fixed_point.steps[name]) ** 2)) for name, at in fixed_point.places.items()
+        )
         return math.sqrt(squares)
 
 
@@ -91,7 +93,7 @@ def honest_of(least: int, silent: float) -> int:
 
 
 def share_checks(
-    plan: Plan, guarantee: Guarantee, *, least: int, silent: float, devices: int, seed: int = 0
+    plan: Plan, guarantee: Guarantee, *, least: int, silent: float, clients: int, seed: int = 0
 ) -> tuple[AuditCheck, ...]:
     """Run all checks of distributed noise, for sums of `least` clients of whom a part may be silent."""
     mechanism = plan.mechanism
@@ -100,7 +102,7 @@ def share_checks(
     shared = Shared(plan, mechanism, seed)
     # Who takes part is seen, so that nothing is won by being drawn.
     open_plan = replace(plan, mechanism=mechanism.inner, cohort=replace(plan.cohort, size=0), reports=None)
-    account = RunAccount(open_plan, guarantee, devices, keeps_state=True, told=None)
+    account = RunAccount(open_plan, guarantee, clients, keeps_state=True, told=None)
     needed = account.needed_sigma(guess=mechanism.inner.sigma)
     honest = honest_of(least, silent)
     return (
@@ -113,49 +115,49 @@ def share_checks(
 def _kinds(plan: Plan) -> list[RoundSpec]:
     """The first round spec of every kind of round."""
     found: dict[object, RoundSpec] = {}
-    for about in announced(plan):
-        found.setdefault((about.tensors, about.rank), about)
+    for spec in announced(plan):
+        found.setdefault((spec.tensors, spec.rank), spec)
     return list(found.values())
 
 
 def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditCheck]:
     each = needed / math.sqrt(honest)
     kinds = _kinds(shared.plan)
-    share = ALPHA / max(1, sum(len(shared.plan.lattice(about).places) for about in kinds))
-    for about in kinds:
-        size = sum(part.size for part in shared.noise(about, 2).values())
+    share = ALPHA / max(1, sum(len(shared.plan.fixed_point(spec).places) for spec in kinds))
+    for spec in kinds:
+        size = sum(part.size for part in shared.noise(spec, 2).values())
         draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / max(1, size)))
-        drawn = [shared.noise(about, 3, about.number, draw) for draw in range(draws)]
-        name = "standard deviation of a device's share of the noise"
+        drawn = [shared.noise(spec, 3, spec.number, draw) for draw in range(draws)]
+        name = "standard deviation of a client's share of the noise"
         for tensor in drawn[0]:
             noise = np.concatenate([one[tensor] for one in drawn])
-            yield spread(name, noise, each, f"{tensor}, round {about.number}", alpha=share)
+            yield spread(name, noise, each, f"{tensor}, round {spec.number}", alpha=share)
         together = np.concatenate([part for one in drawn for part in one.values()])[:NUMBERS]
-        yield is_gaussian("distance of a share's noise from a Gaussian", together, f"round {about.number}")
+        yield is_gaussian("distance of a share's noise from a Gaussian", together, f"round {spec.number}")
         bared = sum(bare(drawn[0][tensor], drawn[1][tensor], each) for tensor in drawn[0])
-        yield is_equal("numbers of a share without noise", bared, 0, f"round {about.number}")
-    about = kinds[0]
+        yield is_equal("numbers of a share without noise", bared, 0, f"round {spec.number}")
+    spec = kinds[0]
     named = [
-        (f"device {device} in round {number}", np.concatenate(list(noise.values())))
-        for device in range(_DEVICES)
+        (f"client {client} in round {number}", np.concatenate(list(noise.values())))
+        for client in range(_CLIENTS)
         for number in range(_ROUNDS)
-        for noise in (shared.noise(replace(about, number=number), 4, device, number),)
+        for noise in (shared.noise(replace(spec, number=number), 4, client, number),)
     ]
     yield none_repeats("pairs of shares that repeat each other", named, each, "")
 
 
 def _bound_checks(shared: Shared) -> Iterator[AuditCheck]:
     """Check the bound on how far a client moves a sum, whatever its update."""
-    for about in _kinds(shared.plan):
+    for spec in _kinds(shared.plan):
         limit = shared.mechanism.inner.clip_norm
-        if about.clip_norm is not None:
-            limit = min(limit, about.clip_norm)
+        if spec.clip_norm is not None:
+            limit = min(limit, spec.clip_norm)
         sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, limit)
-        most = max(shared.moved(shared.same(about, size), about) for size in sizes)
-        where = f"round {about.number}"
+        most = max(shared.moved(shared.same(spec, size), spec) for size in sizes)
+        where = f"round {spec.number}"
         yield at_most("how far an update that is made to be large moves a sum", most, limit * (1.0 + _CUT), where)
         for what, value in (("NaN", math.nan), ("infinity", math.inf)):
-            moved = shared.moved(shared.same(about, value), about)
+            moved = shared.moved(shared.same(spec, value), spec)
             yield at_most(f"how far an update with {what} moves a sum", moved, limit * (1.0 + _CUT), where)
 
 
@@ -167,8 +169,8 @@ def _account_checks(
     yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
     yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
     yield is_equal("whom the statement trusts", str(guarantee.trust), "server sees only noisy sums")
-    yield is_equal("devices without which no sum is opened", mechanism.shares.least, least)
-    yield at_most("devices whose noise is counted on", mechanism.shares.honest, honest)
+    yield is_equal("clients without which no sum is opened", mechanism.distributed_noise.least, least)
+    yield at_most("clients whose noise is counted on", mechanism.distributed_noise.honest, honest)
     yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, account.sensitivity)
     told = mechanism.facts().get("share_sigma", 0.0) * math.sqrt(honest)
     yield at_least("standard deviation of a sum that the officer is told", told, needed)
@@ -189,32 +191,34 @@ def share_canary(plan: Plan, guarantee: Guarantee, *, least: int, silent: float,
     mechanism = plan.mechanism
     if not isinstance(mechanism, DistributedNoiseSum):
         return Canary(math.inf, 1.0 - CANARY_ALPHA, 0, 1, "none", holds=False)
-    shared, about, honest = Shared(plan, mechanism, seed), announced(plan)[0], honest_of(least, silent)
-    lattice = shared.plan.lattice(about)
-    steps = np.concatenate([np.full(at.stop - at.start, lattice.steps[name]) for name, at in lattice.places.items()])
+    shared, spec, honest = Shared(plan, mechanism, seed), announced(plan)[0], honest_of(least, silent)
+    fixed_point = shared.plan.fixed_point(spec)
+    steps = np.concatenate(
+        [np.full(at.stop - at.start, fixed_point.steps[name]) for name, at in fixed_point.places.items()]
+    )
     far = _LARGE * mechanism.inner.clip_norm
     turns = guarantee.adjacency != "add-remove" or guarantee.unit != "user"
-    sides = (shared.same(about, far), shared.same(about, -far if turns else 0.0))
-    apart = shared.share(sides[0], about, 5) - shared.share(sides[1], about, 5)
+    sides = (shared.same(spec, far), shared.same(spec, -far if turns else 0.0))
+    apart = shared.share(sides[0], spec, 5) - shared.share(sides[1], spec, 5)
     direction = apart * steps / max(float(np.linalg.norm(apart * steps)), 1e-300)
 
     def score(side: int, run: int) -> float:
-        total = shared.share(sides[side], about, 6, side, run, 0).astype(np.float64)
+        total = shared.share(sides[side], spec, 6, side, run, 0).astype(np.float64)
         for other in range(1, honest):
-            total += shared.share(shared.same(about, 0.0), about, 6, side, run, other)
+            total += shared.share(shared.same(spec, 0.0), spec, 6, side, run, other)
         return float(total * steps @ direction)
 
     scores = [np.array([score(side, run) for run in range(runs)]) for side in (0, 1)]
     _, delta = claim(guarantee)
     lower = epsilon_from_gaussian_scores(scores[0], scores[1], delta=delta, alpha=CANARY_ALPHA)
-    allowed = epsilon_of(mechanism.event_in(about), delta) + 2.0 * mechanism.draws_error
+    allowed = epsilon_of(mechanism.event_in(spec), delta) + 2.0 * mechanism.draws_error
     return Canary(lower, 1.0 - CANARY_ALPHA, runs, 1, "Gaussian noise", bool(lower <= allowed))
 
 
 _FEDERATION = bytes(32)
 
 
-def audit_with_shares(
+def audit_distributed_noise(
     name: str, *, quick: bool, silent: float = 0.0, seed: int = 0, settings: Sequence[str] = (), data: str | None = None
 ) -> MethodAudit:
     """Audit the masked inputs of clients, for the fewest clients that a sum of the plan needs."""
@@ -224,30 +228,30 @@ def audit_with_shares(
         raise BadInput(f"{method.name} learns where all data is, and sends no messages: audit a federated method")
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(config, devices_with_data(problem))
+    config = fitting(config, clients_with_data(problem))
     plan = method.plan(config, problem)
     least = least_of_shares(plan)
-    shared, guarantee = _turned(plan, promised(method, config, problem), NoiseShares(least, silent), method.name)
-    checks = share_checks(shared, guarantee, least=least, silent=silent, devices=devices_with_data(problem), seed=seed)
+    shared, guarantee = _turned(plan, promised(method, config, problem), DistributedNoise(least, silent), method.name)
+    checks = share_checks(shared, guarantee, least=least, silent=silent, clients=clients_with_data(problem), seed=seed)
     few, tiny = tiny_plan(method, settings, data)
-    people = devices_with_data(tiny)
+    people = clients_with_data(tiny)
     claimed = promised(method, config, tiny)
-    small, claim = _turned(few, claimed, NoiseShares(people, silent), method.name)
+    small, claim = _turned(few, claimed, DistributedNoise(people, silent), method.name)
     runs = effort.runs // (1 if tiny.news is None else 2)
     found = share_canary(small, claim, least=people, silent=silent, runs=runs, seed=seed)
-    label = f"{method.name} with noise in shares" + ("" if data is None else f" on {data}")
+    label = f"{method.name} with distributed noise" + ("" if data is None else f" on {data}")
     checks = (*checks, _opened(shared, least))
     return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
 
 
-def _turned(plan: Plan, guarantee: Guarantee, shares: NoiseShares, name: str) -> tuple[Plan, Guarantee]:
+def _turned(plan: Plan, guarantee: Guarantee, distributed_noise: DistributedNoise, name: str) -> tuple[Plan, Guarantee]:
     if guarantee.basis != "proven" or guarantee.delta is None:
-        raise BadInput(f"--shares is for methods that prove something, and {name} does not: leave it out")
-    turned = replace(with_distributed_noise(plan, shares), comparison=None)
+        raise BadInput(f"--distributed-noise is for methods that prove something, and {name} does not: leave it out")
+    turned = replace(with_distributed_noise(plan, distributed_noise), model_selection=None)
     return turned, guarantee_of(turned, guarantee.delta)
 
 
 def _opened(plan: Plan, least: int) -> AuditCheck:
     """Check the smallest cohort that aggregation helpers are told."""
-    terms = terms_of(plan, plan.agenda.next(0, plan.start, None), _FEDERATION)
-    return at_least("devices without which helpers open no sum", terms.least, least)
+    terms = terms_of(plan, plan.round_planner.next(0, plan.start, None), _FEDERATION)
+    return at_least("clients without which helpers open no sum", terms.least, least)

@@ -37,7 +37,7 @@ _NUMBERS, _LABELS = 50_000, 20_000  # that the plan's mechanisms are asked for o
 _SLACK = 0.002
 _FAR_BEYOND = 50.0  # a claim: one vector refutes it alone, and nothing has to be composed
 _EXTRA = 3_000  # rounds that no run reaches
-_DEVICES = 40  # whose messages are compared
+_CLIENTS = 40  # whose messages are compared
 _REPEATS = 60  # vectors of noise that are compared with each other
 _STRONG = 1e3  # times the basis vectors of the start: almost all attention is on one of them
 _LONGEST = 12  # history that somebody else has
@@ -105,21 +105,21 @@ class _Labels:
 
 def _overheard(plan: Plan, heard: Heard, *, liar: bool = False) -> Plan:
     """The plan with recorded report mechanisms."""
-    learner: Any = copy.copy(plan.learner)
-    noise = learner.noise
-    learner.noise = replace(
+    trainer: Any = copy.copy(plan.trainer)
+    noise = trainer.noise
+    trainer.noise = replace(
         noise, attention=_Attention(noise.attention, heard, liar=liar), labels=_Labels(noise.labels, heard, liar=liar)
     )
-    return replace(plan, learner=learner)
+    return replace(plan, trainer=trainer)
 
 
 def local_checks(
     plan: Plan, data: OwnImpressions, histories: Csr, guarantee: Guarantee, *, rounds: int, seed: int
 ) -> Iterator[AuditCheck]:
     """Check what the statement needs of the reports against the recorded ones."""
-    mechanism, noise = cast(MadeOfReports, plan.mechanism), getattr(plan.learner, "noise", None)
+    mechanism, noise = cast(MadeOfReports, plan.mechanism), getattr(plan.trainer, "noise", None)
     mine = noise is not None and noise.attention is mechanism.attention and noise.labels is mechanism.labels
-    yield is_equal("what devices learn from", "what is accounted for" if mine else "else", "what is accounted for")
+    yield is_equal("what clients learn from", "what is accounted for" if mine else "else", "what is accounted for")
     if noise is None:
         return
     runs = {
@@ -154,7 +154,7 @@ def _run(plan: Plan, data: OwnImpressions, histories: Csr, seeds: Seeds, rounds:
 
 def _asked(plan: Plan, way: str, seed: int) -> Heard:
     """Sample the plan's mechanisms many times: attention on one basis vector, impressions of any size."""
-    noise = cast(Any, plan.learner).noise
+    noise = cast(Any, plan.trainer).noise
     heard, draws = Heard(), -(-_NUMBERS // noise.attention.basis)
     sources: dict[str, Source] = {"secret": KeyedSource(_secret(seed, 1), _EXTRA), "seeded": FastSource(seed, _EXTRA)}
     attention = np.zeros((draws, noise.attention.basis))
@@ -241,7 +241,7 @@ def _label_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
 
 def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:
     """Check how far two attention vectors lie apart when released with the same noise."""
-    attention = cast(Any, plan.learner).noise.attention
+    attention = cast(Any, plan.trainer).noise.attention
     basis = attention.basis
     extremes = [np.repeat([1.0, 0.0], [k, basis - k]) for k in range(1, basis)]
     vectors = np.array([side / side.sum() for one in extremes for side in (one, 1.0 - one)])
@@ -252,25 +252,25 @@ def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:
 
 def _replayed(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditCheck]:
     """Check that with equal reports, messages of other histories and clicks are equal byte for byte."""
-    devices = np.flatnonzero(data.rows.lengths() > 0)[:_DEVICES].astype(np.int64)
-    some = data.take(devices)
-    sent = [_messages(plan, devices, one, seed) for one in (some, another(some, seed))]
+    clients = np.flatnonzero(data.rows.lengths() > 0)[:_CLIENTS].astype(np.int64)
+    some = data.take(clients)
+    sent = [_messages(plan, clients, one, seed) for one in (some, another(some, seed))]
     different = sum(first != second for first, second in zip(sent[0][0], sent[1][0], strict=True))
-    yield is_equal("messages that change with more than what was told", different, 0, f"of {len(devices)}")
+    yield is_equal("messages that change with more than what was told", different, 0, f"of {len(clients)}")
     yield is_equal("numbers of the user encoder that a message moves", sent[0][1] + sent[1][1], 0)
 
 
-def _messages(plan: Plan, devices: Offsets, data: OwnImpressions, seed: int) -> tuple[list[bytes], int]:
+def _messages(plan: Plan, clients: Offsets, data: OwnImpressions, seed: int) -> tuple[list[bytes], int]:
     """Messages of clients with data-independent reports, and how many numbers of them concern the user encoder."""
-    about, made = RoundSpec(0), _overheard(plan, Heard(), liar=True)
-    own = OwnSources(lambda device: KeyedSource(_secret(seed, 3), _EXTRA, device))
-    learned = made.learner.learn(Cohort(devices, data, {}, seed, own), dict(plan.start), about)
-    uploads = plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
-    view = about.view(plan.schema)
+    spec, made = RoundSpec(0), _overheard(plan, Heard(), liar=True)
+    own = OwnSources(lambda client: KeyedSource(_secret(seed, 3), _EXTRA, client))
+    learned = made.trainer.learn(Cohort(clients, data, {}, seed, own), dict(plan.start), spec)
+    updates = plan.mechanism.bound(examples_if_asked(learned.updates, plan.sends_examples), spec)
+    view = spec.view(plan.schema)
     moved = sum(
-        int(np.count_nonzero(values)) for name, values in uploads.dense.items() if name.startswith(_USER_ENCODER)
+        int(np.count_nonzero(values)) for name, values in updates.dense.items() if name.startswith(_USER_ENCODER)
     )
-    return [messages.encode_update(one_of(uploads, place), view) for place in range(len(devices))], moved
+    return [messages.encode_update(one_of(updates, place), view) for place in range(len(clients))], moved
 
 
 def another(data: OwnImpressions, seed: int) -> OwnImpressions:
@@ -304,32 +304,32 @@ def scores_of_reports(plan: Plan, data: OwnImpressions, *, runs: int, seed: int)
     apart.
     """
     weights = dict(plan.start) | {"basis": plan.start["basis"] * np.float32(_STRONG)}
-    devices = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+    clients = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     sides = (data, another(data, seed))
 
-    def told(side: OwnImpressions, device: int, number: int, key: bytes) -> Heard:
-        heard, only = Heard(), np.array([device], np.int64)
-        learner: Any = _overheard(plan, heard).learner
+    def told(side: OwnImpressions, client: int, number: int, key: bytes) -> Heard:
+        heard, only = Heard(), np.array([client], np.int64)
+        trainer: Any = _overheard(plan, heard).trainer
         own = OwnSources(lambda one: KeyedSource(key, number, one))
-        learner.ready(Cohort(only, side.take(only), {}, seed, own), weights, RoundSpec(number))
+        trainer.ready(Cohort(only, side.take(only), {}, seed, own), weights, RoundSpec(number))
         return heard
 
-    def clean(device: int, number: int) -> list[tuple[Doubles, Offsets]]:
-        heard = [told(side, device, number, _secret(seed, 6)) for side in sides]
+    def clean(client: int, number: int) -> list[tuple[Doubles, Offsets]]:
+        heard = [told(side, client, number, _secret(seed, 6)) for side in sides]
         norm = cast(MadeOfReports, plan.mechanism).attention.clip_norm
         return [(_clipped(one.attention[0], norm), one.clicks[0]) for one in heard]
 
-    def apart(device: int) -> float:
-        (first, _), (second, _) = clean(device, 0)
+    def apart(client: int) -> float:
+        (first, _), (second, _) = clean(client, 0)
         return float(np.abs(first - second).sum())
 
-    device = int(max(devices.tolist(), key=apart))
-    truths = [clean(device, number) for number in range(plan.rounds)]
+    client = int(max(clients.tolist(), key=apart))
+    truths = [clean(client, number) for number in range(plan.rounds)]
     scores = []
     for place, side in enumerate(sides):
         drawn = [
             sum(
-                _likelier(plan, told(side, device, number, _secret(seed, 8 + 2 * run + place)), truths[number])
+                _likelier(plan, told(side, client, number, _secret(seed, 8 + 2 * run + place)), truths[number])
                 for number in range(plan.rounds)
             )
             for run in range(runs)
@@ -368,7 +368,7 @@ def _account(
     if vector.epsilon < epsilon + _FAR_BEYOND:
         event = ComposedEvent(((vector, told), (mechanism.labels.event(), told)))
         spent = epsilon_of(event, delta) * (1.0 - _SLACK)
-    name = "epsilon of all that a device tells, from the noise that was measured"
+    name = "epsilon of all that a client tells, from the noise that was measured"
     yield replace(at_most(name, spent, epsilon, f"{turns} turns"), false_alarm_rate=ALPHA)
 
 

@@ -42,7 +42,7 @@ _EXTRA = 2_000  # periods that no run reaches
 class ReportedCounts:
     """Observed reports of a run."""
 
-    times: int  # how many different ones a device gives in a whole run
+    times: int  # how many different ones a client gives in a whole run
     noise: dict[str, Doubles]  # on the counts, by where it comes from; empty: bits are turned round instead
     lies: dict[str, tuple[int, int, int, int]]  # of bits: made up, of how many; left out, of how many
 
@@ -72,8 +72,8 @@ def _different(reports: Sequence[SeenReports]) -> int:
     """The number of different reports of one client, or of different counts."""
     said: dict[int, set[bytes]] = {}
     for one in reports:
-        for device, told in zip(one.devices.tolist(), one.told, strict=True):
-            said.setdefault(device, set()).add(told.tobytes())
+        for client, told in zip(one.clients.tolist(), one.told, strict=True):
+            said.setdefault(client, set()).add(told.tobytes())
     return max(len({one.protected.tobytes() for one in reports}), *(len(different) for different in said.values()))
 
 
@@ -85,12 +85,12 @@ def _changed(plan: Plan, guarantee: Guarantee) -> int:
     return 1 if guarantee.adjacency == "add-remove" else min(2, length)
 
 
-def _most_squared(plan: Plan) -> int:
+def _max_squared(plan: Plan) -> int:
     """The largest squared norm that one client adds to the counts."""
     mechanism = plan.reports.mechanism if plan.reports is not None else None
     if isinstance(mechanism, VoteReports):
         return 1
-    most: int = getattr(mechanism, "most_items", getattr(mechanism, "length", 0))
+    most: int = getattr(mechanism, "max_items", getattr(mechanism, "length", 0))
     return most
 
 
@@ -113,12 +113,12 @@ def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[int, int, int, int
     made_up = zeros = left_out = ones = 0
     seen: set[tuple[int, bytes]] = set()
     for one in reports:
-        for device, told in zip(one.devices.tolist(), one.told, strict=True):
-            if (device, told.tobytes()) in seen:
+        for client, told in zip(one.clients.tolist(), one.told, strict=True):
+            if (client, told.tobytes()) in seen:
                 continue
-            seen.add((device, told.tobytes()))
+            seen.add((client, told.tobytes()))
             own: Bools = np.zeros(len(told), np.bool_)
-            own[data.row(device)] = True
+            own[data.row(client)] = True
             made_up += int(told[~own].sum())
             zeros += int(np.count_nonzero(~own))
             left_out += int(np.count_nonzero(told[own] == 0))
@@ -134,7 +134,7 @@ def report_checks(
     if reports is None:
         return
     event = reports.mechanism.event()
-    yield observe.at_least("times that a device's report is charged for", _charged(plan, event), told.times)
+    yield observe.at_least("times that a client's report is charged for", _charged(plan, event), told.times)
     if not told.noise:
         least = epsilon_of(event, 0.0) / _changed(plan, guarantee)
         needed = math.exp(-least) / (1.0 + math.exp(-least))
@@ -144,10 +144,10 @@ def report_checks(
         return
     step, what = reports.mechanism.step, "squared votes" if isinstance(reports.mechanism, VoteReports) else "items"
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
-    yield observe.at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
+    yield observe.at_most(f"{what} of one client in the counts", largest * step**2, _max_squared(plan))
     mu = event.mu if isinstance(event, GaussianEvent) else 0.0
     people = 1 if guarantee.adjacency == "add-remove" else 2  # whose items move the counts
-    sigma = math.sqrt(people * _most_squared(plan)) / mu if mu > 0.0 else math.inf
+    sigma = math.sqrt(people * _max_squared(plan)) / mu if mu > 0.0 else math.inf
     for way, noise in told.noise.items():
         yield observe.spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
         first, second = noise.reshape(-1, reports.mechanism.length)[:2]
@@ -163,7 +163,7 @@ def report_checks(
 
 def _charged(plan: Plan, event: Event) -> int:
     """The number of reports that the composed event counts."""
-    whole = training_event(replace(plan, comparison=None))
+    whole = training_event(replace(plan, model_selection=None))
     parts = whole.parts if isinstance(whole, ComposedEvent) else ((whole, 1),)
     return sum(count for part, count in parts if part == event)
 
@@ -222,11 +222,11 @@ def _word(epsilon: float) -> str:
 def _noise(plan: Plan, seen: ObservedRun) -> dict[str, Doubles]:
     """Noise on the numbers of messages, by tensor: [numbers] or, where all are sent, [n, size]."""
     parts: dict[str, list[Doubles]] = {}
-    for number, (bounded, sent, about) in enumerate(seen.messages[:_MESSAGES]):
-        view, noisy = about.view(plan.schema), sent
+    for number, (bounded, sent, spec) in enumerate(seen.messages[:_MESSAGES]):
+        view, noisy = spec.view(plan.schema), sent
         if sent.factors:  # what follows the noise is not noise
             inner: Any = plan.mechanism
-            noisy = inner.inner.perturb(bounded, about, KeyedSource(b"an audit's own secret", number))
+            noisy = inner.inner.perturb(bounded, spec, KeyedSource(b"an audit's own secret", number))
         before, after = to_vectors(filled(bounded, view), view), to_vectors(noisy, view)
         for name, place in view.places.items():
             difference = (after - before)[:, place]
@@ -239,7 +239,7 @@ def _noise(plan: Plan, seen: ObservedRun) -> dict[str, Doubles]:
 def _chosen_by_data(messages: Sequence[tuple[ClientUpdates, ClientUpdates, RoundSpec]]) -> bool:
     """Whether messages of one round differ in which numbers they carry."""
     for name in {name for _, sent, _ in messages for name in sent.entries}:
-        places = {sent.entries[name].index.tobytes() for _, sent, about in messages if about.number == 0}
+        places = {sent.entries[name].index.tobytes() for _, sent, spec in messages if spec.number == 0}
         if len(places) > 1:
             return True
     return False
@@ -264,11 +264,11 @@ def _epsilon(plan: Plan, seen: ObservedRun, noise: dict[str, Doubles], delta: fl
     return min(pure, epsilon_renyi(ComposedEvent((*report, *each)), delta))
 
 
-def _moved(plan: Plan, about: RoundSpec) -> dict[str, Doubles]:
+def _moved(plan: Plan, spec: RoundSpec) -> dict[str, Doubles]:
     """Distance of the bounded updates of the worst pair, for every number of a message."""
-    view = about.view(plan.schema)
+    view = spec.view(plan.schema)
     pair = [_narrowed(vector, plan.schema.learnt, view) for vector in plan.mechanism.worst_pair()]
-    bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), about)
+    bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), spec)
     first, second = to_vectors(bounded, view)
     return {name: np.abs(first - second)[place] for name, place in view.places.items()}
 
@@ -308,11 +308,11 @@ _A_LITTLE = 1e-6
 class _Says:
     """Validation clients that all report the same gain."""
 
-    judge: Validator[Any]
+    validator: Validator[Any]
     gain: float
 
-    def devices(self, data: LocalData) -> Offsets:
-        return self.judge.devices(data)
+    def clients(self, data: LocalData) -> Offsets:
+        return self.validator.clients(data)
 
     def gains(self, data: LocalData, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
         return np.full(len(data.rows), self.gain)
@@ -322,55 +322,59 @@ def comparison_checks(
     plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int
 ) -> Iterator[AuditCheck]:
     """Check private model selection against its statement, with validation clients that report chosen gains."""
-    comparison = plan.comparison
+    comparison = plan.model_selection
     if comparison is None or guarantee.epsilon is None or guarantee.delta is None:
         return
-    mechanism, judges = comparison.mechanism, comparison.judge.devices(data)
-    both = np.intersect1d(judges, np.flatnonzero(data.rows.lengths() > 0))
-    yield observe.is_equal("devices that learn and judge", len(both), 0, f"{len(judges)} judge")
+    mechanism, validators = comparison.mechanism, comparison.validator.clients(data)
+    both = np.intersect1d(validators, np.flatnonzero(data.rows.lengths() > 0))
+    yield observe.is_equal("clients that learn and judge", len(both), 0, f"{len(validators)} judge")
     moved = mechanism.clip * (1.0 if guarantee.adjacency == "add-remove" else 2.0)
     needed = moved / mu_for(guarantee.epsilon, guarantee.delta) * (1.0 - _SLACK)
     yield observe.is_equal("adjacency of the comparison", mechanism.adjacency, str(guarantee.adjacency))
     yield observe.at_least("how far one judge moves the sum, as accounted for", mechanism.sensitivity.value, moved)
-    if not len(judges):
+    if not len(validators):
         return
-    run = _Run(plan, data, histories, seed, len(judges))
+    run = _Run(plan, data, histories, seed, len(validators))
     for way, secret in (("secret", True), ("seeded", False)):
-        noise = np.array([run.verdict(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * len(judges)
-        yield observe.spread_at_least("standard deviation of the noise on the judges' sum", noise, needed, way)
+        noise = np.array([run.selection(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * len(validators)
+        yield observe.spread_at_least(
+            "standard deviation of the noise on the validation clients' sum", noise, needed, way
+        )
         yield observe.is_gaussian("distance of that noise from a Gaussian", noise, way)
-    limit = len(judges) * mechanism.clip + _FAR * mechanism.sigma
+    limit = len(validators) * mechanism.clip + _FAR * mechanism.sigma
     for gain in (1e6, -1e6, math.inf, math.nan):
-        said = abs(run.verdict(gain, 0, secret=True).gain) * len(judges)
-        yield observe.at_most(f"sum of judges who all say {gain:g}", said, limit)
+        said = abs(run.selection(gain, 0, secret=True).gain) * len(validators)
+        yield observe.at_most(f"sum of validation clients who all say {gain:g}", said, limit)
     yield from _decisions(run, mechanism.clip, mechanism.sigma)
 
 
 class _Run:
     """Repeated model selection of a plan."""
 
-    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int, judges: int) -> None:
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int, validators: int) -> None:
         self._simulation = Simulation(plan, data, histories, Seeds.all_from(seed))
-        self._comparison: Any = plan.comparison
+        self._comparison: Any = plan.model_selection
         self._seed = seed
-        self.judges = judges
+        self.validators = validators
 
-    def verdict(self, gain: float, number: int, *, secret: bool) -> SelectionOutcome:
+    def selection(self, gain: float, number: int, *, secret: bool) -> SelectionOutcome:
         """The outcome when all validation clients report the same gain."""
         made = self._simulation
         key = hashlib.sha256(f"comparison {self._seed} {number}".encode()).digest() if secret else None
         made.seeds = Seeds.all_from(self._seed + number, key)
-        made.plan = replace(made.plan, comparison=replace(self._comparison, judge=_Says(self._comparison.judge, gain)))
+        made.plan = replace(
+            made.plan, model_selection=replace(self._comparison, validator=_Says(self._comparison.validator, gain))
+        )
         made.compare()
-        if made.verdict is None:
+        if made.selection is None:
             raise ValueError("a plan with a comparison came to no verdict")
-        return made.verdict
+        return made.selection
 
 
 def _decisions(run: _Run, clip: float, sigma: float) -> Iterator[AuditCheck]:
     """Check that the trained model is kept only where the noisy mean gain exceeds the threshold."""
-    threshold = STANDARD_ERRORS * math.sqrt(run.judges * clip**2 + sigma**2) / run.judges
+    threshold = STANDARD_ERRORS * math.sqrt(run.validators * clip**2 + sigma**2) / run.validators
     gains = (-clip, 0.0, 0.5 * threshold, threshold, 1.5 * threshold, 2.0 * threshold, clip)
-    found = [run.verdict(gain, number, secret=True) for number, gain in enumerate(gains)]
+    found = [run.selection(gain, number, secret=True) for number, gain in enumerate(gains)]
     wrong = sum((one.kept == "trained") != (one.gain > threshold * (1.0 + _A_LITTLE)) for one in found)
     yield observe.is_equal("comparisons that keep a model against their own threshold", wrong, 0)

@@ -31,7 +31,7 @@ NUMBERS = 100_000  # of noise: its spread is measured to a few thousandths
 EXTRA = 1_000  # streams of noise that no run uses
 _FEWEST_DRAWS = 40  # of the noise of every tensor, however small
 _COUNTS = 2_000  # draws of the count's noise beside those
-_MOST_ROUNDS = 4  # of a tree that are asked for in one draw
+_MAX_ROUNDS = 4  # of a tree that are asked for in one draw
 SPREAD = "standard deviation of the noise on a sum"
 
 
@@ -39,7 +39,7 @@ def own_noise(plan: Plan, sums: Sequence[SeenSums]) -> list[SeenSums]:
     """Transform the sums of consecutive rounds, from 0 on, to independent noise of the first round's size."""
     if isinstance(plan.mechanism, TreeSum):
         return [_node(sums[: place + 1], plan.mechanism.steps) for place in range(len(sums))]
-    if plan.bound_rule is None:
+    if plan.clipping_rule is None:
         return list(sums)
     first: float = getattr(plan.mechanism, "clip_norm", 1.0)
     return [_measured_by(one, first) for one in sums]
@@ -47,7 +47,7 @@ def own_noise(plan: Plan, sums: Sequence[SeenSums]) -> list[SeenSums]:
 
 def _measured_by(sums: SeenSums, clip_norm: float) -> SeenSums:
     """Rescale the sums of updates to one clip norm."""
-    scale = clip_norm / abs(sums.about.clip_norm or clip_norm)
+    scale = clip_norm / abs(sums.spec.clip_norm or clip_norm)
 
     def scaled(totals: Sums) -> Sums:
         return {name: total * scale for name, total in totals.items() if name != BOUND}
@@ -57,21 +57,21 @@ def _measured_by(sums: SeenSums, clip_norm: float) -> SeenSums:
 
 def _node(sums: Sequence[SeenSums], steps: int) -> SeenSums:
     """The tree node that the last round completes: as many rounds as the largest power of 2 that divides its place."""
-    place = sums[-1].about.number % steps + 1
+    place = sums[-1].spec.number % steps + 1
     inside = sums[-(place & -place) :]
 
     def added(totals: Sequence[Sums]) -> Sums:
         return {name: np.sum([total[name] for total in totals], axis=0) for name in totals[0]}
 
-    return SeenSums(sums[-1].about, added([one.before for one in inside]), added([one.after for one in inside]))
+    return SeenSums(sums[-1].spec, added([one.before for one in inside]), added([one.after for one in inside]))
 
 
-def protected(plan: Plan, sums: SeenSums, source: Source, about: RoundSpec | None = None) -> SeenSums:
+def protected(plan: Plan, sums: SeenSums, source: Source, spec: RoundSpec | None = None) -> SeenSums:
     """Add noise from another source to the same sums."""
-    about = sums.about if about is None else about
+    spec = sums.spec if spec is None else spec
     after = {name: total.copy() for name, total in sums.before.items()}
-    plan.mechanism.protect(after, about, source)
-    return SeenSums(about, sums.before, after)
+    plan.mechanism.protect(after, spec, source)
+    return SeenSums(spec, sums.before, after)
 
 
 def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[dict[str, Noise], dict[str, Doubles]]:
@@ -80,7 +80,7 @@ def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[
     In a tree, over enough rounds that two levels have noise. Also the noise of the count under adaptive clipping.
     """
     mechanism = plan.mechanism
-    rounds = min(mechanism.steps, _MOST_ROUNDS) if isinstance(mechanism, TreeSum) else 1
+    rounds = min(mechanism.steps, _MAX_ROUNDS) if isinstance(mechanism, TreeSum) else 1
     size = rounds * sum(total.size for total in first.before.values())
     draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / size))
     noise: dict[str, Noise] = {}
@@ -94,13 +94,13 @@ def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[
                 source: Source = KeyedSource(key, draw, number)
                 if way == "seeded":
                     source = FastSource(seed, draw, number, one_generator=True)
-                asked.append(protected(plan, first, source, replace(first.about, number=first.about.number + number)))
+                asked.append(protected(plan, first, source, replace(first.spec, number=first.spec.number + number)))
             for one in own_noise(plan, asked):
                 for name in one.before:
                     parts.setdefault(name, []).append(one.noise(name))
             counted += [one.noise(BOUND) for one in asked if BOUND in one.before]
         if counted:
-            many = SeenSums(first.about, {BOUND: np.zeros(_COUNTS)}, {})
+            many = SeenSums(first.spec, {BOUND: np.zeros(_COUNTS)}, {})
             other = KeyedSource(key, EXTRA) if way == "secret" else FastSource(seed, EXTRA, one_generator=True)
             counted.append(protected(plan, many, other).noise(BOUND))
         noise[way] = {name: np.concatenate(part) for name, part in parts.items()}
@@ -146,7 +146,7 @@ def noise_checks(
         yield observe.is_gaussian("distance of the noise from a Gaussian", together[:NUMBERS], way)
     for tensor in tensors:
         parts = [
-            (sums.noise(tensor), f"{tensor}, round {sums.about.number}, {way}")
+            (sums.noise(tensor), f"{tensor}, round {sums.spec.number}, {way}")
             for way, seen in runs.items()
             for one in seen
             for sums in one
@@ -156,7 +156,7 @@ def noise_checks(
         yield worst([observe.spread_at_least(SPREAD, noise, needed, where, alpha=share) for noise, where in parts])
     for way, seen in runs.items():
         noises = [
-            (f"{tensor} in round {sums.about.number} of run {number}", sums.noise(tensor))
+            (f"{tensor} in round {sums.spec.number} of run {number}", sums.noise(tensor))
             for number, one in enumerate(seen)
             for sums in one
             for tensor in tensors
@@ -175,7 +175,7 @@ def coverage_checks(plan: Plan, runs: Sequence[ObservedRun], spread: float, key:
     """Check that every number of a round has noise, and that numbers outside of it are zero."""
     uncovered, outside, carried = 0, 0, 0
     for number, seen in enumerate(runs):
-        again = [protected(plan, sums, KeyedSource(key, number, sums.about.number)) for sums in seen.sums]
+        again = [protected(plan, sums, KeyedSource(key, number, sums.spec.number)) for sums in seen.sums]
         for one, other in zip(own_noise(plan, seen.sums), own_noise(plan, again), strict=True):
             uncovered += sum(observe.bare(one.noise(name), other.noise(name), spread) for name in one.before)
         for sums in seen.sums:
@@ -225,8 +225,8 @@ def _follows(plan: Plan, sums: SeenSums, first: float, needed: float, key: bytes
     for draw in range(math.ceil(_NUMBERS / size)):
         for factor, parts in noise.items():
             after = {name: np.zeros_like(total) for name, total in sums.before.items()}
-            about = replace(sums.about, clip_norm=factor * first)
-            plan.mechanism.protect(after, about, KeyedSource(key, 2 * EXTRA + draw, int(factor)))
+            spec = replace(sums.spec, clip_norm=factor * first)
+            plan.mechanism.protect(after, spec, KeyedSource(key, 2 * EXTRA + draw, int(factor)))
             parts += [total.ravel() / factor for name, total in after.items() if name != BOUND]
     for factor, parts in noise.items():
         yield observe.spread_at_least(BY_ROUND, np.concatenate(parts), needed, f"{factor:g} times the first")
@@ -241,8 +241,8 @@ def _updates(plan: Plan, sizes: Sequence[float]) -> ClientUpdates:
     return from_vectors(vectors, view)
 
 
-def _counts(plan: Plan, about: RoundSpec, sizes: Sequence[float]) -> list[float]:
-    counts = plan.mechanism.bound(_updates(plan, sizes), about).dense.get(BOUND)
+def _counts(plan: Plan, spec: RoundSpec, sizes: Sequence[float]) -> list[float]:
+    counts = plan.mechanism.bound(_updates(plan, sizes), spec).dense.get(BOUND)
     return [] if counts is None else [float(count) for count in counts.ravel()]
 
 
@@ -250,34 +250,34 @@ def _words(numbers: Sequence[float]) -> str:
     return " ".join(f"{number:g}" for number in numbers)
 
 
-def _checked(plan: Plan, uploads: ClientUpdates, clip_norm: float, count: float | None) -> str:
-    dense = {name: values for name, values in uploads.dense.items() if name != BOUND}
+def _checked(plan: Plan, updates: ClientUpdates, clip_norm: float, count: float | None) -> str:
+    dense = {name: values for name, values in updates.dense.items() if name != BOUND}
     if count is not None:
-        dense[BOUND] = np.full((uploads.count, 1), count, np.float32)
-    return observe.answer_of(plan, replace(uploads, dense=dense), RoundSpec(0, clip_norm=clip_norm))
+        dense[BOUND] = np.full((updates.count, 1), count, np.float32)
+    return observe.answer_of(plan, replace(updates, dense=dense), RoundSpec(0, clip_norm=clip_norm))
 
 
 def _elsewhere(plan: Plan, run: ObservedRun) -> int:
     """Count rounds whose clip norm does not follow from the noisy count."""
-    if plan.bound_rule is None:
+    if plan.clipping_rule is None:
         return 0
     before = [float(plan.start[BOUND][0]), *(float(weights[BOUND][0]) for weights in run.released)]
     wanted = [
-        np.float32(plan.bound_rule.next(now, float(sums.after[BOUND][0])))
+        np.float32(plan.clipping_rule.next(now, float(sums.after[BOUND][0])))
         for now, sums in zip(before, run.sums, strict=False)
     ]
-    used = sum(sums.about.clip_norm != now for now, sums in zip(before, run.sums, strict=False))
+    used = sum(sums.spec.clip_norm != now for now, sums in zip(before, run.sums, strict=False))
     moved = sum(bool(weights[BOUND][0] != bound) for weights, bound in zip(run.released, wanted, strict=True))
     return used + moved
 
 
 def published_bound_checks(
-    plan: Plan, first: SeenSums, guarantee: Guarantee, devices: int, key: bytes, seed: int
+    plan: Plan, first: SeenSums, guarantee: Guarantee, clients: int, key: bytes, seed: int
 ) -> Iterator[AuditCheck]:
     """Compare the cost of the measured noise of a published variant with the stated honest epsilon."""
     measured, counted = measured_noise(plan, first, key, seed)
     clip_norm: float = getattr(plan.mechanism, "clip_norm", math.inf)
-    rate = plan.cohort.among(devices) / devices
+    rate = plan.cohort.among(clients) / clients
     delta = guarantee.honest_delta or 0.0
     for way, noise in measured.items():
         mu = math.hypot(2.0 * clip_norm / spread_of(noise), 1.0 / max(float(np.std(counted[way])), 1e-300))
@@ -310,9 +310,9 @@ def tree_checks(plan: Plan, cohorts: Any, needed: float, key: bytes) -> Iterator
     members: Offsets = cohorts
     steps = mechanism.steps
     often = [members[start : start + steps].sum(axis=0).max() for start in range(0, len(members), steps)]
-    yield observe.at_most("turns of a device in one tree", int(max(often)), 1)
+    yield observe.at_most("turns of a client in one tree", int(max(often)), 1)
     yield observe.at_least(
-        "turns of a device that are accounted for", plan.most_turns or 0, int(members.sum(axis=0).max())
+        "turns of a client that are accounted for", plan.max_participations or 0, int(members.sum(axis=0).max())
     )
     yield observe.at_least("rounds of a tree that are accounted for", mechanism.event().steps, steps)
     yield from _node_checks(plan, steps, needed, key)
@@ -326,7 +326,7 @@ def _node_checks(plan: Plan, steps: int, needed: float, key: bytes) -> Iterator[
         for node in own_noise(plan, [_of_nothing(plan, start + place, key) for place in range(min(steps, _MOST))])
     ]
     noises = [
-        (f"ended by round {node.about.number}", np.concatenate([node.noise(name).ravel() for name in node.before]))
+        (f"ended by round {node.spec.number}", np.concatenate([node.noise(name).ravel() for name in node.before]))
         for node in nodes
     ]
     share = ALPHA / len(noises)

@@ -67,11 +67,11 @@ class AttackOutput:
 app = typer.Typer(help="Attack client messages, and measure what is recovered.")
 ATTACKS = {
     "gradient-rows": "which clicked news an upload of a news model reveals, from its rows of words and its layers",
-    "repeated-queries": "what n noisy queries of one device reveal of its interests, with fresh noise and memoised",
+    "repeated-queries": "what n noisy queries of one client reveal of its interests, with fresh noise and memoised",
     "membership": "whether somebody's data was used, from all that a training releases, by canaries",
     "row-support": "which items somebody has, from the rows of a message or of a sum that are there",
     "inversion": "what of a history can be worked out from the numbers of a message, a sum, or a release",
-    "poisoning": "what some devices that lie do to everybody's lists, and what stops them",
+    "poisoning": "what some clients that lie do to everybody's lists, and what stops them",
 }
 
 
@@ -107,10 +107,10 @@ def run_folders(folders: Sequence[Path] | None) -> list[Path]:
     return found
 
 
-Uploads = Annotated[
-    int | None, typer.Option(help="Devices that are attacked; as many again are the attacker's own. Default: 150.")
+UpdateCount = Annotated[
+    int | None, typer.Option(help="Clients that are attacked; as many again are the attacker's own. Default: 150.")
 ]
-_UPLOADS, _QUICK_UPLOADS = 150, 40
+_UPDATES, _QUICK_UPDATES = 150, 40
 _QUICK_ROUNDS, _QUICK_NEWS_ROUNDS = 60, 10  # of a training; a news model takes as long for one as the others for ten
 
 
@@ -130,7 +130,7 @@ def membership(
 ) -> None:
     """Was this person's data used?
 
-    Canaries take the place of some devices, half of them by a coin each; the method's own plan trains; and whoever made
+    Canaries take the place of some clients, half of them by a coin each; the method's own plan trains; and whoever made
     the canaries says which of them were there, from all that was released or from the last model. AUC 0.5 is guessing.
     Epsilon is proven from below (one-run audit), and stands beside the claimed one; the ceiling is what the accounting
     of the plan allows the best of all attacks.
@@ -161,11 +161,11 @@ def membership(
 @app.command("row-support")
 @flat_options
 def row_support(
-    *, subjects: AttackSubjects, uploads: Uploads = None, quick: Quick = False, output: AttackOutput
+    *, subjects: AttackSubjects, updates: UpdateCount = None, quick: Quick = False, output: AttackOutput
 ) -> None:
     """Which items are in a history, judged by the rows of an update?
 
-    A device changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
+    A client changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
     or in the noisy sum of a round when it knows what everybody else sent; reports that name items count as well. Recall
     is the share of a history that is found at one false item in a hundred.
 
@@ -177,12 +177,14 @@ def row_support(
     """
     from veilrec.attacks.running import attack_rows
 
-    _recover_histories(subjects, uploads, quick, output, attack_rows)
+    _recover_histories(subjects, updates, quick, output, attack_rows)
 
 
 @app.command("inversion")
 @flat_options
-def inversion(*, subjects: AttackSubjects, uploads: Uploads = None, quick: Quick = False, output: AttackOutput) -> None:
+def inversion(
+    *, subjects: AttackSubjects, updates: UpdateCount = None, quick: Quick = False, output: AttackOutput
+) -> None:
     """What of a history can be worked out from the numbers of a message?
 
     Three adversaries: a server that gets messages one by one, a server that gets only the exact sum of a cohort (secure
@@ -197,7 +199,7 @@ def inversion(*, subjects: AttackSubjects, uploads: Uploads = None, quick: Quick
     """
     from veilrec.attacks.running import attack_messages
 
-    _recover_histories(subjects, uploads, quick, output, attack_messages)
+    _recover_histories(subjects, updates, quick, output, attack_messages)
 
 
 @app.command("poisoning")
@@ -304,10 +306,10 @@ def _print_plot(console: Console, output: AttackOutput) -> None:
 
 
 def _recover_histories(
-    subjects: AttackSubjects, uploads: int | None, quick: bool, output: AttackOutput, attack: Callable[..., Result]
+    subjects: AttackSubjects, updates: int | None, quick: bool, output: AttackOutput, attack: Callable[..., Result]
 ) -> None:
-    count = uploads if uploads is not None else _QUICK_UPLOADS if quick else _UPLOADS
-    found = _attack_all(subjects, output, lambda subject: attack(subject, uploads=count, seed=output.seed))
+    count = updates if updates is not None else _QUICK_UPDATES if quick else _UPDATES
+    found = _attack_all(subjects, output, lambda subject: attack(subject, updates=count, seed=output.seed))
     _show(found, output, _print_recovery)
 
 
@@ -373,15 +375,15 @@ def _print_poisoning(console: Console, one: Result) -> None:
 def gradient_rows(
     *,
     subjects: NewsSubjects,
-    uploads: Annotated[
-        int, typer.Option(help="Devices that are attacked; as many again are the attacker's own.")
+    updates: Annotated[
+        int, typer.Option(help="Clients that are attacked; as many again are the attacker's own.")
     ] = 150,
-    rounds: Annotated[int, typer.Option(help="Rounds of each device that the attacker takes together.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds of each client that the attacker takes together.")] = 1,
     output: AttackOutput,
 ) -> None:
     """Which clicked news does an upload reveal?
 
-    The rows of words that are there name the titles that a device has read; the rows of a layer's gradient span the
+    The rows of words that are there name the titles that a client has read; the rows of a layer's gradient span the
     vectors of the clicked news. Where the noise lies on the sum of a round, the attacker sees that sum and knows what
     everybody else sent; what the server sees, which such a method trusts, stands beside it. Recall is the share of
     clicked news that are found; news that were shown do not count, since whoever made the page knows them.
@@ -394,28 +396,28 @@ def gradient_rows(
 
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
-    from veilrec.attacks.running import attack_uploads
+    from veilrec.attacks.running import attack_updates
     from veilrec.core.errors import BadInput
 
-    if uploads < 1 or rounds < 1:
-        name, value = ("uploads", uploads) if uploads < 1 else ("rounds", rounds)
+    if updates < 1 or rounds < 1:
+        name, value = ("uploads", updates) if updates < 1 else ("rounds", rounds)
         raise BadInput(f"--{name} is {value}: give at least 1")
 
     def attack(subject: AttackSubject) -> Result:
-        return attack_uploads(subject, uploads=uploads, rounds=rounds, seed=output.seed)
+        return attack_updates(subject, updates=updates, rounds=rounds, seed=output.seed)
 
     def table(console: Console, one: Result) -> None:
         first = one.findings[0]
-        console.print(f"{first.uploads} devices, {first.recovery.clicks:,} clicks to find")
+        console.print(f"{first.updates} clients, {first.recovery.clicks:,} clicks to find")
         _print_recovery(console, one)
 
     _show(_attack_all(subjects, output, attack, needs_titles=True), output, table)
     if not output.json_output:
-        together = "one upload" if rounds == 1 else f"{rounds} uploads of each device, taken together"
+        together = "one upload" if rounds == 1 else f"{rounds} uploads of each client, taken together"
         typer.echo(
             f"How to read it: recall is the share of clicked news that were found in {together}; false is the share of"
             " the others that were taken for clicked; chance is what somebody finds who names each news as often"
-            " without looking. Intervals take into account that clicks of one device are found or missed together."
+            " without looking. Intervals take into account that clicks of one client are found or missed together."
         )
 
 
@@ -438,7 +440,7 @@ def repeated_queries(
     ] = None,
     output: AttackOutput,
 ) -> None:
-    """What do n noisy queries of one device reveal of its interests?
+    """What do n noisy queries of one client reveal of its interests?
 
     The attacker averages the noisy attention of every test user, or counts answers of the k-ary response, and names the
     strongest interest. Noise that is fresh for every query averages out; memoised queries are the same again.

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _FOUND_NOTHING = 0.0005  # an epsilon that is printed as 0.000
 _MEANING = (
-    "How to read it: every line was measured in the plan that trains, on made-up people, and held against what the "
+    "How to read it: every line was measured in the plan that trains, on synthetic people, and held against what the "
     "statement needs; what is drawn by chance may miss its mark as far as stands beside it (by chance). A line that "
     "fails refutes the statement; that all hold is a test and not a proof."
 )
 
 
 _SEEN: dict[str | None, str] = {
-    "nobody": "what one device told in",
+    "nobody": "what one client told in",
     "server sees only noisy sums": "the noisy sum of one round in",
 }
 
@@ -144,14 +144,16 @@ def audit(
         str | None,
         typer.Option(help="Synthetic clients that a method is audited on: synthetic-ratings or synthetic-news."),
     ] = None,
-    shares: Annotated[
+    distributed_noise: Annotated[
         bool,
         typer.Option(
-            "--shares", help="A method as `federate init --secagg helpers --shares` runs it: devices add noise."
+            "--distributed-noise",
+            help="A method as `federate init --secagg helpers --distributed-noise` runs it: clients add noise.",
         ),
     ] = False,
     silent: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="With --shares: part of the devices that may add no noise.")
+        float,
+        typer.Option(min=0.0, max=0.99, help="With --distributed-noise: part of the clients that may add no noise."),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
     plot: Annotated[
@@ -163,7 +165,7 @@ def audit(
 
     A method is attacked in the plan that trains: its noise, bounds, cohorts and accounting on synthetic clients, and
     the model that it releases with one person and without. A mechanism is attacked on its worst pair of inputs; so is
-    what a device sends when a model is served (serving, or serving-pooled and the like).
+    what a client sends when a model is served (serving, or serving-pooled and the like).
     Published claims that are false, and bugs that were planted, are attacked as well: an audit that does not refute
     them is broken. Exit code 0 only if everything is as it is stated, and every bad claim is refuted.
 
@@ -173,7 +175,7 @@ def audit(
 
         veilrec audit veil --quick --data synthetic-news
 
-        veilrec audit dp-fedmf --quick --shares --silent 0.2 --set cohort.size=0
+        veilrec audit dp-fedmf --quick --distributed-noise --silent 0.2 --set cohort.size=0
 
         veilrec audit all --quick
 
@@ -186,13 +188,15 @@ def audit(
     if plot is not None:
         check_plot(plot)
     if exists(name):
-        with_shares = silent if shares else None
+        distributed = silent if distributed_noise else None
         passed = _audit_method(
-            name, settings or (), data, with_shares, seed=seed, quick=quick, plot=plot, json_output=json_output
+            name, settings or (), data, distributed, seed=seed, quick=quick, plot=plot, json_output=json_output
         )
     else:
-        if shares:
-            raise BadInput("--shares is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum")
+        if distributed_noise:
+            raise BadInput(
+                "--distributed-noise is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum"
+            )
         if data is not None:
             raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
         passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
@@ -204,7 +208,7 @@ def _audit_method(
     name: str,
     settings: Sequence[str],
     data: str | None,
-    with_shares: float | None,
+    distributed: float | None,
     *,
     seed: int,
     quick: bool,
@@ -212,15 +216,15 @@ def _audit_method(
     json_output: bool,
 ) -> bool:
     from veilrec.audit.method import audit_method
-    from veilrec.audit.plan_distributed import audit_with_shares
+    from veilrec.audit.plan_distributed import audit_distributed_noise
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
     say(f"audit 1/1  {name}")
-    if with_shares is None:
+    if distributed is None:
         found = audit_method(name, quick=quick, seed=seed, settings=settings, data=data)
     else:
-        found = audit_with_shares(name, quick=quick, silent=with_shares, seed=seed, settings=settings, data=data)
+        found = audit_distributed_noise(name, quick=quick, silent=distributed, seed=seed, settings=settings, data=data)
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})
     else:

@@ -247,7 +247,7 @@ def export(
 ) -> None:
     """Write a data set in a public format, for other tools: MIND's behaviors.tsv and news.tsv.
 
-    Example: veilrec data export synthetic-news:users=1000,seed=1 --format mind --out made-up-mind
+    Example: veilrec data export synthetic-news:users=1000,seed=1 --format mind --out synthetic-mind
     """
     from veilrec.core.files import refuse_existing
     from veilrec.data import mind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from veilrec.cli.output import Json, OutsideMethod, Run, flat_options, metrics_table, print_json, text_table
+from veilrec.cli.output import Json, PluginMethod, Run, flat_options, metrics_table, print_json, text_table
 from veilrec.core.errors import counted
 from veilrec.privacy.guarantee import Guarantee
 
@@ -55,7 +55,7 @@ class ServingOptions:
     sensitive: Annotated[
         str | None,
         _of_serving(
-            "pooled protects clicks on these categories alone, with commas between; the others go in the clear."
+            "pooled protects clicks on these categories alone, with commas between; the others go in plaintext."
         ),
     ] = None
     queries: Annotated[int | None, _of_serving("Also state what so many queries give away together.")] = None
@@ -105,7 +105,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Draw to this file, .svg or .png: --personalisation, or ways of --serving over epsilon."),
     ] = None,
-    method: OutsideMethod = None,
+    method: PluginMethod = None,
     serving: Annotated[
         Literal["plain", "none-sent", "attention", "pooled", "interest", "vector", "all"] | None,
         _of_serving(
@@ -122,7 +122,7 @@ def evaluate(
     """Evaluate a saved run beside popularity and chance, by any protocol or serving mode.
 
     Users of whom little is known are shown apart. With --serving, what users get when only a private query reaches the
-    server: plain (no privacy), none-sent (the device ranks by itself), attention, pooled, interest, vector.
+    server: plain (no privacy), none-sent (the client ranks by itself), attention, pooled, interest, vector.
 
     Examples:
 

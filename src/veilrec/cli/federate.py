@@ -67,15 +67,15 @@ def status_line(status: Mapping[str, Any]) -> str:
     """How far a federation has come, in one line."""
     from veilrec.report.labels import human_bytes
 
-    if "devices" not in status:
+    if "clients" not in status:
         return str(status.get("stage", "not started"))
-    here, invited = status["devices"]["here"], status["devices"]["invited"]
+    here, invited = status["clients"]["here"], status["clients"]["invited"]
     void = f", {status['void']} void" if status["void"] else ""
     down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
     owing = ", ".join(status.get("waiting_for", ()))
     stage = f"{status['stage']}, waiting for {owing}" if owing else status["stage"]
     return (
-        f"round {status['round']}/{status['rounds']}{void}  {stage}  devices {here}/{invited}"
+        f"round {status['round']}/{status['rounds']}{void}  {stage}  clients {here}/{invited}"
         f"  messages {status['messages']}  down {down}  up {sent}"
     )
 
@@ -89,7 +89,7 @@ def print_status(found: Mapping[str, Any]) -> None:
         most = ledgers["largest"]
         bases = {most["basis"], found["promised"]["basis"]}
         why = f" ({_OF_LEDGERS}: {found['promised']['line']})" if bases == {"proven"} else ""
-        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {most['line']}{why}")
+        say(f"{ledgers['clients']} ledgers here; the one that has spent most: {most['line']}{why}")
     if found["rehearsal"]:
         say("A rehearsal: it protects nobody.")
 
@@ -100,9 +100,9 @@ class InitOptions:
 
     method: Annotated[str, typer.Option(help="A federated method.", autocompletion=method_names)]
     data: Annotated[str, typer.Option(help="NAME or NAME:PATH.", autocompletion=data_names)]
-    devices: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20
+    clients: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20
     places: Annotated[
-        int, typer.Option(min=0, help="Kept free for devices that are invited later (`federate invite`).")
+        int, typer.Option(min=0, help="Kept free for clients that are invited later (`federate invite`).")
     ] = 0
     settings: Annotated[list[str] | None, typer.Option("--set", help="name=value, for example local.epochs=3.")] = None
     seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0
@@ -114,9 +114,11 @@ class InitOptions:
         Literal["none", "helpers", "pairs"],
         typer.Option(help="Secure aggregation: helpers (run by others than the server) or pairs (clients alone)."),
     ] = "none"
-    shares: Annotated[
+    distributed_noise: Annotated[
         bool,
-        typer.Option("--shares", help="Distributed noise: clients add it, so that the server sees only noisy sums."),
+        typer.Option(
+            "--distributed-noise", help="Distributed noise: clients add it, so that the server sees only noisy sums."
+        ),
     ] = False
     silent: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Share of clients that may add no noise, or reveal theirs.")
@@ -133,7 +135,7 @@ class InitOptions:
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
     ] = False
-    host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1"
+    host: Annotated[str, typer.Option(help="Name or address at which clients reach the coordinator.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8471
     minimum_messages: Annotated[int | None, typer.Option("--least", help="Messages below which a round is void.")] = (
         None
@@ -145,11 +147,11 @@ class InitOptions:
 @flat_options
 def init(
     *,
-    folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, devices, keys, certificates.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, clients, keys, certificates.")],
     options: InitOptions,
     json_output: Json = False,
 ) -> None:
-    """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
+    """Make a federation: a folder for the coordinator, and one for every client with its own user's data only."""
     from veilrec.federation.federation import command
     from veilrec.federation.making import FederationOptions, make
     from veilrec.privacy.guarantee import Guarantee
@@ -159,17 +161,17 @@ def init(
     for note in made.notes:
         say(note)
     if made.federation.unprotected:
-        say("Messages of this method leave in the clear: nothing is promised about what they give away.")
+        say("Messages of this method leave in plaintext: nothing is promised about what they give away.")
     if options.rehearsal:
         say("A rehearsal: whoever holds its secret can draw all noise again. It protects nobody.")
     guarantee = Guarantee.from_json(made.federation.guarantee)
     if json_output:
-        told = {name: getattr(made.federation, name) for name in ("id", "address", "method", "rounds", "devices")}
+        told = {name: getattr(made.federation, name) for name in ("id", "address", "method", "rounds", "clients")}
         print_json({"folder": str(folder), **told, "guarantee": made.federation.guarantee, "notes": list(made.notes)})
         return
     kept = f" ({made.federation.places} of them come later)" if made.federation.places else ""
     say(
-        f"{folder}: {made.federation.devices} devices{kept}, {made.federation.rounds} rounds of"
+        f"{folder}: {made.federation.clients} clients{kept}, {made.federation.rounds} rounds of"
         f" {made.federation.method}"
     )
     say(f"Promised: {guarantee.line()}")
@@ -183,7 +185,7 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="In the background; see `status` and `down`.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
+    """Start the coordinator and every client of the folder; ends when the rounds are over, and writes a run folder."""
     from veilrec.federation import federation, running
     from veilrec.federation.facts import FederationFacts
     from veilrec.federation.finishing import finish
@@ -261,9 +263,9 @@ def down(folder: Folder, json_output: Json = False) -> None:
 @app.command()
 def coordinator(
     folder: Folder,
-    stay: Annotated[bool, typer.Option("--stay", help="Go on telling devices that it is over.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="Go on telling clients that it is over.")] = False,
     page: Annotated[
-        str | None, typer.Option(help="Origin whose pages may be devices, such as https://news.example.org.")
+        str | None, typer.Option(help="Origin whose pages may be clients, such as https://news.example.org.")
     ] = None,
 ) -> None:
     """Run the coordinator alone, on its own host; it writes the model when the rounds are over."""
@@ -295,27 +297,27 @@ def page_file(folder: Folder, out: Annotated[Path, typer.Argument(help="File to 
 
 
 @app.command()
-def device(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of devices; each gets a process of its own.")],
+def client(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of clients; each gets a process of its own.")],
     federation_folder: FederationFolder = None,
     link: Annotated[
         str | None, typer.Option(help="HOST:PORT of a link of Flower to come by; otherwise over HTTPS.")
     ] = None,
 ) -> None:
-    """Run one device, or several, on a host of their own."""
+    """Run one client, or several, on a host of their own."""
     from veilrec.federation.client.folder import check
-    from veilrec.federation.client.process import RunDevice, run_device, run_devices
+    from veilrec.federation.client.process import RunClient, run_client, run_clients
 
     for folder in folders:
         check(folder)
     known = _facts(federation_folder or folders[0].resolve().parent.parent)
-    run: RunDevice = run_device
+    run: RunClient = run_client
     if link is not None:
         _need_flower()
         from veilrec.federation.client.flower_client import node_at
 
         run = node_at(link)
-    if not run_devices(folders, known, say, run):
+    if not run_clients(folders, known, say, run):
         raise typer.Exit(2)
 
 
@@ -387,7 +389,7 @@ def helper(
 
 
 @app.command()
-def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the device, such as d00003.")]) -> None:
+def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the client, such as d00003.")]) -> None:
     """Permanently reject a client."""
     from veilrec.federation import federation
     from veilrec.federation.coordinator.registry import Registry
@@ -452,13 +454,13 @@ def invite(
         say("It has no data yet: its user brings it with `veilrec federate bring`")
     elif invited.brought.left_out:
         say(f"{invited.brought.left_out} items are left out: this federation does not know them")
-    for name in unheard if invited.role == "learner" else ():
+    for name in unheard if invited.role == "trainer" else ():
         say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
 
 
 @app.command()
 def bring(
-    folder: Annotated[Path, typer.Argument(help="Folder of a device that `veilrec federate invite` made.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a client that `veilrec federate invite` made.")],
     data: Annotated[str, typer.Option(help="NAME or NAME:PATH, such as csv:own.csv.")],
     user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
     federation_folder: FederationFolder = None,
@@ -475,7 +477,7 @@ def bring(
 @app.command()
 def admit(
     folder: Annotated[Path, typer.Argument(help="Folder of a helper.")],
-    announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new device.")],
+    announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new client.")],
 ) -> None:
     """Let a helper accept a client that was invited later."""
     from veilrec.federation.helper import admit as add

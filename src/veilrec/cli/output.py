@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
-OutsideMethod = Annotated[
+PluginMethod = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.py", help="The file of the method that trained the run, if it ranks in its own way. It is run."
@@ -179,7 +179,7 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _traffic(progress: Progress) -> str:
-    if not progress.devices:
+    if not progress.clients:
         return ""
     speed = f"{progress.clients_per_second:,.0f} clients/s"
     return f"{speed}  down {human_bytes(progress.down_bytes)}  up {human_bytes(progress.up_bytes)}"

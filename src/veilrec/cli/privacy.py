@@ -64,7 +64,7 @@ def _of_release(folder: Path) -> Statement:
 
     release = open_release(folder)
     lines = {offer["mode"]: Guarantee.from_json(offer["guarantee"]).line() for offer in release.manifest["offers"]}
-    offers = [f"A device that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
+    offers = [f"A client that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
     covered, why = f"This is a release: {release.line()}.", "; ".join(release.manifest["why_unprotected"])
     if not release.protected:
         covered = f"Released although no proof covers it: {why}."
@@ -93,7 +93,7 @@ def _of_run(run: Path) -> Statement:
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
         noise=(*own, *_settings(config), *before.values()),
-        simulated=config.get("real") != "devices",  # `veilrec train` simulates all devices in one place
+        simulated=config.get("real") != "clients",  # `veilrec train` simulates all clients in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
         publishable=reason is None,
         drawn_again=reason or "" if guarantee.basis == "proven" else "",
@@ -108,7 +108,7 @@ def _write_page(statement: Statement, path: Path) -> None:
 
     kind = get(statement.method).kind if statement.method in METHODS else "federated"  # or of another version
     data_used = statement.method != "random"
-    write_page(statement, path, where="nowhere" if not data_used else "devices" if kind == "federated" else "one place")
+    write_page(statement, path, where="nowhere" if not data_used else "clients" if kind == "federated" else "one place")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.output import Json, OutsideMethod, Run, items_table, print_json, say
+from veilrec.cli.output import Json, PluginMethod, Run, items_table, print_json, say
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def recommend(
     everybody: Annotated[bool, typer.Option("--all", help="All users of the training, into the file --out.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for --all: .csv, .parquet or .jsonl.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
-    method: OutsideMethod = None,
+    method: PluginMethod = None,
     json_output: Json = False,
 ) -> None:
     """Recommend new items to a user, from the folder of a run alone.
@@ -134,7 +134,7 @@ def query(
     k: Annotated[int, typer.Option("-k", min=1, max=900, help="How many items.")] = 10,
     state: Annotated[
         Path | None,
-        typer.Option(help="Folder of the device: history, ledger, key. Without it, the device is forgotten at once."),
+        typer.Option(help="Folder of the client: history, ledger, key. Without it, the client is forgotten at once."),
     ] = None,
     trust: Annotated[
         str | None, typer.Option(help="Public key that the release must be signed by: a .pub file, or its 64 digits.")
@@ -142,7 +142,7 @@ def query(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="What a new device may spend per release: epsilon of a whole history (replace-one, delta 1e-6); twice"
+            help="What a new client may spend per release: epsilon of a whole history (replace-one, delta 1e-6); twice"
             " that of one click, and four times that in its lifetime."
         ),
     ] = None,
@@ -164,7 +164,7 @@ def query(
     import tempfile
 
     from veilrec.client.recommender import QueryBudget, ServerLink
-    from veilrec.runs.release_model import open_device
+    from veilrec.runs.release_model import open_client
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import read_public
 
@@ -173,18 +173,18 @@ def query(
     if not opened.protected:
         say(f"This release is UNPROTECTED: {'; '.join(opened.manifest['why_unprotected'])}.")
     allowance = None if budget is None else QueryBudget(history=budget, click=2.0 * budget)
-    with tempfile.TemporaryDirectory(prefix="veilrec-device-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="veilrec-client-") as scratch:
         place = Path(scratch) if state is None else state
-        with open_device(place, opened, server=link, allowance=allowance) as device:
+        with open_client(place, opened, server=link, allowance=allowance) as client:
             if forget:
-                device.forget()
+                client.forget()
             items = _read_items(history)
-            unknown = [item for item in items if device.texts.find(item) is None]
+            unknown = [item for item in items if client.texts.find(item) is None]
             if unknown:
                 say(f"Not in this release, and passed over: {', '.join(unknown[:5])}{' ...' if unknown[5:] else ''}.")
-            device.read(*items)
+            client.read(*items)
             chosen: Any = mode
-            _show(device, device.recommend(k, chosen), json_output)
+            _show(client, client.recommend(k, chosen), json_output)
 
 
 def _read_items(history: str | None) -> list[str]:
@@ -203,16 +203,16 @@ def _read_items(history: str | None) -> list[str]:
     return [item.strip() for item in history.split(",") if item.strip()]
 
 
-def _show(device: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
+def _show(client: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
     from dataclasses import asdict
 
-    spent = device.spent()
+    spent = client.spent()
     if json_output:
         print_json(
             {
-                "release": device.release.name,
-                "version": device.release.version,
-                "protected": device.release.protected,
+                "release": client.release.name,
+                "version": client.release.version,
+                "protected": client.release.protected,
                 "mode": answer.mode,
                 "ranked_by": answer.ranked_by,
                 "sent_bytes": 0 if answer.sent is None else len(answer.sent),
@@ -228,7 +228,7 @@ def _show(device: RecommenderClient, answer: Recommendations, json_output: bool)
 
     for note in answer.notes:
         say(note)
-    title = f"{device.release.name}, {answer.mode}, ranked by the {answer.ranked_by}"
+    title = f"{client.release.name}, {answer.mode}, ranked by the {answer.ranked_by}"
     Console().print(items_table(title, [(item.id, item.title, item.score) for item in answer.items]))
     if answer.sent is None:
         typer.echo("Nothing of the history has left this device.")

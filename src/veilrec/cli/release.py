@@ -35,7 +35,7 @@ class _MakeByDefault(TyperGroup):
 app = typer.Typer(
     cls=_MakeByDefault,
     no_args_is_help=True,
-    help="Sign a trained model for servers and devices: `veilrec release RUN --out DIR`; make keys, check releases.",
+    help="Sign a trained model for servers and clients: `veilrec release RUN --out DIR`; make keys, check releases.",
 )
 _Folder = Annotated[Path, typer.Argument(help="Folder of a release.")]
 
@@ -55,7 +55,7 @@ def make(
     offer: Annotated[
         list[str] | None,
         typer.Option(
-            help="A private query that devices may send, as MODE:EPSILON[:DELTA], of one query; may be repeated. Unless"
+            help="A private query that clients may send, as MODE:EPSILON[:DELTA], of one query; may be repeated. Unless"
             " given: interest:1, attention:5 and pooled:5:1e-6, as far as the model can."
         ),
     ] = None,
@@ -88,7 +88,7 @@ def make(
     place = key or out.with_name(out.name + ".key")
     if key is None and not place.exists():
         signing = new_key(place)
-        say(f"Made a key: {place} is secret, {place}.pub is for devices.")
+        say(f"Made a key: {place} is secret, {place}.pub is for clients.")
     else:
         signing = read_key(place)
     made = make_release(run, out, signing, wishes, [_rotation(path) for path in rotation or ()])
@@ -106,7 +106,7 @@ def verify(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Check a release as a device does: signature, sizes, hashes, shapes, and that it is no step back.
+    """Check a release as a client does: signature, sizes, hashes, shapes, and that it is no step back.
 
     Examples:
 

@@ -28,7 +28,7 @@ _NOTHING = 1e-12  # of a vector: it points nowhere
 
 
 def schema_of(popularity: Tensor, features: Floats | None, n_items: int, sums: AlsSums) -> Schema:
-    """All that devices get: the votes, what is known of items, and the sums of the last round."""
+    """All that clients get: the votes, what is known of items, and the sums of the last round."""
     known = () if features is None else (Tensor(FEATURES, (n_items, features.shape[1]), by_row=True, learnt=False),)
     rows, gram = Tensor(ITEMS, (n_items, sums.width), by_row=True), Tensor(ALS_GRAM, (sums.dim, sums.dim), by_row=False)
     return Schema((popularity, *known, rows, gram))
@@ -58,12 +58,12 @@ class PrivateAlsLocalTrainer:
     sums: AlsSums
     keeps_state = False
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: the user's vector follows from the history and the model."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The message of each device; the loss is how far its items are from a score of 1, on average of squares."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The message of each client; the loss is how far its items are from a score of 1, on average of squares."""
         popularity = model[ALS_POPULARITY]
         items = item_vectors(self.sums, model)
         rows = without_repeats(cohort.data.rows, len(items))
@@ -77,15 +77,15 @@ class PrivateAlsLocalTrainer:
             (norms > _NOTHING) & (lengths > 0)[:, np.newaxis], solved / np.maximum(norms, _NOTHING), 0.0
         )
         squares, told = self.sums.messages(directions, self.sums.item_weights(popularity, rows), owners)
-        uploads = ClientUpdates(
-            about.number, len(rows), {ITEMS: Rows(rows.offsets, rows.items, told)}, {ALS_GRAM: squares}
+        updates = ClientUpdates(
+            spec.number, len(rows), {ITEMS: Rows(rows.offsets, rows.items, told)}, {ALS_GRAM: squares}
         )
-        return LocalResults(uploads, lengths, loss.astype(np.float32))
+        return LocalResults(updates, lengths, loss.astype(np.float32))
 
 
 @dataclass(frozen=True)
 class PrivateAlsRanker(SettingsAlone):
-    """Item vectors from noisy sums; a device solves its vector from its history and these."""
+    """Item vectors from noisy sums; a client solves its vector from its history and these."""
 
     kind: ClassVar[str] = "private-least-squares"
     local: fcf.FcfSettings
@@ -107,7 +107,7 @@ def gram_tensor(size: int) -> Tensor:
 
 @dataclass(frozen=True)
 class GramLocalTrainer:
-    """y y^T / |y|^2 of a device's taste y (see `veilrec.models.item_item`), times a norm: draws nothing, keeps nothing.
+    """y y^T / |y|^2 of a client's taste y (see `veilrec.models.item_item`), times a norm: draws nothing, keeps nothing.
 
     It is sent as its factors, 2 K + 1 numbers instead of K^2; the server multiplies them out.
     """
@@ -116,12 +116,12 @@ class GramLocalTrainer:
     floor: float  # of popularity
     keeps_state = False
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The message of each device, from how popular items are; the loss is what these leave of its history."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The message of each client, from how popular items are; the loss is what these leave of its history."""
         popularity, size = model[POPULARITY], len(model[GRAM])
         scaling = Scaling.of(popularity, size, self.floor)
         rows = cohort.data.rows
@@ -132,8 +132,8 @@ class GramLocalTrainer:
         )
         scales = np.full((len(rows), 1), self.norm, np.float32)
         factors = Factors(tastes[:, :, np.newaxis], scales, tastes[:, np.newaxis, :])
-        uploads = ClientUpdates(about.number, len(rows), factors={GRAM: factors})
-        return LocalResults(uploads, rows.lengths(), left)
+        updates = ClientUpdates(spec.number, len(rows), factors={GRAM: factors})
+        return LocalResults(updates, rows.lengths(), left)
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,10 @@ def _write_tastes(
 ) -> None:
     size = len(centre)
     own = np.zeros(size, np.float64)
-    for device in range(len(tastes)):
+    for client in range(len(tastes)):
         own[:] = 0.0
         along, square = 0.0, 0.0
-        for entry in range(offsets[device], offsets[device + 1]):
+        for entry in range(offsets[client], offsets[client + 1]):
             place = places[items[entry]]
             if place >= 0 and own[place] == 0.0:
                 own[place] = scales[place]
@@ -175,5 +175,5 @@ def _write_tastes(
             rest += own[i] * own[i]
         if rest > _NOTHING_LEFT * square:
             for i in range(size):
-                tastes[device, i] = own[i] / np.sqrt(rest)
-            left[device] = rest / square
+                tastes[client, i] = own[i] / np.sqrt(rest)
+            left[client] = rest / square

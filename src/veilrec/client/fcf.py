@@ -36,7 +36,7 @@ NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class FcfSettings:
-    """What a device solves."""
+    """What a client solves."""
 
     dim: PositiveInt = 32  # length of user and item vectors
     alpha: NotNegative = 4.0  # a used item counts 1 + alpha times as much as another
@@ -69,12 +69,12 @@ class FcfLocalTrainer:
     def __init__(self, settings: FcfSettings) -> None:
         self.settings = settings
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: the user's vector follows from the history and the model."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """Solve each device's vector and give the negative half gradient of its loss for every item."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """Solve each client's vector and give the negative half gradient of its loss for every item."""
         table, data = model[ITEMS], cohort.data.rows
         n_items, n = len(table), len(data)
         users = solve_users(table, data, self.settings)
@@ -85,7 +85,7 @@ class FcfLocalTrainer:
         index = np.tile(np.arange(n_items, dtype=np.int32), n)
         examples = np.full(n, n_items, np.int64)
         rows = Rows(offsets, index, values)
-        return LocalResults(ClientUpdates(about.number, n, {ITEMS: rows}, examples=examples), examples, loss)
+        return LocalResults(ClientUpdates(spec.number, n, {ITEMS: rows}, examples=examples), examples, loss)
 
 
 @jit
@@ -152,8 +152,8 @@ def _gradients(
 ) -> None:
     n_items, dim = table.shape
     weights = np.empty(n_items, np.float32)  # c_ui (p_ui - x_u . y_i)
-    for device in range(len(users)):
-        user = users[device]
+    for client in range(len(users)):
+        user = users[client]
         total = np.float64(0.0)
         for i in range(n_items):
             score = np.float32(0.0)
@@ -161,7 +161,7 @@ def _gradients(
                 score += user[q] * table[i, q]
             weights[i] = -score
             total += score * score
-        for entry in range(offsets[device], offsets[device + 1]):
+        for entry in range(offsets[client], offsets[client + 1]):
             item = items[entry]
             score = -weights[item]
             error = np.float32(1.0) - score
@@ -169,5 +169,5 @@ def _gradients(
             total += (1.0 + alpha) * error * error - score * score
         for i in range(n_items):
             for q in range(dim):
-                values[device * n_items + i, q] = weights[i] * user[q]
-        loss[device] = total / n_items
+                values[client * n_items + i, q] = weights[i] * user[q]
+        loss[client] = total / n_items

@@ -40,7 +40,7 @@ from veilrec.client.local_training import Cohort, LocalData, OwnSources, places
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Seal, key_in
-from veilrec.core.fixed_point import MOST_EXAMPLES
+from veilrec.core.fixed_point import MAX_EXAMPLES
 from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema
 from veilrec.privacy.accounting.composition import flattened
@@ -56,35 +56,35 @@ from veilrec.wire import messages, rounds
 _LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
 
 
-def examples_if_asked(uploads: ClientUpdates, tell_examples: bool) -> ClientUpdates:
+def examples_if_asked(updates: ClientUpdates, tell_examples: bool) -> ClientUpdates:
     """Leave the number of examples out of the messages unless the aggregation needs it; no more than it takes."""
-    if not tell_examples or uploads.examples is None:
-        return replace(uploads, examples=None)
-    return replace(uploads, examples=np.minimum(uploads.examples, MOST_EXAMPLES))
+    if not tell_examples or updates.examples is None:
+        return replace(updates, examples=None)
+    return replace(updates, examples=np.minimum(updates.examples, MAX_EXAMPLES))
 
 
-def nothing_if_overflown(uploads: ClientUpdates) -> ClientUpdates:
-    """The message of one device; of zeros where a number is none, or too large to be squared.
+def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
+    """The message of one client; of zeros where a number is none, or too large to be squared.
 
-    Whoever sends the model can make it overflow for some data alone: a device that then fell silent would tell that it
+    Whoever sends the model can make it overflow for some data alone: a client that then fell silent would tell that it
     has such data, as often as it is asked, and pay for nothing.
     """
-    packed = (*uploads.tables.values(), *uploads.entries.values())
-    factors = (part for f in uploads.factors.values() for part in (f.left, f.scales, f.right))
-    numbers = (*(rows.values for rows in packed), *uploads.dense.values(), *factors)
+    packed = (*updates.tables.values(), *updates.entries.values())
+    factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
+    numbers = (*(rows.values for rows in packed), *updates.dense.values(), *factors)
     if all((np.abs(values) <= _LARGEST).all() for values in numbers):
-        return uploads
+        return updates
 
     def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, np.zeros_like(rows.values)) for name, rows in parts.items()}
 
-    dense = {name: np.zeros_like(values) for name, values in uploads.dense.items()}
+    dense = {name: np.zeros_like(values) for name, values in updates.dense.items()}
     products = {
         name: Factors(np.zeros_like(f.left), np.zeros_like(f.scales), np.zeros_like(f.right))
-        for name, f in uploads.factors.items()
+        for name, f in updates.factors.items()
     }
-    tables, entries = zeros(uploads.tables), zeros(uploads.entries)
-    return replace(uploads, tables=tables, entries=entries, dense=dense, factors=products)
+    tables, entries = zeros(updates.tables), zeros(updates.entries)
+    return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
 
 
 def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:
@@ -114,21 +114,21 @@ _DAY = 86_400.0  # seconds
 
 
 class AnotherRole(VeilrecError):
-    """A learner that is asked to judge, or a judge that is asked to learn; nothing left it."""
+    """A trainer that is asked to judge, or a judge that is asked to learn; nothing left it."""
 
 
 class RoundIsOver(VeilrecError):
-    """A round or a period before the last one that the device answered; nothing left it."""
+    """A round or a period before the last one that the client answered; nothing left it."""
 
 
 @dataclass(frozen=True)
 class _Identity:
-    """What a device is made with, for good."""
+    """What a client is made with, for good."""
 
     number: int
     draws_seed: int
     unprotected: bool
-    plan: str  # a digest of what the plan says to devices
+    plan: str  # a digest of what the plan says to clients
 
 
 Data = TypeVar("Data", bound=LocalData)
@@ -148,7 +148,7 @@ class FederatedClient(Generic[Data]):
         noise_of_learning: NoiseOf,
     ) -> None:
         if len(data.rows) != 1:
-            raise BadInput(f"the data of {len(data.rows)} devices: a device has its own, which is one row")
+            raise BadInput(f"the data of {len(data.rows)} clients: a client has its own, which is one row")
         self.plan = plan
         self.data = data
         self.ledger = ledger
@@ -176,11 +176,11 @@ class FederatedClient(Generic[Data]):
         noise_of_report: NoiseOf | None = None,
         noise_of_learning: NoiseOf | None = None,
     ) -> FederatedClient[Data]:
-        """A device that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
+        """A client that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
         _check_statements(plan, budgets, unprotected=unprotected)
         seed = secrets.randbits(63) if draws_seed is None else draws_seed
         identity = _Identity(number, seed, unprotected, plan_digest(plan))
-        private = plan.learner.fresh_private_state(np.array([number], np.int64), seed)
+        private = plan.trainer.fresh_private_state(np.array([number], np.int64), seed)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ledger = Ledger.create(
             folder / "ledger",
@@ -203,10 +203,10 @@ class FederatedClient(Generic[Data]):
         noise_of_report: NoiseOf | None = None,
         noise_of_learning: NoiseOf | None = None,
     ) -> FederatedClient[Data]:
-        """Go on with a device, whatever happened to the process that had it before."""
+        """Go on with a client, whatever happened to the process that had it before."""
         key = key or folder / "key"
         if not key.is_file():
-            raise BadInput(f"{key}: there is no key here: give the path of the one that the device was made with")
+            raise BadInput(f"{key}: there is no key here: give the path of the one that the client was made with")
         ledger = Ledger.open(folder / "ledger", seal=Seal(key_in(key)))
         return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
 
@@ -232,12 +232,12 @@ class FederatedClient(Generic[Data]):
         self.close()
 
     def enter(self, round_number: int) -> None:
-        """Begin a round of several trips, whose secrets are in memory alone: a device does so once a round, for good.
+        """Begin a round of several trips, whose secrets are in memory alone: a client does so once a round, for good.
 
         Whoever was killed on the way, and has lost them, has left the round. What could not be paid for is not begun.
         """
         with self.ledger.transaction() as kept:
-            self._check_learner(kept)
+            self._check_trainer(kept)
             _refuse_second(kept, round_number, (_OUTBOX, _ENTERED), "round")
             self._check(kept, self.plan.mechanism, round_number)
             kept.keep(_ENTERED, _NUMBER.pack(round_number))
@@ -246,7 +246,7 @@ class FederatedClient(Generic[Data]):
         """Begin a secure sum of reports, likewise; they may be paid for already."""
         asked = self._asked()
         with self.ledger.transaction() as kept:
-            self._check_learner(kept)
+            self._check_trainer(kept)
             _refuse_second(kept, number, (_MASKED, _ENTERED_REPORT), "sum")
             if kept.kept(_REPORT) is None:
                 self._check(kept, asked.mechanism)
@@ -261,7 +261,7 @@ class FederatedClient(Generic[Data]):
             answered = _last(kept, _OUTBOX, round_number, "round")
             if answered is not None:
                 return answered
-            self._check_learner(kept)
+            self._check_trainer(kept)
             self._check(kept, self.plan.mechanism, round_number)
             message, private = self._learn(broadcast, round_number, kept, make or self._message)
             kept.keep(_PRIVATE, save(dict(private)))
@@ -272,40 +272,40 @@ class FederatedClient(Generic[Data]):
         self, broadcast: bytes, round_number: int, kept: Transaction, make: Make
     ) -> tuple[bytes, Mapping[str, Floats]]:
         plan, identity = self.plan, self._identity
-        about, model = rounds.decode(broadcast, plan.schema, round_number)
-        view = about.view(plan.schema)
+        spec, model = rounds.decode(broadcast, plan.schema, round_number)
+        view = spec.view(plan.schema)
         weights = weights_of(model, view)
         data = self.data
-        if about.rows is not None:
-            data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
+        if spec.rows is not None:
+            data = data.inside(places(spec.rows, plan.schema.tables[0].shape[0]))
         private = self._private(kept)
         own = OwnSources(lambda _: _protecting(self._noise_of_learning(round_number)))
         cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed, own)
-        learned = plan.learner.learn(cohort, weights, about)
+        learned = plan.trainer.learn(cohort, weights, spec)
         source = _protecting(self._noise_of_message(round_number))
-        uploads = nothing_if_overflown(examples_if_asked(learned.uploads, plan.tells_examples))
-        message, event = make(uploads, about, view, source)
+        updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
+        message, event = make(updates, spec, view, source)
         mechanism = plan.mechanism
         kept.charge(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected)
         return message, private
 
-    def _message(self, uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
-        released = self.plan.mechanism.message(uploads, about, source)
+    def _message(self, updates: ClientUpdates, spec: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
+        released = self.plan.mechanism.message(updates, spec, source)
         return messages.encode_update(released.value, view), released.event
 
-    def judge(self, start: bytes, trained: bytes, number: int) -> bytes:
+    def validate(self, start: bytes, trained: bytes, number: int) -> bytes:
         """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
 
         Both come as rounds do, under the number of the round that would follow the last one.
         """
-        asked, identity = self.plan.comparison, self._identity
+        asked, identity = self.plan.model_selection, self._identity
         if asked is None:
             raise BadInput("this plan has nobody judge: nothing is told")
         with self.ledger.transaction() as kept:
             told = kept.kept(_GAIN)
             if told is not None:
                 return told
-            if not self._is_judge or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
+            if not self._is_validator or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
                 raise AnotherRole("this device is one of those who learn: it does not judge")
             mechanism = asked.mechanism
             self._check(kept, mechanism)
@@ -313,7 +313,7 @@ class FederatedClient(Generic[Data]):
                 weights_of(rounds.decode(one, self.plan.schema, number)[1], self.plan.schema)
                 for one in (start, trained)
             ]
-            gain = mechanism.bound(asked.judge.gains(self.data, *models))
+            gain = mechanism.bound(asked.validator.gains(self.data, *models))
             message = messages.encode_gain(float(gain[0]))
             kept.charge(
                 mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
@@ -322,16 +322,16 @@ class FederatedClient(Generic[Data]):
         return message
 
     @property
-    def _is_judge(self) -> bool:
-        asked = self.plan.comparison
-        return asked is not None and len(asked.judge.devices(self.data)) > 0
+    def _is_validator(self) -> bool:
+        asked = self.plan.model_selection
+        return asked is not None and len(asked.validator.clients(self.data)) > 0
 
-    def _check_learner(self, kept: Transaction) -> None:
-        if self._is_judge or kept.kept(_GAIN) is not None:
+    def _check_trainer(self, kept: Transaction) -> None:
+        if self._is_validator or kept.kept(_GAIN) is not None:
             raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
 
     def report(self, number: int, period: int, *, mask: Mask | None = None) -> bytes:
-        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated.
+        """Tell which items the client has, as the plan allows; drawn and paid for once a period, then repeated.
 
         `number` is that of the round. Where the server must not see reports it is that of their secure sum, and
         `mask` makes the message of what the report adds to the counts: the same bytes whenever this sum is asked for.
@@ -347,7 +347,7 @@ class FederatedClient(Generic[Data]):
 
     def _asked(self) -> ReportSpec:
         if self.plan.reports is None:
-            raise BadInput("this plan asks devices for no reports: nothing is told")
+            raise BadInput("this plan asks clients for no reports: nothing is told")
         return self.plan.reports
 
     def _told(self, kept: Transaction, period: int) -> Bools:
@@ -356,7 +356,7 @@ class FederatedClient(Generic[Data]):
         known = _last(kept, _REPORT, period, "period")
         if known is not None:
             return _unpacked(known, mechanism.length)
-        self._check_learner(kept)
+        self._check_trainer(kept)
         self._check(kept, mechanism)
         released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
         kept.charge(
@@ -383,7 +383,7 @@ class FederatedClient(Generic[Data]):
 
     @property
     def private(self) -> Mapping[str, Floats]:
-        """What the learner keeps, [1, ...] each: the device ranks with it, and it never leaves."""
+        """What the trainer keeps, [1, ...] each: the client ranks with it, and it never leaves."""
         with self.ledger.transaction() as kept:
             return self._private(kept)
 
@@ -391,7 +391,7 @@ class FederatedClient(Generic[Data]):
         try:
             private: dict[str, Floats] = load(_known(kept, _PRIVATE))
         except SafetensorError as error:
-            raise VeilrecError(f"what the device keeps cannot be read ({error}): nothing leaves it") from None
+            raise VeilrecError(f"what the client keeps cannot be read ({error}): nothing leaves it") from None
         return {name: values.copy() for name, values in private.items()}
 
     def spent(self) -> tuple[AccountReport, ...]:
@@ -410,13 +410,13 @@ def _protecting(source: Source) -> Source:
 
 
 def _check_statements(plan: Plan, budgets: Sequence[Budget], *, unprotected: bool) -> None:
-    """Refuse what a device could never send, or would send under a false statement."""
+    """Refuse what a client could never send, or would send under a false statement."""
     for mechanism in _mechanisms(plan):
         event = mechanism.event()
-        if flattened(event).in_the_clear:
+        if flattened(event).in_plaintext:
             if not unprotected:
                 raise BadInput(
-                    f"a message of {mechanism.name} leaves in the clear, and no budget covers it: "
+                    f"a message of {mechanism.name} leaves in plaintext, and no budget covers it: "
                     "give unprotected=True if the user agrees to that, or use a method that protects"
                 )
             continue
@@ -435,20 +435,20 @@ def _check_statements(plan: Plan, budgets: Sequence[Budget], *, unprotected: boo
 
 
 def _mechanisms(plan: Plan) -> tuple[Mechanism[Any, Any], ...]:
-    asked = (plan.reports, plan.comparison)
+    asked = (plan.reports, plan.model_selection)
     return (plan.mechanism, *(one.mechanism for one in asked if one is not None))
 
 
 def plan_digest(plan: Plan) -> str:
     """Digest of the model's shape and of what is stated about messages; neither may change after consent."""
     stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
-    return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()
+    return hashlib.sha256(repr((plan.schema, stated, plan.sends_examples)).encode()).hexdigest()
 
 
 def _known(kept: Transaction, name: str) -> bytes:
     content = kept.kept(name)
     if content is None:
-        raise VeilrecError(f"this is not the ledger of a device: it keeps no {name}; create the device in a new folder")
+        raise VeilrecError(f"this is not the ledger of a client: it keeps no {name}; create the client in a new folder")
     return content
 
 
@@ -459,14 +459,14 @@ def _last(kept: Transaction, name: str, number: int, kind: str) -> bytes | None:
         return None
     (last,) = _NUMBER.unpack_from(content)
     if number < last:
-        raise RoundIsOver(f"{kind} {number} is over: the device has answered {kind} {last} already")
+        raise RoundIsOver(f"{kind} {number} is over: the client has answered {kind} {last} already")
     return content[_NUMBER.size :] if number == last else None
 
 
 def _refuse_second(kept: Transaction, number: int, names: tuple[str, ...], kind: str) -> None:
     """Refuse to begin what was begun or answered before."""
     if any(_last(kept, name, number, kind) is not None for name in names):
-        raise RoundIsOver(f"{kind} {number} was begun before: the device has left it")
+        raise RoundIsOver(f"{kind} {number} was begun before: the client has left it")
 
 
 def _unpacked(content: bytes, length: int) -> Bools:

@@ -23,18 +23,18 @@ _OUTSIDE = -1
 
 
 class LocalData(Protocol):
-    """What devices learn from, a row for each; its type says what the rows hold."""
+    """What clients learn from, a row for each; its type says what the rows hold."""
 
     @property
     def rows(self) -> Csr:
-        """A device's data, packed into a row of whole numbers; an empty one has nothing to learn from."""
+        """A client's data, packed into a row of whole numbers; an empty one has nothing to learn from."""
 
     @property
     def kept(self) -> Mapping[str, NDArray[Any]]:
-        """What devices rank with beside their items and what they learnt: [n, ...] each."""
+        """What clients rank with beside their items and what they learnt: [n, ...] each."""
 
-    def take(self, devices: Offsets) -> Self:
-        """The data of some devices."""
+    def take(self, clients: Offsets) -> Self:
+        """The data of some clients."""
 
     def inside(self, place: Indices) -> Self:
         """Only what concerns the items of a sub-model, numbered as there (-1: outside)."""
@@ -42,7 +42,7 @@ class LocalData(Protocol):
 
 @dataclass(frozen=True)
 class OwnItems:
-    """The items that each device's user has used."""
+    """The items that each client's user has used."""
 
     rows: Csr
 
@@ -51,9 +51,9 @@ class OwnItems:
         """Nothing."""
         return {}
 
-    def take(self, devices: Offsets) -> OwnItems:
-        """The items of some devices."""
-        return OwnItems(self.rows.take(devices))
+    def take(self, clients: Offsets) -> OwnItems:
+        """The items of some clients."""
+        return OwnItems(self.rows.take(clients))
 
     def inside(self, place: Indices) -> OwnItems:
         """The items inside the sub-model, by their numbers there."""
@@ -62,7 +62,7 @@ class OwnItems:
 
 @dataclass(frozen=True)
 class OwnItemsAndFeatures:
-    """The items that each device's user has used, and what the device knows of its user."""
+    """The items that each client's user has used, and what the client knows of its user."""
 
     rows: Csr
     people: Side
@@ -73,13 +73,13 @@ class OwnItemsAndFeatures:
         """The user's features."""
         return self.people.kept()
 
-    def take(self, devices: Offsets) -> OwnItemsAndFeatures:
-        """The data of some devices."""
+    def take(self, clients: Offsets) -> OwnItemsAndFeatures:
+        """The data of some clients."""
         ratings = None
         if self.ratings is not None:
-            chosen = Csr(self.rows.offsets, np.arange(len(self.rows.items), dtype=np.int32)).take(devices)
+            chosen = Csr(self.rows.offsets, np.arange(len(self.rows.items), dtype=np.int32)).take(clients)
             ratings = self.ratings[chosen.items]
-        return OwnItemsAndFeatures(self.rows.take(devices), self.people.take(devices), ratings)
+        return OwnItemsAndFeatures(self.rows.take(clients), self.people.take(clients), ratings)
 
     def inside(self, place: Indices) -> OwnItemsAndFeatures:
         """The items inside the sub-model, by their numbers there."""
@@ -91,15 +91,15 @@ Data = TypeVar("Data", bound=LocalData)
 
 
 class OwnSources:
-    """What devices draw the noise of their learning from: a source of its own each."""
+    """What clients draw the noise of their learning from: a source of its own each."""
 
     def __init__(self, source_of: Callable[[int], Source]) -> None:
         self._source_of = source_of
 
-    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
-        """The places of devices that draw together, and what from."""
-        for place, device in enumerate(devices):
-            yield slice(place, place + 1), self._source_of(int(device))
+    def split(self, clients: Offsets) -> Iterator[tuple[slice, Source]]:
+        """The places of clients that draw together, and what from."""
+        for place, client in enumerate(clients):
+            yield slice(place, place + 1), self._source_of(int(client))
 
 
 class SharedSource(OwnSources):
@@ -108,27 +108,27 @@ class SharedSource(OwnSources):
     def __init__(self, source: Source) -> None:
         super().__init__(lambda _: source)
 
-    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
+    def split(self, clients: Offsets) -> Iterator[tuple[slice, Source]]:
         """All of them at once."""
-        yield slice(0, len(devices)), self._source_of(0)
+        yield slice(0, len(clients)), self._source_of(0)
 
 
 @dataclass(frozen=True)
 class Cohort(Generic[Data]):
-    """The devices that learn together in one call: their data and their own state, side by side."""
+    """The clients that learn together in one call: their data and their own state, side by side."""
 
-    devices: Offsets  # [n], the number of each device: with the seed, the key of its draws
+    clients: Offsets  # [n], the number of each client: with the seed, the key of its draws
     data: Data
-    private: Mapping[str, Floats]  # [n, ...] each: what never leaves a device; learners change it in place
-    draws_seed: int  # what a device draws locally is keyed by (this, round, device)
-    noise: OwnSources | None = None  # of learners that add noise before they learn
+    private: Mapping[str, Floats]  # [n, ...] each: what never leaves a client; clients that train change it in place
+    draws_seed: int  # what a client draws locally is keyed by (this, round, client)
+    noise: OwnSources | None = None  # of clients that train that add noise before they learn
 
 
 @dataclass(frozen=True)
 class LocalResults:
     """What a round of local learning gives: updates not yet bounded or perturbed, and a log."""
 
-    uploads: ClientUpdates
+    updates: ClientUpdates
     examples: Offsets  # [n], number of local examples, positives and negatives of all epochs
     loss: Floats  # [n], mean loss of the last local epoch
     shares: Floats | None = None  # [B], mean attention over basis vectors, of models that have them
@@ -137,13 +137,13 @@ class LocalResults:
 class LocalTrainer(Protocol[Data]):
     """Local learning of one family of models."""
 
-    keeps_state: bool  # whether a device keeps anything from one round to the next
+    keeps_state: bool  # whether a client keeps anything from one round to the next
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        """The starting state of devices that take part for the first time."""
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """The starting state of clients that take part for the first time."""
 
-    def learn(self, cohort: Cohort[Data], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """Learn from each device's data; the model is the one that the server sent, and is not changed."""
+    def learn(self, cohort: Cohort[Data], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """Learn from each client's data; the model is the one that the server sent, and is not changed."""
 
 
 @runtime_checkable
@@ -151,9 +151,9 @@ class SumLocalTrainer(LocalTrainer[Data], Protocol[Data]):
     """One that can give the mean of all updates of a cohort without forming any of them."""
 
     def learn_sum(
-        self, cohort: Cohort[Data], model: Mapping[str, Floats], about: RoundSpec, *, weighs_examples: bool
+        self, cohort: Cohort[Data], model: Mapping[str, Floats], spec: RoundSpec, *, weighs_examples: bool
     ) -> tuple[LocalResults, ClientUpdates]:
-        """The weighted mean as if it were one update, and messages as long as those that the devices would send."""
+        """The weighted mean as if it were one update, and messages as long as those that the clients would send."""
 
 
 def places(rows: Indices, n_items: int) -> Indices:
@@ -197,21 +197,21 @@ def start_weights(n_items: int) -> dict[str, Floats]:
 
 
 class VoteLocalTrainer:
-    """A one for every item of a device: it learns nothing, draws nothing, keeps nothing."""
+    """A one for every item of a client: it learns nothing, draws nothing, keeps nothing."""
 
     keeps_state = False
 
     def __init__(self, table: str = ITEMS) -> None:
         self.table = table  # the tensor that the votes are about
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The items that each device has, whatever the model says."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The items that each client has, whatever the model says."""
         once = without_repeats(cohort.data.rows, len(model[self.table]))
         votes = Rows(once.offsets, once.items, np.ones((len(once.items), 1), np.float32))
         examples = once.lengths()
-        uploads = ClientUpdates(about.number, len(once), {self.table: votes}, examples=examples)
-        return LocalResults(uploads, examples, np.zeros(len(once), np.float32))
+        updates = ClientUpdates(spec.number, len(once), {self.table: votes}, examples=examples)
+        return LocalResults(updates, examples, np.zeros(len(once), np.float32))

@@ -28,30 +28,30 @@ _NOTHING = -1e30  # a score whose exponential is 0; of -inf alone a logsumexp ha
 
 @dataclass(frozen=True)
 class MamlExamples:
-    """Items of n devices, own ones and others, with labels; filled up to [n, most]."""
+    """Items of n clients, own ones and others, with labels; filled up to [n, most]."""
 
     items: Indices
-    own: Bools  # the device has the item
+    own: Bools  # the client has the item
     inside: Bools  # False where the row is filled up
     outside: Floats  # [n], for how many items each other one stands
 
 
 class MamlLocalTrainer:
-    """Local learning of NN-SELF for any number of devices."""
+    """Local learning of NN-SELF for any number of clients."""
 
     keeps_state = False
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItemsAndFeatures], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The negative meta-gradient of every device."""
-        a, data, n = self.adapter, cohort.data, len(cohort.devices)
-        support, query = self._halves(cohort, about.number)
+    def learn(self, cohort: Cohort[OwnItemsAndFeatures], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The negative meta-gradient of every client."""
+        a, data, n = self.adapter, cohort.data, len(cohort.clients)
+        support, query = self._halves(cohort, spec.number)
         softmax = a.local.loss == "softmax"
         net = _Batched(a.net, a.inputs.of_items(model), *a.inputs.of_people(data.people), softmax=softmax)
         start = torch.from_numpy(np.tile(a.net.flat(model), (n, 1))).requires_grad_()
@@ -59,17 +59,17 @@ class MamlLocalTrainer:
         step = torch.from_numpy(rates.astype(np.float32))[:, None]
         weights = start
         for _ in range(max(a.local.steps, 1)):
-            loss = net.losses(weights, support).sum()  # a device's weights appear in its own loss only
+            loss = net.losses(weights, support).sum()  # a client's weights appear in its own loss only
             (slope,) = torch.autograd.grad(loss, weights, create_graph=True)
             weights = weights - step * slope
         losses = net.losses(weights, query)
         (meta,) = torch.autograd.grad(losses.sum(), start)
-        upload = -meta.numpy()
-        upload[data.rows.lengths() == 0] = 0.0
+        update = -meta.numpy()
+        update[data.rows.lengths() == 0] = 0.0
         examples = (support.inside.sum(axis=1) + query.inside.sum(axis=1)).astype(np.int64)
-        dense = {name: np.ascontiguousarray(part) for name, part in a.net.named(upload).items()}
-        uploads = ClientUpdates(about.number, n, dense=dense, examples=examples)
-        return LocalResults(uploads, examples, losses.detach().numpy())
+        dense = {name: np.ascontiguousarray(part) for name, part in a.net.named(update).items()}
+        updates = ClientUpdates(spec.number, n, dense=dense, examples=examples)
+        return LocalResults(updates, examples, losses.detach().numpy())
 
     def _halves(self, cohort: Cohort[OwnItemsAndFeatures], round_number: int) -> tuple[MamlExamples, MamlExamples]:
         rows, negatives = cohort.data.rows, self.adapter.local.negatives
@@ -80,7 +80,7 @@ class MamlLocalTrainer:
         _cut(
             rows.offsets,
             rows.items,
-            cohort.devices,
+            cohort.clients,
             len(self.adapter.inputs.items),
             negatives,
             softmax,
@@ -106,7 +106,7 @@ def _filled(items: Indices, counts: Offsets, outside: Offsets) -> MamlExamples:
 def _cut(
     offsets: Offsets,
     data: Indices,
-    devices: Offsets,
+    clients: Offsets,
     n_items: int,
     negatives: int,
     shared: bool,
@@ -117,18 +117,18 @@ def _cut(
     query: Indices,
     query_counts: Offsets,
 ) -> None:
-    """Half of a device's items each, in a random order; a single item is in both halves."""
+    """Half of a client's items each, in a random order; a single item is in both halves."""
     is_own = np.full(n_items, -1, np.int32)
-    for device in range(len(devices)):
-        own = data[offsets[device] : offsets[device + 1]].copy()
+    for client in range(len(clients)):
+        own = data[offsets[client] : offsets[client + 1]].copy()
         n = len(own)
         for item in own:
-            is_own[item] = device
+            is_own[item] = client
         outside = 0
         for item in range(n_items):
-            outside += is_own[item] != device
+            outside += is_own[item] != client
         drawn = negatives if outside > 0 else 0
-        stream = rng.stream(seed, rng.LEARNING, round_number, devices[device])
+        stream = rng.stream(seed, rng.LEARNING, round_number, clients[client])
         counter = 0
         for j in range(n):
             pick = j + rng.below(rng.word(stream, counter), n - j)
@@ -136,23 +136,23 @@ def _cut(
             own[j], own[pick] = own[pick], own[j]
         first = (n + 1) // 2
         other = own[first:] if n > 1 else own
-        support[device, :first] = own[:first]
-        query[device, : len(other)] = other
+        support[client, :first] = own[:first]
+        query[client, : len(other)] = other
         for_support = drawn if shared else first * drawn
         for_query = drawn if shared else len(other) * drawn
-        support_counts[device, 0], support_counts[device, 1] = first, for_support
-        query_counts[device, 0], query_counts[device, 1] = len(other), for_query
+        support_counts[client, 0], support_counts[client, 1] = first, for_support
+        query_counts[client, 0], query_counts[client, 1] = len(other), for_query
         counter = draw_others(
-            for_support, n_items, is_own, device, stream, counter, support[device, first : first + for_support]
+            for_support, n_items, is_own, client, stream, counter, support[client, first : first + for_support]
         )
         start = len(other)
         counter = draw_others(
-            for_query, n_items, is_own, device, stream, counter, query[device, start : start + for_query]
+            for_query, n_items, is_own, client, stream, counter, query[client, start : start + for_query]
         )
 
 
 class _Batched:
-    """The network with weights of their own for n devices: [n, size] in, losses [n] out."""
+    """The network with weights of their own for n clients: [n, size] in, losses [n] out."""
 
     def __init__(self, net: FeatureNet, items: ItemInputs, codes: Indices, numbers: Floats, *, softmax: bool) -> None:
         self.net = net
@@ -161,7 +161,7 @@ class _Batched:
         self._people = codes, torch.from_numpy(numbers)
 
     def losses(self, flat: Tensor, examples: MamlExamples) -> Tensor:
-        """The mean loss of each device's examples."""
+        """The mean loss of each client's examples."""
         scores = self._scores(self._named(flat), examples.items)
         own, inside = torch.from_numpy(examples.own), torch.from_numpy(examples.inside)
         if self._softmax:
@@ -202,10 +202,10 @@ def _embedded(table: Tensor | None, codes: Indices, categories: tuple[int, ...])
     if table is None:
         return []
     parts, start = [], 0
-    devices = torch.arange(len(table))[:, None, None]
+    clients = torch.arange(len(table))[:, None, None]
     for count in categories:
         mine = (codes >= start) & (codes < start + count)
-        vectors = table[devices, torch.from_numpy(np.where(mine, codes, 0).astype(np.int64))]
+        vectors = table[clients, torch.from_numpy(np.where(mine, codes, 0).astype(np.int64))]
         parts.append((vectors * torch.from_numpy(mine.astype(np.float32))[..., None]).sum(dim=2))
         start += count
     return parts

@@ -37,7 +37,7 @@ class MfSettings:
     batch: int = 1  # examples per SGD step; 0 = the whole epoch
     loss: Literal["logistic", "squared"] = "logistic"  # of one example
     reduction: Literal["sum", "mean"] = "sum"  # of the losses in a batch
-    upload: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
+    update: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
     user_rate: float = 0.05  # learning rate of user vectors
     item_rate: float = 0.03  # of changes
     decay: float = 0.005  # weight decay of the rows that an example touches
@@ -63,7 +63,7 @@ def start_weights(n_items: int, dim: int, start: float, seed: int) -> dict[str, 
 
 
 class MfLocalTrainer:
-    """Local learning of matrix factorisation for any number of devices."""
+    """Local learning of matrix factorisation for any number of clients."""
 
     keeps_state = True
 
@@ -71,13 +71,13 @@ class MfLocalTrainer:
         self.settings = settings
         self.freeze_items = freeze_items  # only the user vector learns: how a new user joins a finished model
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        """User vectors of devices that take part for the first time."""
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """User vectors of clients that take part for the first time."""
         s = self.settings
-        return {USER: s.start * rng.normals(draws_seed, rng.PRIVATE_STATE, 0, devices, s.dim)}
+        return {USER: s.start * rng.normals(draws_seed, rng.PRIVATE_STATE, 0, clients, s.dim)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """Learn from each device's data."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """Learn from each client's data."""
         s = self.settings
         table, data = model[ITEMS], cohort.data.rows
         _check_items(data.items, len(table))
@@ -88,7 +88,7 @@ class MfLocalTrainer:
         index = np.empty(int(most.sum()), np.int32)
         values = np.empty((len(index), s.dim), np.float32)
         _learn(
-            cohort.devices,
+            cohort.clients,
             data.offsets,
             data.items,
             cohort.private[USER],
@@ -98,12 +98,12 @@ class MfLocalTrainer:
             s.batch,
             s.loss == "squared",
             s.reduction == "mean",
-            s.upload == "gradient",
+            s.update == "gradient",
             np.float32(s.user_rate),
             np.float32(0.0 if self.freeze_items else s.item_rate),
             np.float32(s.decay),
             cohort.draws_seed,
-            about.number,
+            spec.number,
             offsets,
             index,
             values,
@@ -112,7 +112,7 @@ class MfLocalTrainer:
         rows = Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
         drawn = np.where(lengths < len(table), s.negatives, 0)
         examples = lengths * (1 + drawn) * s.epochs
-        return LocalResults(ClientUpdates(about.number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
+        return LocalResults(ClientUpdates(spec.number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
 
 
 def _check_items(items: Indices, n_items: int) -> None:
@@ -123,7 +123,7 @@ def _check_items(items: Indices, n_items: int) -> None:
 
 @jit
 def _learn(
-    devices: Offsets,
+    clients: Offsets,
     offsets: Offsets,
     data: Indices,
     users: Floats,
@@ -146,8 +146,8 @@ def _learn(
 ) -> None:
     n_items, dim = table.shape
     longest = 0
-    for device in range(len(devices)):
-        longest = max(longest, offsets[device + 1] - offsets[device])
+    for client in range(len(clients)):
+        longest = max(longest, offsets[client + 1] - offsets[client])
     epoch_size = longest * (1 + negatives)
     own = np.empty(longest, np.int32)
     items = np.empty(epoch_size, np.int32)
@@ -160,23 +160,23 @@ def _learn(
     is_own = np.full(n_items, -1, np.int32)
     repeats = np.zeros(n_items, np.int32)
     used = 0
-    for device in range(len(devices)):
-        length = offsets[device + 1] - offsets[device]
-        drawn = negatives if length < n_items else 0  # a device that owns every item has nothing to draw from
+    for client in range(len(clients)):
+        length = offsets[client + 1] - offsets[client]
+        drawn = negatives if length < n_items else 0  # a client that owns every item has nothing to draw from
         size = length * (1 + drawn)
         step = size if batch == 0 else batch
         mine = own[:length]
-        mine[:] = data[offsets[device] : offsets[device + 1]]
+        mine[:] = data[offsets[client] : offsets[client + 1]]
         for j in range(length):
-            is_own[mine[j]] = device
-        user = users[device]
+            is_own[mine[j]] = client
+        user = users[client]
         first = used
-        start = rng.stream(seed, rng.LEARNING, round_number, devices[device])
+        start = rng.stream(seed, rng.LEARNING, round_number, clients[client])
         counter = 0
         redraw = drawn > 0 or step < size  # else every epoch is the same set, in one batch
         for epoch in range(epochs):
             if redraw or epoch == 0:
-                counter = draw_epoch(mine, is_own, device, n_items, drawn, start, counter, items, labels)
+                counter = draw_epoch(mine, is_own, client, n_items, drawn, start, counter, items, labels)
                 for j in range(size):
                     item = items[j]
                     slot = slot_of[item]
@@ -227,12 +227,12 @@ def _learn(
                         item_rate * scale,
                         decay,
                     )
-        out_loss[device] = mean_squared_loss(errors[:size]) if squared else mean_logistic_loss(errors[:size])
+        out_loss[client] = mean_squared_loss(errors[:size]) if squared else mean_logistic_loss(errors[:size])
         if not still:
             for slot in range(first, used):
                 for q in range(dim):
                     out_values[slot, q] -= table[out_index[slot], q]
-        out_offsets[device + 1] = used
+        out_offsets[client + 1] = used
 
 
 @jit

@@ -35,7 +35,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, check_share, entries_at, share_of
 from veilrec.kernels.neumf import NcfInputs, NcfRules, space_for, train_in_threads
 from veilrec.models.scores import ITEMS, NeumfScores, NeumfShape, Scorer
-from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
+from veilrec.privacy.mechanisms.clipping import client_norms, clip_factors
 from veilrec.privacy.mechanisms.compression import largest_of_dense, largest_of_rows
 
 USER = "user"
@@ -64,7 +64,7 @@ class NcfSettings:
     batch: NonNegativeInt = 256  # examples per step; 0 = the whole epoch
     reduction: Literal["sum", "mean"] = "mean"  # of the losses in a batch
     optimiser: Literal["sgd", "adam"] = "adam"  # of the local steps
-    upload: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
+    update: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
     user_rate: Rate = 0.02  # learning rate of user vectors
     item_rate: Rate = 0.02  # learning rate of item vectors
     network_rate: Rate = 0.0002  # learning rate of the layers
@@ -105,7 +105,7 @@ def start_weights(n_items: int, shape: NeumfShape, start: float, seed: int) -> d
 
 
 class NcfLocalTrainer:
-    """Local learning of NeuMF for any number of devices."""
+    """Local learning of NeuMF for any number of clients."""
 
     keeps_state = True
 
@@ -113,19 +113,19 @@ class NcfLocalTrainer:
         self.settings = settings
         self.freeze_public = freeze_public  # only the user learns: how a new user joins a finished model
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        """User vectors of devices that take part for the first time."""
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """User vectors of clients that take part for the first time."""
         s = self.settings
-        return {USER: s.start * rng.normals(draws_seed, rng.PRIVATE_STATE, 0, devices, s.shape.row)}
+        return {USER: s.start * rng.normals(draws_seed, rng.PRIVATE_STATE, 0, clients, s.shape.row)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """Learn from each device's data."""
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """Learn from each client's data."""
         s, shape = self.settings, self.settings.shape
         data = cohort.data.rows
         lengths = data.lengths()
         network = shape.flat(model)
         given = NcfInputs(
-            cohort.draws_seed, about.number, cohort.devices, data.offsets, data.items, model[ITEMS], network
+            cohort.draws_seed, spec.number, cohort.clients, data.offsets, data.items, model[ITEMS], network
         )
         most = np.minimum(lengths * (1 + s.negatives * s.epochs), len(model[ITEMS]))
         learnt = space_for(most, cohort.private[USER], len(network))
@@ -133,8 +133,8 @@ class NcfLocalTrainer:
         used = learnt.offsets[-1]
         tables = {ITEMS: Rows(learnt.offsets, learnt.items[:used], learnt.rows[:used])}
         examples = lengths * (1 + s.negatives) * s.epochs
-        uploads = ClientUpdates(about.number, len(lengths), tables, shape.named(learnt.networks), examples)
-        return LocalResults(uploads, examples, learnt.loss)
+        updates = ClientUpdates(spec.number, len(lengths), tables, shape.named(learnt.networks), examples)
+        return LocalResults(updates, examples, learnt.loss)
 
     def _rules(self) -> NcfRules:
         s = self.settings
@@ -145,7 +145,7 @@ class NcfLocalTrainer:
             s.batch,
             s.reduction == "mean",
             s.optimiser == "adam",
-            s.upload == "gradient" and not self.freeze_public,
+            s.update == "gradient" and not self.freeze_public,
             np.float32(s.user_rate),
             np.float32(public * s.item_rate),
             np.float32(public * s.network_rate),
@@ -162,7 +162,7 @@ class DgcSettings:
     """Deep gradient compression."""
 
     share: float = 0.1  # of the entries that are sent
-    momentum: float = 0.5  # of what a device has not sent yet
+    momentum: float = 0.5  # of what a client has not sent yet
     local_clip_norm: float = 1.0  # of the network's part of an update, before it is accumulated
 
     def __post_init__(self) -> None:
@@ -174,7 +174,7 @@ class DgcSettings:
 
 
 class DgcLocalTrainer:
-    """Any learner, with its updates compressed: to the entries that a round is about, or to the largest ones."""
+    """Any trainer, with its updates compressed: to the entries that a round is about, or to the largest ones."""
 
     keeps_state = True
 
@@ -184,38 +184,38 @@ class DgcLocalTrainer:
         self._schema = schema
         self._size = sum(tensor.size for tensor in schema.dense)
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
-        """The learner's own state, and empty accumulators."""
-        empty = {name: np.zeros((len(devices), self._size), np.float32) for name in (MOMENTUM, ERROR)}
-        return self.inner.fresh_private_state(devices, draws_seed) | empty
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """The trainer's own state, and empty accumulators."""
+        empty = {name: np.zeros((len(clients), self._size), np.float32) for name in (MOMENTUM, ERROR)}
+        return self.inner.fresh_private_state(clients, draws_seed) | empty
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
         """Learn, accumulate, and send a part."""
-        learned = self.inner.learn(cohort, model, about)
-        uploads, tensors = learned.uploads, self._schema.dense
-        flat = np.concatenate([uploads.dense[t.name].reshape(uploads.count, -1) for t in tensors], axis=1)
+        learned = self.inner.learn(cohort, model, spec)
+        updates, tensors = learned.updates, self._schema.dense
+        flat = np.concatenate([updates.dense[t.name].reshape(updates.count, -1) for t in tensors], axis=1)
         momentum, error = cohort.private[MOMENTUM], cohort.private[ERROR]
         accumulate(momentum, error, flat, self.settings)
         entries, start = {}, 0
         for tensor in tensors:
             part = slice(start, start + tensor.size)
-            named = about.entries(tensor.name, tensor.size)
+            named = spec.entries(tensor.name, tensor.size)
             entries[tensor.name] = self._take(momentum[:, part], error[:, part], named)
             start += tensor.size
-        if about.shares:
-            return replace(learned, uploads=replace(uploads, dense={}, entries=entries))
+        if spec.shares:
+            return replace(learned, updates=replace(updates, dense={}, entries=entries))
         for table in self._schema.tables:
             height = len(model[table.name])
             count = share_of(height * table.shape[1], self.settings.share)
-            entries[table.name] = largest_of_rows(uploads.tables[table.name], count)
-        return replace(learned, uploads=replace(uploads, tables={}, dense={}, entries=entries))
+            entries[table.name] = largest_of_rows(updates.tables[table.name], count)
+        return replace(learned, updates=replace(updates, tables={}, dense={}, entries=entries))
 
     def _take(self, momentum: Floats, error: Floats, named: Offsets | None) -> Rows:
         if named is None:
             rows = largest_of_dense(error, share_of(error.shape[1], self.settings.share))
-            device = np.repeat(np.arange(len(error)), np.diff(rows.offsets))
-            error[device, rows.index] = 0.0
-            momentum[device, rows.index] = 0.0
+            client = np.repeat(np.arange(len(error)), np.diff(rows.offsets))
+            error[client, rows.index] = 0.0
+            momentum[client, rows.index] = 0.0
             return rows
         rows = entries_at(error, named)
         error[:, named] = 0.0
@@ -225,7 +225,7 @@ class DgcLocalTrainer:
 
 def accumulate(momentum: Floats, error: Floats, update: Floats, settings: DgcSettings) -> None:
     """Clip, correct by momentum, and add to what has not been sent yet; in place."""
-    factors = clip_factors(device_norms((), [update]), settings.local_clip_norm).astype(np.float32)
+    factors = clip_factors(client_norms((), [update]), settings.local_clip_norm).astype(np.float32)
     momentum *= np.float32(settings.momentum)
     momentum += factors[:, np.newaxis] * update
     error += momentum
@@ -240,7 +240,7 @@ class NeumfRanker(SettingsAlone):
     draws_seed: int
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> NeumfModel:
-        """Vectors of the devices beside the public model."""
+        """Vectors of the clients beside the public model."""
         users = private.get(USER, np.zeros((0, self.local.shape.row), np.float32))
         return NeumfModel(users, weights, self)
 
@@ -255,8 +255,8 @@ class NeumfModel(NeumfScores):
         self._adapter = NcfLocalTrainer(ranker.local, freeze_public=True)
 
     def fold_in(self, histories: Csr) -> Scorer:
-        """New users: each learns its own vector on its device; items and network stay as they are."""
-        devices = np.arange(len(histories), dtype=np.int64)
-        private = self._adapter.fresh_private_state(devices, self._seed)
-        self._adapter.learn(Cohort(devices, OwnItems(histories), private, self._seed), self._public, RoundSpec(0))
+        """New users: each learns its own vector on its client; items and network stay as they are."""
+        clients = np.arange(len(histories), dtype=np.int64)
+        private = self._adapter.fresh_private_state(clients, self._seed)
+        self._adapter.learn(Cohort(clients, OwnItems(histories), private, self._seed), self._public, RoundSpec(0))
         return NeumfScores(self._adapter.settings.shape, private[USER], self._public)

@@ -48,7 +48,7 @@ from veilrec.privacy.randomness import Source
 
 @dataclass(frozen=True)
 class NewsTrainingSettings:
-    """What a device draws from its impressions."""
+    """What a client draws from its impressions."""
 
     negatives: int = 4  # H of eq. 3: news of the same impression that were not clicked, per click
     history: int = 50  # the latest clicks that a user is known by
@@ -66,7 +66,7 @@ def start_weights(model: NewsModel, frozen: frozenset[str]) -> dict[str, Floats]
 
 
 class NewsLocalTrainer:
-    """Draws nothing but negatives, keeps nothing; the news are public and known to every device."""
+    """Draws nothing but negatives, keeps nothing; the news are public and known to every client."""
 
     keeps_state = False
 
@@ -78,47 +78,47 @@ class NewsLocalTrainer:
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
         self._differentiation = differentiation(model, news, frozen)
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: a user is known by the history alone."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """Minus the gradient of every device's mean loss."""
-        n = len(cohort.devices)
-        examples, shares = self.ready(cohort, model, about)
-        counts = np.bincount(examples.device, minlength=n)
+    def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """Minus the gradient of every client's mean loss."""
+        n = len(cohort.clients)
+        examples, shares = self.ready(cohort, model, spec)
+        counts = np.bincount(examples.client, minlength=n)
         found = self._differentiation.each(model, examples, n)
-        return LocalResults(_descending(found, about.number, n, counts), counts, found.losses, shares)
+        return LocalResults(_descending(found, spec.number, n, counts), counts, found.losses, shares)
 
     def learn_sum(
-        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: RoundSpec, *, weighs_examples: bool
+        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], spec: RoundSpec, *, weighs_examples: bool
     ) -> tuple[LocalResults, ClientUpdates]:
-        """The weighted mean of all devices' messages as if it were one, and messages as long as theirs.
+        """The weighted mean of all clients' messages as if it were one, and messages as long as theirs.
 
         The mean is linear, so one backward pass gives it.
         """
-        examples, shares = self.ready(cohort, model, about)
-        counts = np.bincount(examples.device, minlength=len(cohort.devices))
-        of_device = counts / counts.sum() if weighs_examples else np.full(len(counts), 1.0 / len(counts))
-        share = (of_device / counts)[examples.device].astype(np.float32)
+        examples, shares = self.ready(cohort, model, spec)
+        counts = np.bincount(examples.client, minlength=len(cohort.clients))
+        of_client = counts / counts.sum() if weighs_examples else np.full(len(counts), 1.0 / len(counts))
+        share = (of_client / counts)[examples.client].astype(np.float32)
         found = self._differentiation.together(model, examples, share)
-        uploads = _descending(found, about.number, 1, np.array([counts.sum()]))
-        loss = np.bincount(examples.device, found.losses, len(counts)) / counts
+        updates = _descending(found, spec.number, 1, np.array([counts.sum()]))
+        loss = np.bincount(examples.client, found.losses, len(counts)) / counts
         words = self._differentiation.count_words(examples, len(counts))
-        return LocalResults(uploads, counts, loss.astype(np.float32), shares), _outlines(uploads, len(counts), words)
+        return LocalResults(updates, counts, loss.astype(np.float32), shares), _outlines(updates, len(counts), words)
 
     def ready(
-        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: RoundSpec
+        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], spec: RoundSpec
     ) -> tuple[ClickExamples, Floats | None]:
-        """What the devices of a round learn from, and the mean attention of models with basis vectors."""
-        return self.examples(cohort, about.number), None
+        """What the clients of a round learn from, and the mean attention of models with basis vectors."""
+        return self.examples(cohort, spec.number), None
 
     def examples(self, cohort: Cohort[OwnImpressions], round_number: int) -> ClickExamples:
-        """What the devices of a round learn from."""
+        """What the clients of a round learn from."""
         s = self.settings
         return draw_examples(
             cohort.data.rows,
-            cohort.devices,
+            cohort.clients,
             negatives=s.negatives,
             longest=s.history,
             seed=cohort.draws_seed,
@@ -127,7 +127,7 @@ class NewsLocalTrainer:
 
 
 def _outlines(mean: ClientUpdates, count: int, words: Offsets) -> ClientUpdates:
-    """Messages as long as those that the devices would have sent, without their content."""
+    """Messages as long as those that the clients would have sent, without their content."""
     zero = np.zeros(1, np.float32)
     tables = {}
     for name, rows in mean.tables.items():
@@ -152,16 +152,16 @@ _HISTORIES_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class LocalNoise:
-    """What a device does to its data before it learns from it."""
+    """What a client does to its data before it learns from it."""
 
     attention: PaddedNoise  # DPA: padding, clipping, noise
     labels: LabelPerturbation  # DPL
     path: Path  # what gradients go through
-    samples: int | None = None  # impressions of a device that a round learns from; None: every click
+    samples: int | None = None  # impressions of a client that a round learns from; None: every click
 
 
 class PrivateNewsLocalTrainer(NewsLocalTrainer):
-    """A news learner of a model with basis vectors; without noise it learns as others do, and logs the attention."""
+    """A news trainer of a model with basis vectors; without noise it learns as others do, and logs the attention."""
 
     def __init__(
         self,
@@ -180,15 +180,15 @@ class PrivateNewsLocalTrainer(NewsLocalTrainer):
         self._pad_news = pad_news  # the news that a padded click becomes; None: it becomes the model's own pad
 
     def ready(
-        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: RoundSpec
+        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], spec: RoundSpec
     ) -> tuple[ClickExamples, Floats | None]:
-        """Examples with all their noise, and the mean attention of the devices."""
+        """Examples with all their noise, and the mean attention of the clients."""
         network = self._with(model)
         if self.noise is None:
-            examples = self.examples(cohort, about.number)
+            examples = self.examples(cohort, spec.number)
             attention = self._attention(network, examples.histories, None)[examples.history_of]
-            return examples, _mean(attention, examples.device, len(cohort.devices))
-        samples = self._samples(self.noise, cohort, about.number)
+            return examples, _mean(attention, examples.client, len(cohort.clients))
+        samples = self._samples(self.noise, cohort, spec.number)
         drawn = _Draws.of(self.noise, samples, cohort, self.settings)
         histories = samples.histories[samples.history_of]  # each has a mask and noise of its own
         padded = drawn.padded & (histories != NONE)
@@ -206,12 +206,12 @@ class PrivateNewsLocalTrainer(NewsLocalTrainer):
         rows = np.arange(len(samples), dtype=np.int64)
         if self.noise.path == "released":
             nothing = np.full((len(samples), 1), NONE, np.int32)
-            examples = ClickExamples(samples.device, told, rows, nothing, None, released.astype(np.float32))
+            examples = ClickExamples(samples.client, told, rows, nothing, None, released.astype(np.float32))
             shown = released.clip(0.0) / np.maximum(released.clip(0.0).sum(1, keepdims=True), 1e-12)
-            return examples, _mean(shown, samples.device, len(cohort.devices))
+            return examples, _mean(shown, samples.client, len(cohort.clients))
         added = (released - self.noise.attention.clipped(attention)).astype(np.float32)
-        examples = ClickExamples(samples.device, told, rows, histories, padded, added)
-        return examples, _mean(attention, samples.device, len(cohort.devices))
+        examples = ClickExamples(samples.client, told, rows, histories, padded, added)
+        return examples, _mean(attention, samples.client, len(cohort.clients))
 
     def _samples(self, noise: LocalNoise, cohort: Cohort[OwnImpressions], number: int) -> Samples:
         longest = self.settings.history
@@ -219,7 +219,7 @@ class PrivateNewsLocalTrainer(NewsLocalTrainer):
             return every_click(cohort.data.rows, longest=longest)
         seed = cohort.draws_seed
         return one_click_of_some(
-            cohort.data.rows, cohort.devices, most=noise.samples, longest=longest, seed=seed, number=number
+            cohort.data.rows, cohort.clients, most=noise.samples, longest=longest, seed=seed, number=number
         )
 
     def _with(self, weights: Mapping[str, Floats]) -> Interests:
@@ -254,7 +254,7 @@ class PrivateNewsLocalTrainer(NewsLocalTrainer):
 
 
 class _Draws:
-    """What the devices of a cohort drew: masks and labels at once, the noise when the attention is known."""
+    """What the clients of a cohort drew: masks and labels at once, the noise when the attention is known."""
 
     def __init__(self, padded: Bools, told: Offsets, noise: PaddedNoise, sources: list[tuple[slice, Source]]) -> None:
         self.padded = padded  # [samples, longest]
@@ -265,14 +265,14 @@ class _Draws:
     def of(
         cls, noise: LocalNoise, samples: Samples, cohort: Cohort[OwnImpressions], settings: NewsTrainingSettings
     ) -> _Draws:
-        """Each device draws from its own source."""
+        """Each client draws from its own source."""
         if cohort.noise is None:
-            raise BadInput("this learner adds noise, and its cohort has nothing to draw it from: give Cohort.noise")
+            raise BadInput("this trainer adds noise, and its cohort has nothing to draw it from: give Cohort.noise")
         padded = np.zeros((len(samples), settings.history), np.bool_)
         told = np.zeros((len(samples), 1 + settings.negatives), np.int64)
         sizes, sources = samples.shown.lengths(), []
-        for devices, source in cohort.noise.split(cohort.devices):
-            low, high = np.searchsorted(samples.device, [devices.start, devices.stop])
+        for clients, source in cohort.noise.split(cohort.clients):
+            low, high = np.searchsorted(samples.client, [clients.start, clients.stop])
             rows = slice(int(low), int(high))
             padded[rows] = noise.attention.masks(padded[rows].shape, source)
             told[rows] = noise.labels.release(samples.clicked[rows], sizes[rows], source)
@@ -287,9 +287,9 @@ class _Draws:
         return noisy
 
 
-def _mean(attention: Doubles, device: Offsets, n: int) -> Floats:
-    """Over devices, each the mean of its samples: [B]."""
-    counts = np.bincount(device, minlength=n)
-    share = 1.0 / (np.maximum(counts, 1)[device] * max(n, 1))
+def _mean(attention: Doubles, client: Offsets, n: int) -> Floats:
+    """Over clients, each the mean of its samples: [B]."""
+    counts = np.bincount(client, minlength=n)
+    share = 1.0 / (np.maximum(counts, 1)[client] * max(n, 1))
     found: Floats = (attention * share[:, np.newaxis]).sum(0).astype(np.float32)
     return found

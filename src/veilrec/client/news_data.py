@@ -37,29 +37,29 @@ HEAD = 3
 class ClickExamples:
     """One example per click: the click first, then news of the same impression that were not clicked."""
 
-    device: Offsets  # [examples], row of the logs, in rising order
+    client: Offsets  # [examples], row of the logs, in rising order
     candidates: Indices  # [examples, 1 + negatives], NONE where the impression has too few others
     history_of: Offsets  # [examples], row of `histories`, in rising order
     histories: Indices  # [distinct, longest], oldest click first, NONE behind the last
-    padded: Bools | None = None  # [distinct, longest], clicks that a device replaces by the pad; None: see `noise`
+    padded: Bools | None = None  # [distinct, longest], clicks that a client replaces by the pad; None: see `noise`
     noise: Floats | None = None  # [distinct, B], on the attention over basis vectors; all of it where `padded` is None
 
     def __len__(self) -> int:
-        return len(self.device)
+        return len(self.client)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Clicks with all that was shown beside them: what a device tells a label of."""
+    """Clicks with all that was shown beside them: what a client tells a label of."""
 
-    device: Offsets  # [samples], row of the logs, in rising order
+    client: Offsets  # [samples], row of the logs, in rising order
     history_of: Offsets  # [samples], row of `histories`, in rising order
     histories: Indices  # [distinct, longest], oldest click first, NONE behind the last
     shown: Csr  # a row for each sample
     clicked: Offsets  # [samples], place in that row
 
     def __len__(self) -> int:
-        return len(self.device)
+        return len(self.client)
 
     def items(self, places: Offsets) -> Indices:
         """What stands at places `[samples, n]` of the rows; NONE at -1."""
@@ -69,15 +69,17 @@ class Samples:
 
 @dataclass(frozen=True)
 class OwnImpressions:
-    """What each device's user was shown and clicked, packed as above."""
+    """What each client's user was shown and clicked, packed as above."""
 
     rows: Csr  # to learn from
-    judging: Csr | None = None  # of devices that never learn, and only judge: packed alike, empty for the others
+    active_validation: Csr | None = (
+        None  # of clients that never learn, and only judge: packed alike, empty for the others
+    )
 
-    def take(self, devices: Offsets) -> OwnImpressions:
-        """The impressions of some devices."""
-        judging = None if self.judging is None else self.judging.take(devices)
-        return OwnImpressions(self.rows.take(devices), judging)
+    def take(self, clients: Offsets) -> OwnImpressions:
+        """The impressions of some clients."""
+        active_validation = None if self.active_validation is None else self.active_validation.take(clients)
+        return OwnImpressions(self.rows.take(clients), active_validation)
 
     @property
     def kept(self) -> Mapping[str, NDArray[Any]]:
@@ -119,17 +121,17 @@ def count_clicks(logs: Csr) -> Offsets:
 
 
 def draw_examples(
-    logs: Csr, devices: Offsets, *, negatives: int, longest: int, seed: int, number: int
+    logs: Csr, clients: Offsets, *, negatives: int, longest: int, seed: int, number: int
 ) -> ClickExamples:
-    """The examples of round (or epoch) `number`; the draws of a row are keyed by its device's number."""
+    """The examples of round (or epoch) `number`; the draws of a row are keyed by its client's number."""
     counts = count_clicks(logs)
     total = int(counts.sum())
     candidates = np.full((total, 1 + negatives), NONE, np.int32)
     history_of = np.empty(total, np.int64)
     histories = np.full((_count_histories(logs.offsets, logs.items), longest), NONE, np.int32)
-    _draw(logs.offsets, logs.items, devices, negatives, seed, number, candidates, history_of, histories)
-    device = np.repeat(np.arange(len(logs), dtype=np.int64), counts)
-    return ClickExamples(device, candidates, history_of, histories)
+    _draw(logs.offsets, logs.items, clients, negatives, seed, number, candidates, history_of, histories)
+    client = np.repeat(np.arange(len(logs), dtype=np.int64), counts)
+    return ClickExamples(client, candidates, history_of, histories)
 
 
 def every_click(logs: Csr, *, longest: int) -> Samples:
@@ -143,19 +145,19 @@ def every_click(logs: Csr, *, longest: int) -> Samples:
     shown = np.empty(int(sizes.sum()), np.int32)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     _fill_clicks(logs.offsets, logs.items, shown)
-    device = np.repeat(np.arange(len(logs), dtype=np.int64), counts)
-    return Samples(device, history_of, histories, Csr(offsets, shown), places)
+    client = np.repeat(np.arange(len(logs), dtype=np.int64), counts)
+    return Samples(client, history_of, histories, Csr(offsets, shown), places)
 
 
-def one_click_of_some(logs: Csr, devices: Offsets, *, most: int, longest: int, seed: int, number: int) -> Samples:
-    """One click of at most so many impressions of every device, drawn, with all that was shown, in the order of items.
+def one_click_of_some(logs: Csr, clients: Offsets, *, most: int, longest: int, seed: int, number: int) -> Samples:
+    """One click of at most so many impressions of every client, drawn, with all that was shown, in the order of items.
 
-    Neither how many samples a device has nor their order tells which items were clicked.
+    Neither how many samples a client has nor their order tells which items were clicked.
     """
-    device: list[int] = []
+    client: list[int] = []
     clicked: list[int] = []
     histories, shown = [], []
-    for row, name in enumerate(devices):
+    for row, name in enumerate(clients):
         blocks = list(blocks_of(logs.row(row)))
         draws = rng.uniforms(seed, rng.LEARNING, number, np.array([name], np.int64), 2 * len(blocks))[0]
         for block in np.sort(np.argsort(draws[: len(blocks)], kind="stable")[:most]):
@@ -165,14 +167,14 @@ def one_click_of_some(logs: Csr, devices: Offsets, *, most: int, longest: int, s
             kept = np.full(longest, NONE, np.int32)
             latest = past[-longest:]
             kept[: len(latest)] = latest
-            device.append(row)
+            client.append(row)
             histories.append(kept)
             shown.append(offered)
             clicked.append(int(np.searchsorted(offered, click)))
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in shown])]).astype(np.int64)
     return Samples(
-        np.array(device, np.int64),
-        np.arange(len(device), dtype=np.int64),
+        np.array(client, np.int64),
+        np.arange(len(client), dtype=np.int64),
         np.array(histories, np.int32).reshape(-1, longest),
         Csr(offsets, np.concatenate([np.zeros(0, np.int32), *shown])),
         np.array(clicked, np.int64),
@@ -180,7 +182,7 @@ def one_click_of_some(logs: Csr, devices: Offsets, *, most: int, longest: int, s
 
 
 def blocks_of(row: Indices) -> Iterator[tuple[Indices, Indices, Indices]]:
-    """History, clicks and other items of every impression of a device."""
+    """History, clicks and other items of every impression of a client."""
     at = 0
     while at < len(row):
         past, clicks, others = (int(size) for size in row[at : at + HEAD])
@@ -256,10 +258,10 @@ def _pack(  # type: ignore[no-untyped-def]
 
 @jit
 def _count(offsets: Offsets, rows: Indices, counts: Offsets) -> None:
-    for device in range(len(counts)):
-        at = offsets[device]
-        while at < offsets[device + 1]:
-            counts[device] += rows[at + 1]
+    for client in range(len(counts)):
+        at = offsets[client]
+        while at < offsets[client + 1]:
+            counts[client] += rows[at + 1]
             at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
 
 
@@ -276,9 +278,9 @@ def _same_history(rows: Indices, one: int, other: int) -> bool:
 def _count_histories(offsets: Offsets, rows: Indices) -> int:
     """Blocks whose history is not that of the block before them on the same device."""
     count = 0
-    for device in range(len(offsets) - 1):
-        at, before = offsets[device], -1
-        while at < offsets[device + 1]:
+    for client in range(len(offsets) - 1):
+        at, before = offsets[client], -1
+        while at < offsets[client + 1]:
             count += before < 0 or not _same_history(rows, before, at)
             before = at
             at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
@@ -291,9 +293,9 @@ def _outline(
 ) -> None:
     """How long the rows of the samples are, and their histories; a click stands first in its row."""
     sample, history = 0, -1
-    for device in range(len(offsets) - 1):
-        at, before = offsets[device], -1
-        while at < offsets[device + 1]:
+    for client in range(len(offsets) - 1):
+        at, before = offsets[client], -1
+        while at < offsets[client + 1]:
             past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
             if before < 0 or not _same_history(rows, before, at):
                 history += 1
@@ -311,9 +313,9 @@ def _outline(
 def _fill_clicks(offsets: Offsets, rows: Indices, shown: Indices) -> None:
     """A click and what was not clicked beside it, for every sample."""
     entry = 0
-    for device in range(len(offsets) - 1):
-        at = offsets[device]
-        while at < offsets[device + 1]:
+    for client in range(len(offsets) - 1):
+        at = offsets[client]
+        while at < offsets[client + 1]:
             past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
             first = at + HEAD + past
             for click in range(clicks):
@@ -328,7 +330,7 @@ def _fill_clicks(offsets: Offsets, rows: Indices, shown: Indices) -> None:
 def _draw(  # type: ignore[no-untyped-def]
     offsets: Offsets,
     rows: Indices,
-    devices: Offsets,
+    clients: Offsets,
     negatives,
     seed,
     number,
@@ -337,10 +339,10 @@ def _draw(  # type: ignore[no-untyped-def]
     histories: Indices,
 ) -> None:
     example, history = 0, -1
-    for device in range(len(devices)):
-        start = rng.stream(seed, rng.LEARNING, number, devices[device])
-        at, before, drawn = offsets[device], -1, 0
-        while at < offsets[device + 1]:
+    for client in range(len(clients)):
+        start = rng.stream(seed, rng.LEARNING, number, clients[client])
+        at, before, drawn = offsets[client], -1, 0
+        while at < offsets[client + 1]:
             past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
             first = at + HEAD
             if before < 0 or not _same_history(rows, before, at):
@@ -364,17 +366,17 @@ def _draw(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class OwnNews:
-    """Examples of n devices; items are places among the distinct news of their own device.
+    """Examples of n clients; items are places among the distinct news of their own device.
 
-    They are taken out for some devices: packed, or padded side by side.
+    They are taken out for some clients: packed, or padded side by side.
     """
 
-    items: Offsets  # [pairs], the distinct news of device 0, then those of device 1, ...
+    items: Offsets  # [pairs], the distinct news of client 0, then those of client 1, ...
     offsets: Offsets  # [n + 1], into `items`
-    owner: Offsets  # [histories], device, in rising order
+    owner: Offsets  # [histories], client, in rising order
     histories: Offsets  # [histories, h]; 0 where the mask is False
     history_mask: Bools
-    device: Offsets  # [examples], in rising order
+    client: Offsets  # [examples], in rising order
     history_of: Offsets  # [examples]
     candidates: Offsets  # [examples, 1 + negatives]
     candidate_mask: Bools
@@ -382,7 +384,7 @@ class OwnNews:
     noise: Floats | None = None  # [histories, B]
 
     def groups(self, count: int) -> Iterator[Offsets]:
-        """Devices with histories of like length, so that little is padded."""
+        """Clients with histories of like length, so that little is padded."""
         longest = np.zeros(len(self.offsets) - 1, np.int64)
         np.maximum.at(longest, self.owner, self.history_mask.sum(1))
         order = np.argsort(longest, kind="stable")
@@ -390,11 +392,11 @@ class OwnNews:
             yield np.sort(order[begin : begin + count])
 
     def shares(self) -> Floats:
-        """What an example counts in the mean of its device: [examples]."""
-        counts = np.bincount(self.device, minlength=len(self.offsets) - 1)
-        return (1.0 / counts[self.device]).astype(np.float32)
+        """What an example counts in the mean of its client: [examples]."""
+        counts = np.bincount(self.client, minlength=len(self.offsets) - 1)
+        return (1.0 / counts[self.client]).astype(np.float32)
 
-    def packed(self, devices: Offsets) -> tuple[Offsets, Offsets, Batch]:
+    def packed(self, clients: Offsets) -> tuple[Offsets, Offsets, Batch]:
         """Rows of histories and of examples of some clients, and these with items as places in `batch.news`,
         which are rows of `items`.
         """
@@ -403,17 +405,17 @@ class OwnNews:
         from veilrec.models.news_model import Batch
 
         chosen = np.zeros(len(self.offsets) - 1, np.bool_)
-        chosen[devices] = True
-        rows, examples = np.flatnonzero(chosen[self.owner]), np.flatnonzero(chosen[self.device])
+        chosen[clients] = True
+        rows, examples = np.flatnonzero(chosen[self.owner]), np.flatnonzero(chosen[self.client])
         width = max(1, int(self.history_mask[rows].any(0).sum()))
         counts = np.diff(self.offsets)
-        first = np.cumsum(counts * chosen) - counts * chosen  # place of a device's first item
+        first = np.cumsum(counts * chosen) - counts * chosen  # place of a client's first item
         arrays = (
             np.flatnonzero(np.repeat(chosen, counts)),
             self.histories[rows, :width] + first[self.owner[rows], np.newaxis],
             self.history_mask[rows, :width],
             np.searchsorted(rows, self.history_of[examples]),
-            self.candidates[examples] + first[self.device[examples], np.newaxis],
+            self.candidates[examples] + first[self.client[examples], np.newaxis],
             self.candidate_mask[examples],
         )
         batch = replace(
@@ -423,51 +425,51 @@ class OwnNews:
         )
         return rows, examples, batch
 
-    def padded(self, devices: Offsets) -> tuple[Tensor, Batch]:
-        """Shares and examples of some devices, padded to one length: every tensor begins with the devices."""
+    def padded(self, clients: Offsets) -> tuple[Tensor, Batch]:
+        """Shares and examples of some clients, padded to one length: every tensor begins with the clients."""
         from veilrec.models.news_model import Batch
 
-        rows, examples, _ = self.packed(devices)
+        rows, examples, _ = self.packed(clients)
         width = max(1, int(self.history_mask[rows].any(0).sum()))
-        n = len(devices)
-        owner = np.searchsorted(devices, self.owner[rows])
-        device = np.searchsorted(devices, self.device[examples])
-        first = np.searchsorted(self.owner, devices)[device]
+        n = len(clients)
+        owner = np.searchsorted(clients, self.owner[rows])
+        client = np.searchsorted(clients, self.client[examples])
+        first = np.searchsorted(self.owner, clients)[client]
         counts = np.diff(self.offsets)
-        own = np.repeat(np.isin(np.arange(len(counts)), devices), counts)
-        return _stack(self.shares()[examples], device, n), Batch(
-            _stack(self.items[own], np.repeat(np.arange(n), counts[devices]), n),
+        own = np.repeat(np.isin(np.arange(len(counts)), clients), counts)
+        return _stack(self.shares()[examples], client, n), Batch(
+            _stack(self.items[own], np.repeat(np.arange(n), counts[clients]), n),
             _stack(self.histories[rows, :width], owner, n),
             _stack(self.history_mask[rows, :width], owner, n),
-            _stack(self.history_of[examples] - first, device, n),
-            _stack(self.candidates[examples], device, n),
-            _stack(self.candidate_mask[examples], device, n),
+            _stack(self.history_of[examples] - first, client, n),
+            _stack(self.candidates[examples], client, n),
+            _stack(self.candidate_mask[examples], client, n),
             padded=None if self.pads is None else _stack(self.pads[rows, :width], owner, n),
             noise=None if self.noise is None else _stack(self.noise[rows], owner, n),
         )
 
 
 def own_news(examples: ClickExamples, n: int) -> OwnNews:
-    """Number the news of every device."""
+    """Number the news of every client."""
     owner = np.zeros(len(examples.histories), np.int64)
-    owner[examples.history_of] = examples.device
+    owner[examples.history_of] = examples.client
     history_mask, candidate_mask = examples.histories != NONE, examples.candidates != NONE
     span = 1 + max(int(examples.histories.max(initial=0)), int(examples.candidates.max(initial=0)))
     past = owner[:, np.newaxis] * span + examples.histories
-    shown = examples.device[:, np.newaxis] * span + examples.candidates
+    shown = examples.client[:, np.newaxis] * span + examples.candidates
     pairs, place = np.unique(np.concatenate([past[history_mask], shown[candidate_mask]]), return_inverse=True)
     offsets = np.searchsorted(pairs // span, np.arange(n + 1)).astype(np.int64)
     histories, candidates = np.zeros(past.shape, np.int64), np.zeros(shown.shape, np.int64)
     split = int(history_mask.sum())
     histories[history_mask] = place[:split] - offsets[np.repeat(owner, history_mask.sum(1))]
-    candidates[candidate_mask] = place[split:] - offsets[np.repeat(examples.device, candidate_mask.sum(1))]
+    candidates[candidate_mask] = place[split:] - offsets[np.repeat(examples.client, candidate_mask.sum(1))]
     return OwnNews(
         pairs % span,
         offsets,
         owner,
         histories,
         history_mask,
-        examples.device,
+        examples.client,
         examples.history_of,
         candidates,
         candidate_mask,
@@ -477,7 +479,7 @@ def own_news(examples: ClickExamples, n: int) -> OwnNews:
 
 
 def _stack(values: NDArray[np.generic], owner: Offsets, n: int) -> Tensor:
-    """Rows of the devices, in rising order of their owner, as [n, most, ...]; zero where a device has fewer."""
+    """Rows of the clients, in rising order of their owner, as [n, most, ...]; zero where a client has fewer."""
     import torch
 
     counts = np.bincount(owner, minlength=n)

@@ -50,7 +50,7 @@ _NUMBERS_AT_ONCE = 1 << 22  # of histories in slots: 32 MB
 
 
 class UserModel(Protocol):
-    """What a device needs of a news model."""
+    """What a client needs of a news model."""
 
     @property
     def longest(self) -> int:
@@ -63,7 +63,7 @@ class UserModel(Protocol):
         """Those that are decomposed over basis vectors, for models that have some."""
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """User vectors of clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors of clicks in places, some of them perhaps pads: [clients, slots, dim] -> [clients, dim]."""
 
 
 class Encoder(Protocol):
@@ -71,13 +71,13 @@ class Encoder(Protocol):
 
     @property
     def at_once(self) -> int | None:
-        """How many devices fit into memory together; None: as many as there are."""
+        """How many clients fit into memory together; None: as many as there are."""
 
     def inputs(self, histories: Csr) -> Any:
-        """One input with all devices in it."""
+        """One input with all clients in it."""
 
     def clear(self, histories: Csr) -> Doubles | None:
-        """What is sent beside the query without any protection, [devices, numbers]; None: nothing."""
+        """What is sent beside the query without any protection, [clients, numbers]; None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class UserVectors:
     at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
-        """[devices, dim]."""
+        """[clients, dim]."""
         return numbers_of(self.model.users(histories))
 
     def clear(self, histories: Csr) -> None:
@@ -104,7 +104,7 @@ class AttentionInput:
     at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
-        """[devices, B]."""
+        """[clients, B]."""
         return decompose(numbers_of(self.model.users_before_basis(histories)), self.basis)
 
     def clear(self, histories: Csr) -> None:
@@ -120,7 +120,7 @@ class NearestInterest:
     at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
-        """[devices, B], the higher the nearer."""
+        """[clients, B], the higher the nearer."""
         users = numbers_of(self.model.users(histories))
         return np.asarray(users @ self.interests.T - 0.5 * (self.interests**2).sum(axis=1))
 
@@ -143,7 +143,7 @@ class PlacedInput:
         return max(1, _NUMBERS_AT_ONCE // (self.slots * len(self.pad)))
 
     def inputs(self, histories: Csr) -> Slots:
-        """[devices, slots, dim]."""
+        """[clients, slots, dim]."""
         rows = latest(histories, self.slots)
         taken = np.arange(self.slots) < rows.lengths()[:, np.newaxis]
         vectors = np.broadcast_to(self.pad, (len(rows), self.slots, len(self.pad))).copy()
@@ -158,7 +158,7 @@ class PlacedInput:
 class PooledInput:
     """The clicks on public vectors; with a public list of what is sensitive, the others are summed in plaintext.
 
-    Sensitive and other clicks are cut to the latest ones each by themselves: which clicks in the clear are still
+    Sensitive and other clicks are cut to the latest ones each by themselves: which clicks in plaintext are still
     there must not depend on how many sensitive ones came after them.
     """
 
@@ -204,7 +204,7 @@ def latest(histories: Csr, count: int) -> Csr:
 
 @dataclass(frozen=True)
 class QueryMethod:
-    """How devices ask: what goes into the mechanism, the mechanism, and the form of the query."""
+    """How clients ask: what goes into the mechanism, the mechanism, and the form of the query."""
 
     encoder: Encoder
     mechanism: Mechanism[Any, Any]
@@ -229,7 +229,7 @@ class QueryMethod:
         return self.encoder.clear(nobody) is not None
 
     def told(self, histories: Csr, source: Source) -> Floats:
-        """What every device tells, with noise of its own: [devices, numbers]."""
+        """What every client tells, with noise of its own: [clients, numbers]."""
         parts = [self._told(some, source) for some in self._some(histories)]
         return np.concatenate(parts) if parts else np.zeros((0, self.question.size), np.float32)
 
@@ -262,10 +262,10 @@ class QueryClient:
         unprotected: bool = False,
     ) -> None:
         if not model_version:
-            raise BadInput("the model has no version: a device must know which model a query is for")
+            raise BadInput("the model has no version: a client must know which model a query is for")
         if asking.sends_in_the_clear and not unprotected:
             raise BadInput(
-                "clicks outside of the sensitive categories leave in the clear beside the query, and no budget covers"
+                "clicks outside of the sensitive categories leave in plaintext beside the query, and no budget covers"
                 " them: give unprotected=True if the user agrees to that, or protect all clicks"
             )
         self._asking, self._ledger, self._version = asking, ledger, model_version
@@ -330,7 +330,7 @@ class Serving:
     interests: int | None = None  # public interests of a model without basis vectors: 8
     pool: int | None = None  # news that come back for an interest: 1000, or all if there are fewer
     sensitive: tuple[str, ...] | None = None  # categories whose clicks alone are protected
-    queries: int | None = None  # how many a device asks, for what they give away together
+    queries: int | None = None  # how many a client asks, for what they give away together
     memoised: bool | None = None  # whether a query is drawn once per public period
     seed: int = 0  # of the noise alone: whatever is public is the same for everybody
 
@@ -382,7 +382,7 @@ class Serving:
 class Padding:
     """What padded attention needs of a model."""
 
-    encode: Callable[[Doubles, Bools], Doubles]  # [devices, slots, dim] and which places are taken -> [devices, dim]
+    encode: Callable[[Doubles, Bools], Doubles]  # [clients, slots, dim] and which places are taken -> [clients, dim]
     basis: Doubles
     pad: Doubles
 

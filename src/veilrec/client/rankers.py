@@ -45,7 +45,7 @@ class Ranker(Protocol):
         """The ranker that settings and tables were taken from."""
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> Model:
-        """The model for devices with these states and histories; none of either for new users only."""
+        """The model for clients with these states and histories; none of either for new users only."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MfRanker(SettingsAlone):
     draws_seed: int
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> FactorModel:
-        """Vectors of the devices beside the public item vectors."""
+        """Vectors of the clients beside the public item vectors."""
         items = weights[mf.ITEMS]
         users = private.get(mf.USER, np.zeros((0, items.shape[1]), np.float32))
         return FactorModel(users, items, self)
@@ -90,20 +90,20 @@ class FactorModel(FactorScores):
         self._adapter = mf.MfLocalTrainer(ranker.local, freeze_items=True)
 
     def fold_in(self, histories: Csr) -> Scorer:
-        """New users: each learns its own vector on its device; the items stay as they are."""
+        """New users: each learns its own vector on its client; the items stay as they are."""
         users = np.empty((len(histories), self.items.shape[1]), np.float32)
         for start in range(0, len(histories), _AT_ONCE):
-            devices = np.arange(start, min(start + _AT_ONCE, len(histories)), dtype=np.int64)
-            private = self._adapter.fresh_private_state(devices, self._seed)
-            cohort = Cohort(devices, OwnItems(histories.take(devices)), private, self._seed)
+            clients = np.arange(start, min(start + _AT_ONCE, len(histories)), dtype=np.int64)
+            private = self._adapter.fresh_private_state(clients, self._seed)
+            cohort = Cohort(clients, OwnItems(histories.take(clients)), private, self._seed)
             self._adapter.learn(cohort, {mf.ITEMS: self.items}, RoundSpec(0))
-            users[devices] = private[mf.USER]
+            users[clients] = private[mf.USER]
         return FactorScores(users, self.items)
 
 
 @dataclass(frozen=True)
 class FcfRanker(SettingsAlone):
-    """Least squares: a device solves its vector from its history and the items as they stand."""
+    """Least squares: a client solves its vector from its history and the items as they stand."""
 
     kind: ClassVar[str] = "least-squares"
     local: fcf.FcfSettings
@@ -235,7 +235,7 @@ def _score_randomly(seed: int, users: Offsets, items: Indices, out: Floats) -> N
 
 
 class SentFirst:
-    """Ranks items that no device ever saw behind all others: their vectors are still where they started."""
+    """Ranks items that no client ever saw behind all others: their vectors are still where they started."""
 
     def __init__(self, scorer: Scorer, sent: Bools) -> None:
         self._scorer = scorer
@@ -279,7 +279,7 @@ class SentFirstPeople(SentFirstModel):
 
 
 def sent_first(model: Model, sent: Bools) -> SentFirstModel:
-    """The model with the items that no device ever saw behind all others."""
+    """The model with the items that no client ever saw behind all others."""
     return SentFirstPeople(model, sent) if isinstance(model, KnowsPeople) else SentFirstModel(model, sent)
 
 

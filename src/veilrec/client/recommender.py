@@ -92,7 +92,7 @@ class ServerLink:
             raise ServerAway(f"{self.address} answers in a way that is not understood") from None
 
     def pool_for(self, query: bytes, k: int) -> Pool:
-        """The k best items of a query with their vectors, for the device to rank."""
+        """The k best items of a query with their vectors, for the client to rank."""
         return self._pool(self._send(f"/v1/recommend?k={k}&form=pool", query, LARGEST))
 
     def pool(self) -> Pool:
@@ -269,7 +269,7 @@ class Recommendations:
 
     items: list[RankedItem]
     mode: Mode  # that was used, which is another than the one asked for where that was not to be had
-    ranked_by: Literal["device", "server"]
+    ranked_by: Literal["client", "server"]
     sent: bytes | None = None  # the query, also where it got no usable answer; None: nothing of this user left
     guarantee: Guarantee | None = None  # of the query that was drawn and charged, whether or not it could be sent
     notes: tuple[str, ...] = ()
@@ -286,7 +286,7 @@ class ItemTexts:
 
 @dataclass(frozen=True)
 class QueryBudget:
-    """What a device may spend, per release and ever, of whole histories and of one click (replace-one)."""
+    """What a client may spend, per release and ever, of whole histories and of one click (replace-one)."""
 
     history: float = 5.0
     click: float = 10.0
@@ -362,7 +362,7 @@ class RecommenderClient:
         history = self.known()
         scores = self.model.scores(history)
         return Recommendations(
-            self._best(scores, history, k), "none-sent", "device", notes=notes + self._rests_on(history)
+            self._best(scores, history, k), "none-sent", "client", notes=notes + self._rests_on(history)
         )
 
     def _for_nobody(self, k: int, notes: tuple[str, ...]) -> Recommendations:
@@ -370,10 +370,10 @@ class RecommenderClient:
         nothing = np.zeros(0, np.int32)
         scores = self.model.scores(nothing)
         notes += self._rests_on(nothing)
-        return Recommendations(self._best(scores, self.known(), k), "nobody", "device", notes=notes)
+        return Recommendations(self._best(scores, self.known(), k), "nobody", "client", notes=notes)
 
     def _rests_on(self, history: Indices) -> tuple[str, ...]:
-        """What a list rests on, by a model that the device runs whole; others are not asked for it."""
+        """What a list rests on, by a model that the client runs whole; others are not asked for it."""
         found = self.model.rests_on(history) if isinstance(self.model, ReleasedCatalogue | ReleasedRanker) else None
         return () if found is None else (found.said,)
 
@@ -386,7 +386,7 @@ class RecommenderClient:
     def _asked(self, k: int, mode: Mode, server: ServerLink) -> Recommendations:
         model = self.model
         if not isinstance(model, ReleasedNews | ReleasedFactors):
-            raise BadInput(f"release {self.release.name} is ranked on devices only: use none-sent")
+            raise BadInput(f"release {self.release.name} is ranked on clients only: use none-sent")
         if mode == "plain":
             query, guarantee = self._plain(model), Guarantee("none")
             try:
@@ -400,13 +400,13 @@ class RecommenderClient:
             )
         offer = offers[mode]
         asking = asking_of(offer, model, self.release.arrays(SERVING_FILE))
-        device = QueryClient(asking, self.ledger, model_version=self.release.digest, history=self.known())
-        query = device.ask()
+        client = QueryClient(asking, self.ledger, model_version=self.release.digest, history=self.known())
+        query = client.ask()
         guarantee = Guarantee.from_json(offer.fields["guarantee"])
         try:
             if offer.pool is not None:
                 ranked = self._ranked(server.pool_for(query, offer.pool), k, model)
-                return Recommendations(ranked, mode, "device", query, guarantee)
+                return Recommendations(ranked, mode, "client", query, guarantee)
             return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
         except ServerAway as away:
             return self._unanswered(k, mode, query, guarantee, away)
@@ -450,7 +450,7 @@ class RecommenderClient:
         return [RankedItem(pool.ids[row], pool.titles[row], float(scores[row])) for row in unread]
 
 
-def open_client(
+def build_client(
     state: Path,
     release: Release,
     model: ReleasedModel,
@@ -466,9 +466,9 @@ def open_client(
     """
     if allowance is not None:
         allowance.budgets()  # refuses what no ledger could keep, before anything is written
-    key = state / "device.key"
+    key = state / "client.key"
     if state.is_dir() and not key.exists() and any(state.iterdir()):
-        raise BadInput(f"{state} holds other things and no device: give a folder of its own, or an empty one")
+        raise BadInput(f"{state} holds other things and no client: give a folder of its own, or an empty one")
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     seal = Seal(key_in(key))
     ledger = _ledger(state / "ledger.sqlite", release, allowance, seal)
@@ -484,7 +484,7 @@ def open_client(
 def _ledger(path: Path, release: Release, allowance: QueryBudget | None, seal: Seal) -> Ledger:
     if path.exists():
         if allowance is not None:
-            raise BadInput(f"{path.parent} has its budget already: a device never raises it; leave the budget out")
+            raise BadInput(f"{path.parent} has its budget already: a client never raises it; leave the budget out")
         return Ledger.open(path, seal=seal)
     return Ledger.create(
         path,

@@ -174,11 +174,11 @@ def _sigmoid(values: Doubles) -> Doubles:
 ITEMS_FILE, VECTORS_FILE, SERVING_FILE = "items.safetensors", "vectors.safetensors", "serving.safetensors"
 ENCODER_FILE = "encoder.safetensors"
 _ONE: NDArray[np.int64] = np.zeros(1, np.int64)
-_LONGEST = 50  # history of a made-up reader, where a model has no longest one
+_LONGEST = 50  # history of a synthetic reader, where a model has no longest one
 
 
 class ReleasedModel(Protocol):
-    """What ranks on a device."""
+    """What ranks on a client."""
 
     @property
     def n_items(self) -> int:
@@ -229,7 +229,7 @@ class ReleasedNews:
         return np.stack(rows).astype(np.float32) if rows else np.zeros((0, self.encoder.dim), np.float32)
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """User vectors before the basis, of clicks in places: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors before the basis, of clicks in places: [clients, slots, dim] -> [clients, dim]."""
         return np.stack([self.encoder.user(own[there]) for own, there in zip(clicks, taken, strict=True)])
 
     def scores(self, history: Indices) -> Floats:
@@ -239,7 +239,7 @@ class ReleasedNews:
 
 
 class ReleasedFactors:
-    """Matrix factorisation: a device learns its own vector; the items have theirs."""
+    """Matrix factorisation: a client learns its own vector; the items have theirs."""
 
     basis: Doubles | None = None
     pad: Doubles | None = None
@@ -256,7 +256,7 @@ class ReleasedFactors:
         return self._serving.get("interests")
 
     def users(self, histories: Csr) -> Floats:
-        """The vectors that devices learn from these histories."""
+        """The vectors that clients learn from these histories."""
         joined = self._model.fold_in(histories)
         if isinstance(joined, FactorScores):
             return joined.users
@@ -279,7 +279,7 @@ class ReleasedFactors:
 
 
 class ReleasedRanker:
-    """Any other way of ranking: the device does it all."""
+    """Any other way of ranking: the client does it all."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -318,7 +318,7 @@ class Offer:
 
     @property
     def pool(self) -> int | None:
-        """How many items come back for the device to rank; None where the server ranks."""
+        """How many items come back for the client to rank; None where the server ranks."""
         pool = self.fields.get("pool")
         return None if pool is None else int(pool)
 
@@ -361,7 +361,7 @@ def asking_of(offer: Offer, model: ReleasedNews | ReleasedFactors, serving: Mapp
 
 RANKING_FILE = "ranking.safetensors"
 RANKS = "veil"
-FORMULAS = (1, 2)  # by which scores are made, 2: with two passes of places; a device that does not know them refuses
+FORMULAS = (1, 2)  # by which scores are made, 2: with two passes of places; a client that does not know them refuses
 _CONTENT, _PLACES, _WHITENING = "content.", "places.", "whitening"
 _POPULARITY, _WEIGHTS, _MAP = "learnt.popularity", "learnt.weights", "learnt.map"
 _HALF = {f"{_CONTENT}{name}" for name in ("tables", "texts", "basis")}
@@ -469,7 +469,7 @@ def _check(ranker: VeilRanker, learnt: Learnt, n_items: int) -> None:
 
 
 class ReleasedCatalogue:
-    """`veil` on a device: the history is read in its order, and nothing is asked."""
+    """`veil` on a client: the history is read in its order, and nothing is asked."""
 
     def __init__(self, release: Release) -> None:
         program = release.manifest["encoder"]

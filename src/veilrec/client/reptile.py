@@ -39,7 +39,7 @@ _SCORED_AT_ONCE = 512  # items, few enough that their activations stay in the ca
 
 @dataclass(frozen=True)
 class MetaSettings:
-    """How a device adapts the model, in a round and afterwards."""
+    """How a client adapts the model, in a round and afterwards."""
 
     loss: Loss = "logistic"  # eq. 2; softmax: own items against others; rating: squared errors of ratings out of 1
     epochs: int = 5  # E_2: passes over the own items
@@ -81,7 +81,7 @@ class MetaSettings:
         )
 
     def steps_of(self, lengths: Offsets) -> Offsets:
-        """How many steps devices with so many items take."""
+        """How many steps clients with so many items take."""
         if self.steps > 0:
             return np.where(lengths > 0, self.steps, 0)
         batches = np.where(lengths > 0, 1, 0) if self.batch == 0 else -(-lengths // self.batch)
@@ -93,7 +93,7 @@ class MetaSettings:
         others = np.where(lengths < n_items, self.negatives, 0)
         return np.asarray(self.steps_of(lengths) * (batch + (others if self.loss == "softmax" else batch * others)))
 
-    def most_in_a_step(self, lengths: Offsets) -> int:
+    def max_in_a_step(self, lengths: Offsets) -> int:
         """The examples of the largest step."""
         longest = int(lengths.max(initial=0))
         batch = longest if self.batch == 0 else min(self.batch, longest)
@@ -105,12 +105,12 @@ class Step(NamedTuple):
 
     items: Indices
     labels: Floats  # what each should score
-    own: int  # so many of them, the first ones, are the device's own
+    own: int  # so many of them, the first ones, are the client's own
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """Weights adapted to people on their devices, and what the adapted weights say of every item."""
+    """Weights adapted to people on their clients, and what the adapted weights say of every item."""
 
     net: FeatureNet
     inputs: Inputs
@@ -123,18 +123,18 @@ class Adapter:
         own: Csr,
         people: Side,
         *,
-        devices: Offsets,
+        clients: Offsets,
         seed: int,
         round_number: int = 0,
         targets: Floats | None = None,
     ) -> tuple[Floats, Floats]:
-        """The weights [n, size] at which each device arrives, and the loss of its last epoch."""
+        """The weights [n, size] at which each client arrives, and the loss of its last epoch."""
         if len(own.items) and not 0 <= int(own.items.min()) <= int(own.items.max()) < len(items.codes):
-            raise BadInput(f"a device has item {int(own.items.max())}: the model knows {len(items.codes)}")
+            raise BadInput(f"a client has item {int(own.items.max())}: the model knows {len(items.codes)}")
         learnt = np.empty((len(own), self.net.size), np.float32)
         loss = np.zeros(len(own), np.float32)
         wanted = np.ones(len(own.items), np.float32) if targets is None else targets
-        kernel.learn_devices(
+        kernel.learn_clients(
             self.net.net,
             self.local.rules,
             start,
@@ -145,14 +145,14 @@ class Adapter:
             own.offsets,
             own.items,
             wanted,
-            devices,
+            clients,
             seed,
             round_number,
-            self._space(self.local.most_in_a_step(own.lengths())),
+            self._space(self.local.max_in_a_step(own.lengths())),
             learnt,
             loss,
         )
-        # compiled code may take what is not a number for one: a device that has diverged has no loss
+        # compiled code may take what is not a number for one: a client that has diverged has no loss
         loss[~np.isfinite(learnt).all(axis=1)] = np.nan
         return learnt, loss
 
@@ -161,12 +161,12 @@ class Adapter:
         own: Indices,
         n_items: int,
         *,
-        device: int,
+        client: int,
         seed: int,
         round_number: int = 0,
         targets: Floats | None = None,
     ) -> Iterator[Step]:
-        """What a device learns from, step by step."""
+        """What a client learns from, step by step."""
         rules, own = self.local.rules, own.copy()
         wanted = np.ones(len(own), np.float32) if targets is None else targets.copy()
         is_own = np.full(n_items, -1, np.int32)
@@ -174,9 +174,9 @@ class Adapter:
         others = self.local.negatives if (is_own < 0).any() else 0
         lengths = np.array([len(own)])
         batch = len(own) if self.local.batch == 0 else min(self.local.batch, len(own))
-        items = np.empty(self.local.most_in_a_step(lengths), np.int32)
+        items = np.empty(self.local.max_in_a_step(lengths), np.int32)
         labels = np.empty(len(items), np.float32)
-        stream = np.uint64(rng.stream(seed, rng.LEARNING, round_number, device))
+        stream = np.uint64(rng.stream(seed, rng.LEARNING, round_number, client))
         counter, at = 0, 0
         for _ in range(int(self.local.steps_of(lengths)[0])):
             here, size, counter = kernel.draw_step(
@@ -186,9 +186,9 @@ class Adapter:
             yield Step(items[:size].copy(), labels[:size].copy(), here)
 
     def score(self, learnt: Floats, items: ItemInputs, people: Side) -> Floats:
-        """Scores of all items by each device's own weights: [n, items]."""
+        """Scores of all items by each client's own weights: [n, items]."""
         scores = np.empty((len(learnt), len(items.codes)), np.float32)
-        kernel.score_devices(
+        kernel.score_clients(
             self.net.net,
             learnt,
             *self.inputs.of_people(people),
@@ -205,19 +205,19 @@ class Adapter:
 
 
 class MetaLocalTrainer:
-    """Local learning of Reptile for any number of devices: a device keeps nothing but its data."""
+    """Local learning of Reptile for any number of clients: a client keeps nothing but its data."""
 
     keeps_state = False
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: who takes part again starts from the model again."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnItemsAndFeatures], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """theta - theta_0 of every device."""
+    def learn(self, cohort: Cohort[OwnItemsAndFeatures], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """theta - theta_0 of every client."""
         a, data = self.adapter, cohort.data
         start, lengths = a.net.flat(model), data.rows.lengths()
         learnt, loss = a.adapt(
@@ -225,15 +225,15 @@ class MetaLocalTrainer:
             a.inputs.of_items(model),
             data.rows,
             data.people,
-            devices=cohort.devices,
+            clients=cohort.clients,
             seed=cohort.draws_seed,
-            round_number=about.number,
+            round_number=spec.number,
             targets=data.ratings,
         )
         learnt -= start
         examples = a.local.examples_of(lengths, len(a.inputs.items))
         dense = {name: np.ascontiguousarray(part) for name, part in a.net.named(learnt).items()}
-        return LocalResults(ClientUpdates(about.number, len(lengths), dense=dense, examples=examples), examples, loss)
+        return LocalResults(ClientUpdates(spec.number, len(lengths), dense=dense, examples=examples), examples, loss)
 
 
 def schema(net: FeatureNet, known: tuple[Tensor, ...] = ()) -> Schema:
@@ -294,7 +294,7 @@ class FeatureRanker:
         )
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> FeatureModel:
-        """For devices with these histories, which adapt when they are asked."""
+        """For clients with these histories, which adapt when they are asked."""
         return FeatureModel(self, weights, histories, self.inputs.people.of(private, len(histories)))
 
 
@@ -313,12 +313,12 @@ class FeatureModel:
     def adapted(self, users: Offsets) -> Floats:
         """The weights of some users' devices: [n, size]; all draw alike, so that a list depends on its history only.
 
-        A device on whose data they overflow keeps the model as it came.
+        A client on whose data they overflow keeps the model as it came.
         """
         own, people = self._histories.take(users), self._people.take(users)
         nobody = np.zeros(len(users), np.int64)
         adapter, seed = self._adapter, self._ranker.draws_seed
-        learnt, _ = adapter.adapt(self._start, self._items, own, people, devices=nobody, seed=seed)
+        learnt, _ = adapter.adapt(self._start, self._items, own, people, clients=nobody, seed=seed)
         learnt[~np.isfinite(learnt).all(axis=1)] = self._start
         return learnt
 
@@ -330,7 +330,7 @@ class FeatureModel:
             yield slice(start, start + len(some)), self.scored(self.adapted(some), self._people.take(some))
 
     def scored(self, adapted: Floats, people: Side) -> Floats:
-        """Scores of every item by weights that devices have adapted already: [n, items]."""
+        """Scores of every item by weights that clients have adapted already: [n, items]."""
         return self._adapter.score(adapted, self._items, people)
 
     def score_all(self, users: Offsets) -> Floats:

@@ -25,47 +25,47 @@ Judged_contra = TypeVar("Judged_contra", bound=LocalData, contravariant=True)
 
 
 class Validator(Protocol[Judged_contra]):
-    """How devices compare two models."""
+    """How clients compare two models."""
 
-    def devices(self, data: Judged_contra) -> Offsets:
+    def clients(self, data: Judged_contra) -> Offsets:
         """The rows of those who judge and can: they never learn."""
 
     def gains(self, data: Judged_contra, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
-        """How much better the trained model ranks than the start on each device's own data; not yet clipped."""
+        """How much better the trained model ranks than the start on each client's own data; not yet clipped."""
 
 
-def is_judge(devices: Offsets, share: float, public_seed: int) -> Bools:
-    """Who judges, by number."""
-    return rng.uniforms(public_seed, rng.JUDGES, 0, devices)[:, 0] < share
+def is_validator(clients: Offsets, share: float, public_seed: int) -> Bools:
+    """Validation clients, by number."""
+    return rng.uniforms(public_seed, rng.VALIDATORS, 0, clients)[:, 0] < share
 
 
 def parted(logs: Csr, share: float, public_seed: int) -> OwnImpressions:
-    """Logs of everybody as those of learners and of judges: each device has one of them."""
-    judges = is_judge(np.arange(len(logs), dtype=np.int64), share, public_seed)
-    return OwnImpressions(_only(logs, ~judges), _only(logs, judges))
+    """Logs of everybody as those of clients that train and of validation clients: each client has one of them."""
+    validators = is_validator(np.arange(len(logs), dtype=np.int64), share, public_seed)
+    return OwnImpressions(_only(logs, ~validators), _only(logs, validators))
 
 
 def _only(logs: Csr, chosen: Bools) -> Csr:
-    """The rows of some devices, the others empty."""
+    """The rows of some clients, the others empty."""
     lengths = logs.lengths()
     return Csr(offsets_of(np.where(chosen, lengths, 0)), logs.items[np.repeat(chosen, lengths)])
 
 
 @dataclass(frozen=True)
 class NewsValidator:
-    """The difference of the mean AUC over a device's impressions."""
+    """The difference of the mean AUC over a client's impressions."""
 
     ranker: Ranker
 
-    def devices(self, data: OwnImpressions) -> Offsets:
+    def clients(self, data: OwnImpressions) -> Offsets:
         """Those with impressions to judge by; each has a click and something that was not clicked."""
-        if data.judging is None:
+        if data.active_validation is None:
             return np.zeros(0, np.int64)
-        return np.flatnonzero(data.judging.lengths() > 0).astype(np.int64)
+        return np.flatnonzero(data.active_validation.lengths() > 0).astype(np.int64)
 
     def gains(self, data: OwnImpressions, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
         """Gain of every client of the data: 0 for one without impressions."""
-        logs = data.judging
+        logs = data.active_validation
         if logs is None or not len(logs.items):
             return np.zeros(len(data.rows))
         asked = _impressions(logs)
@@ -83,7 +83,7 @@ class NewsValidator:
 
 
 def _impressions(logs: Csr) -> Impressions:
-    """The impressions that the logs of devices hold; the device is the user."""
+    """The impressions that the logs of clients hold; the client is the user."""
     blocks = np.zeros(len(logs.items), np.int64)
     owners = np.zeros(len(logs.items), np.int32)
     count = _blocks(logs.offsets, logs.items, blocks, owners)
@@ -107,10 +107,10 @@ def _gathered(items: Indices, first: Offsets, lengths: Offsets) -> Indices:
 def _blocks(offsets: Offsets, rows: Indices, blocks: Offsets, owners: Indices) -> int:
     """Where every impression begins, and whose it is."""
     count = 0
-    for device in range(len(offsets) - 1):
-        at = offsets[device]
-        while at < offsets[device + 1]:
-            blocks[count], owners[count] = at, device
+    for client in range(len(offsets) - 1):
+        at = offsets[client]
+        while at < offsets[client + 1]:
+            blocks[count], owners[count] = at, client
             count += 1
             at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
     return count

@@ -67,7 +67,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReleasedSums:
-    """What was released, as devices read it."""
+    """What was released, as clients read it."""
 
     popularity: Floats  # [items, 2]: t, and how much a vote moves it
     places: Places  # beyond content
@@ -89,7 +89,7 @@ class ReleasedSums:
 
 @dataclass(frozen=True)
 class OwnHistory:
-    """The items of each device in their order; what was worked out of a history once is remembered beside it."""
+    """The items of each client in their order; what was worked out of a history once is remembered beside it."""
 
     rows: Csr
     remembered: dict[bytes, Remembered] = field(default_factory=dict, compare=False, repr=False)
@@ -99,9 +99,9 @@ class OwnHistory:
         """Nothing."""
         return {}
 
-    def take(self, devices: Offsets) -> OwnHistory:
-        """The histories of some devices."""
-        return OwnHistory(self.rows.take(devices), self.remembered)
+    def take(self, clients: Offsets) -> OwnHistory:
+        """The histories of some clients."""
+        return OwnHistory(self.rows.take(clients), self.remembered)
 
     def inside(self, place: Indices) -> OwnHistory:
         """The items inside a sub-model, by their numbers there."""
@@ -144,34 +144,34 @@ class HistoryReader:
         self._key = f"{seed} {reading}".encode()
 
     def examples_of_all(
-        self, data: OwnHistory, devices: Offsets, told: ReleasedSums
+        self, data: OwnHistory, clients: Offsets, told: ReleasedSums
     ) -> list[tuple[VeilExamples, ScoredExamples]]:
-        """The examples of each device, drawn by the seed and its number, and how it sees them."""
-        return [self._examples(data, row, int(device), told) for row, device in enumerate(devices)]
+        """The examples of each client, drawn by the seed and its number, and how it sees them."""
+        return [self._examples(data, row, int(client), told) for row, client in enumerate(clients)]
 
     def _examples(
-        self, data: OwnHistory, row: int, device: int, told: ReleasedSums
+        self, data: OwnHistory, row: int, client: int, told: ReleasedSums
     ) -> tuple[VeilExamples, ScoredExamples]:
         history = data.rows.row(row)
-        key = hashlib.blake2b(b"%d %s" % (device, self._key) + history.tobytes(), digest_size=16).digest()
+        key = hashlib.blake2b(b"%d %s" % (client, self._key) + history.tobytes(), digest_size=16).digest()
         known = data.remembered.get(key)
         if known is None:
-            known = data.remembered[key] = Remembered(self.made(history, device))
+            known = data.remembered[key] = Remembered(self.made(history, client))
         if known.seen is None or known.mark != told.mark:
             known.seen, known.mark = seen(self.reading, told, known.examples), told.mark
         return known.examples, known.seen
 
-    def made(self, history: Indices, device: int) -> VeilExamples:
+    def made(self, history: Indices, client: int) -> VeilExamples:
         """Make the examples of a history."""
-        return _made(self.reading, self.content, history, device, self.seed)
+        return _made(self.reading, self.content, history, client, self.seed)
 
 
-def _made(reading: Reading, content: Content, history: Indices, device: int, seed: int) -> VeilExamples:
+def _made(reading: Reading, content: Content, history: Indices, client: int, seed: int) -> VeilExamples:
     history = np.ascontiguousarray(history)
     last = len(history)
     ends = np.arange(last - 1, max(FEWEST_BEFORE, last - reading.targets) - 1, -1, dtype=np.int64)
     candidates = np.zeros((len(ends), 1 + reading.negatives), np.int32)
-    _draw_unused(history, ends, content.n_items, np.uint64(rng.stream(seed, rng.LEARNING, 0, device)), candidates)
+    _draw_unused(history, ends, content.n_items, np.uint64(rng.stream(seed, rng.LEARNING, 0, client)), candidates)
     described = content.features(history, ends, candidates, decays_of(reading.recency), reading.latest)
     return VeilExamples(history, ends, candidates, described[:, 1:] - described[:, :1])
 
@@ -208,7 +208,7 @@ def share_of_places(places: Floats) -> float:
 
 
 def _by_others(reading: Reading, told: ReleasedSums, examples: VeilExamples) -> Floats:
-    """Rows of the basis of the targets, without what the device itself added to the sums: [T, D]."""
+    """Rows of the basis of the targets, without what the client itself added to the sums: [T, D]."""
     targets = examples.candidates[:, 0]
     rows = told.basis[targets]
     if told.places.values.shape[1] and len(rows):
@@ -286,7 +286,7 @@ CLIPS = {
     MAP: 0.05,
     PLACES: PLACE_CLIP,
     FURTHER: PLACE_CLIP,
-}  # of what a device has to say, each part by itself
+}  # of what a client has to say, each part by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +304,7 @@ class Steps:
         return model[name] * np.float32(self.units[name])
 
     def told(self, model: Mapping[str, Floats], content: Content) -> ReleasedSums:
-        """What devices make of what was released."""
+        """What clients make of what was released."""
         popularity = model[POPULARITY]
         uses = np.exp(popularity[:, 0].astype(np.float64))
         places, passes = no_places(len(popularity)), [name for name in PASSES if name in model]
@@ -327,7 +327,7 @@ def lengths_of(shares: Mapping[str, float], names: tuple[str, ...], bound: float
 
 @dataclass(frozen=True)
 class VeilLocalTrainer:
-    """The gradient of a device on its own history; it keeps nothing from round to round but what it read once."""
+    """The gradient of a client on its own history; it keeps nothing from round to round but what it read once."""
 
     content: Content
     reading: Reading
@@ -336,27 +336,27 @@ class VeilLocalTrainer:
     names: tuple[str, ...]  # of all that is learnt
     keeps_state = False
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnHistory], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The messages of some devices, and their loss."""
+    def learn(self, cohort: Cohort[OwnHistory], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The messages of some clients, and their loss."""
         reader = HistoryReader(self.reading, self.content, cohort.draws_seed)
-        asked = tuple(name for name in self.names if about.concerns(name))
+        asked = tuple(name for name in self.names if spec.concerns(name))
         told = self.steps.told(model, self.content)
-        read = reader.examples_of_all(cohort.data, cohort.devices, told)
+        read = reader.examples_of_all(cohort.data, cohort.clients, told)
         gradients, loss = self._gradients(read, model, asked)
         for name, among in zip(PASSES, told.among, strict=False):
             if name in asked:
                 gradients[name] = self._places(cohort.data, among)
-        bound = 1.0 if about.clip_norm is None else about.clip_norm
+        bound = 1.0 if spec.clip_norm is None else spec.clip_norm
         dense = {
             name: _cut(gradients[name], CLIPS[name], length)
             for name, length in lengths_of(self.steps.shares, asked, bound).items()
         }
         counts = np.array([len(one.ends) * (1 + self.reading.negatives) for one, _ in read], np.int64)
-        return LocalResults(ClientUpdates(about.number, len(read), dense=dense), counts, loss)
+        return LocalResults(ClientUpdates(spec.number, len(read), dense=dense), counts, loss)
 
     def _gradients(
         self, read: list[tuple[VeilExamples, ScoredExamples]], model: Mapping[str, Floats], asked: tuple[str, ...]
@@ -385,7 +385,7 @@ class VeilLocalTrainer:
         return {WEIGHTS: of_weights, MAP: of_map}, loss
 
     def _places(self, data: OwnHistory, among: Floats) -> Floats:
-        """Where each device used its items: [n, items, directions]."""
+        """Where each client used its items: [n, items, directions]."""
         out = np.zeros((len(data.rows), *among.shape), np.float32)
         for row in range(len(out)):
             history = np.ascontiguousarray(data.rows.row(row))

@@ -29,7 +29,7 @@ from veilrec.models.news_content import NO_NAME, NewsContent, describe
 from veilrec.models.scores import RestsOn, Source
 
 SCALES, TASTE, KINDS = "scales", "taste", "kinds"
-CLIP = 0.4  # of a device's gradient, all of it; shorter ones stay in proportion
+CLIP = 0.4  # of a client's gradient, all of it; shorter ones stay in proportion
 _BELOW = 1.0 - 1e-6  # what is cut stays within the bound however it is rounded
 
 
@@ -51,19 +51,19 @@ def appeal_of(content: NewsContent, model: Mapping[str, Floats]) -> Floats:
 
 @dataclass(frozen=True)
 class VeilNewsLocalTrainer:
-    """The gradient of a device on its own impressions; nothing is drawn, and nothing kept."""
+    """The gradient of a client on its own impressions; nothing is drawn, and nothing kept."""
 
     content: NewsContent
     keeps_state = False
 
-    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
-    def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
-        """The messages of some devices, and their loss."""
+    def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+        """The messages of some clients, and their loss."""
         content, rows = self.content, cohort.data.rows
-        n, width = len(cohort.devices), content.appeal.shape[1]
+        n, width = len(cohort.clients), content.appeal.shape[1]
         message = np.zeros((n, content.n_features + width + len(content.rarity)), np.float32)
         loss, examples = np.zeros(n, np.float32), np.zeros(n, np.int64)
         _add_gradients(
@@ -77,11 +77,11 @@ class VeilNewsLocalTrainer:
             loss,
             examples,
         )
-        cut = _cut(message, 1.0 if about.clip_norm is None else about.clip_norm)
+        cut = _cut(message, 1.0 if spec.clip_norm is None else spec.clip_norm)
         first, second = content.n_features, content.n_features + width
         parts = {SCALES: cut[:, :first], TASTE: cut[:, first:second], KINDS: cut[:, second:]}
         dense = {name: part for name, part in parts.items() if name in model}
-        return LocalResults(ClientUpdates(about.number, n, dense=dense), examples, loss)
+        return LocalResults(ClientUpdates(spec.number, n, dense=dense), examples, loss)
 
 
 def _cut(gradients: Floats, length: float) -> Floats:
@@ -109,11 +109,11 @@ def _add_gradients(
     loss: Floats,
     examples: Offsets,
 ) -> None:
-    """Add the mean direction in which each device's loss falls; a row of logs is as in `news_log`."""
+    """Add the mean direction in which each client's loss falls; a row of logs is as in `news_log`."""
     n_features, width = len(counts), appeal.shape[1]
-    for device in range(len(offsets) - 1):
-        at, impressions = offsets[device], 0
-        while at < offsets[device + 1]:
+    for client in range(len(offsets) - 1):
+        at, impressions = offsets[client], 0
+        while at < offsets[client + 1]:
             past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
             history = rows[at + HEAD : at + HEAD + past]
             shown = rows[at + HEAD + past : at + HEAD + past + clicks + others]
@@ -131,19 +131,19 @@ def _add_gradients(
                 chance = np.exp(scores[c] - highest) / total
                 slope = np.float32(c < clicks) / np.float32(clicks) - chance
                 if c < clicks:
-                    loss[device] += (highest + np.log(total) - scores[c]) / np.float32(clicks)
+                    loss[client] += (highest + np.log(total) - scores[c]) / np.float32(clicks)
                 for f in range(n_features):
-                    message[device, f] += slope * features[c, f]
+                    message[client, f] += slope * features[c, f]
                 for q in range(width):
-                    message[device, n_features + q] += slope * appeal[item, q]
+                    message[client, n_features + q] += slope * appeal[item, q]
                 if subcategories[item] != NO_NAME:
-                    message[device, n_features + width + subcategories[item]] += slope
-            examples[device] += len(shown)
+                    message[client, n_features + width + subcategories[item]] += slope
+            examples[client] += len(shown)
             impressions += 1
             at += HEAD + past + clicks + others
         if impressions:
-            message[device] /= np.float32(impressions)
-            loss[device] /= np.float32(impressions)
+            message[client] /= np.float32(impressions)
+            loss[client] /= np.float32(impressions)
 
 
 _ENTRIES_AT_ONCE = 1 << 20  # scores that are worked out together

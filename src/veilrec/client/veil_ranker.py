@@ -45,7 +45,7 @@ class Learnt:
 
 @dataclass(frozen=True)
 class VeilRanker:
-    """Everything public that a device needs beside the released weights."""
+    """Everything public that a client needs beside the released weights."""
 
     kind: ClassVar[str] = "veil"
     content: Content

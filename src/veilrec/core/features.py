@@ -24,7 +24,7 @@ Kind = Literal["category", "categories", "number"]  # one of a list, some of a l
 NO_CODE = -1  # fills up the rows of those who have fewer values than others
 UNKNOWN = 0  # of the codes of a feature, counted from its first
 MIDDLE = 0.5  # where a number stands that is missing or not finite
-CODES, NUMBERS = "features.codes", "features.numbers"  # among what a device keeps
+CODES, NUMBERS = "features.codes", "features.numbers"  # among what a client keeps
 Entries: TypeAlias = tuple[Offsets, Indices]  # of a category: rows, and a code for each, counted from its first
 
 
@@ -155,11 +155,11 @@ class Side:
         return Side(self.features, codes, np.full((count, self.numbers.shape[1]), MIDDLE, np.float32))
 
     def kept(self) -> dict[str, NDArray[Any]]:
-        """As the arrays that a device keeps."""
+        """As the arrays that a client keeps."""
         return {CODES: self.codes, NUMBERS: self.numbers}
 
     def of(self, kept: Mapping[str, NDArray[Any]], count: int) -> Side:
-        """The rows that devices kept; strangers where they kept none."""
+        """The rows that clients kept; strangers where they kept none."""
         if CODES not in kept:
             return self.strangers(count)
         return Side(self.features, kept[CODES], kept[NUMBERS])

@@ -29,8 +29,8 @@ from veilrec.core.schema import ClientUpdates, Schema, Tensor, to_vectors
 
 Ring: TypeAlias = Literal[32, 64]
 
-MOST_CLIENTS = 2**20  # in a round of a plan that has everybody take part, however many they are
-MOST_EXAMPLES = 2**20  # that a message may tell of
+MAX_CLIENTS = 2**20  # in a round of a plan that has everybody take part, however many they are
+MAX_EXAMPLES = 2**20  # that a message may tell of
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,31 @@ class FixedPoint:
     """The whole numbers of one round, in the order of its view: tensors, then row counts, then examples."""
 
     view: Schema
-    reaches: tuple[float, ...]  # of every tensor: powers of two, the largest that a device adds to one of its numbers
-    devices: int  # at most, in one sum
+    reaches: tuple[float, ...]  # of every tensor: powers of two, the largest that a client adds to one of its numbers
+    clients: int  # at most, in one sum
     ring: Ring = 64
-    weighs_examples: bool = False  # numbers are taken times the examples of their device, and these are added up too
-    counts_rows: bool = False  # how many devices sent each row is added up too
+    weighs_examples: bool = False  # numbers are taken times the examples of their client, and these are added up too
+    counts_rows: bool = False  # how many clients sent each row is added up too
     saturates: bool = False  # what lies beyond the reach is cut off, and not refused
 
     @classmethod
-    def fitting(cls, view: Schema, reach: Mapping[str, float], *, devices: int, **options: Any) -> FixedPoint:
+    def fitting(cls, view: Schema, reach: Mapping[str, float], *, clients: int, **options: Any) -> FixedPoint:
         """For numbers up to `reach` (of every tensor, examples included) of up to so many clients."""
-        return cls(view, tuple(_power_above(reach[tensor.name]) for tensor in view.tensors), devices, **options)
+        return cls(view, tuple(_power_above(reach[tensor.name]) for tensor in view.tensors), clients, **options)
 
     def __post_init__(self) -> None:
         if self.ring not in get_args(Ring):
             raise BadInput(f"ring is {self.ring}: sums are of {' or '.join(map(str, get_args(Ring)))} bits")
-        if self.devices < 1 or self._spare < (20 if self.weighs_examples else 8):
+        if self.clients < 1 or self._spare < (20 if self.weighs_examples else 8):
             raise BadInput(
-                f"a sum of {self.devices} devices does not fit into {self.ring} bits: use a larger ring, or fewer"
-                " devices in a round"
+                f"a sum of {self.clients} clients does not fit into {self.ring} bits: use a larger ring, or fewer"
+                " clients in a round"
             )
 
     @property
     def _spare(self) -> int:
         """Bits that a client's own numbers may have."""
-        return self.ring - 2 - (self.devices - 1).bit_length()
+        return self.ring - 2 - (self.clients - 1).bit_length()
 
     @property
     def most(self) -> int:
@@ -92,45 +92,45 @@ class FixedPoint:
         numbers, counts = (sum(p.stop - p.start for p in part.values()) for part in (self.places, self.count_places))
         return int(numbers + counts + self.weighs_examples)
 
-    def weights(self, uploads: ClientUpdates) -> Doubles:
+    def weights(self, updates: ClientUpdates) -> Doubles:
         """How often each client counts."""
         if not self.weighs_examples:
-            return np.ones(uploads.count)
-        if uploads.examples is None:
+            return np.ones(updates.count)
+        if updates.examples is None:
             raise BadInput("the message does not tell its number of examples, by which this round weighs it")
-        if uploads.count and not 0 <= uploads.examples.min() <= uploads.examples.max() <= MOST_EXAMPLES:
+        if updates.count and not 0 <= updates.examples.min() <= updates.examples.max() <= MAX_EXAMPLES:
             raise BadInput(
-                f"a message tells of {uploads.examples.max()} examples: it may tell of {MOST_EXAMPLES} at most"
+                f"a message tells of {updates.examples.max()} examples: it may tell of {MAX_EXAMPLES} at most"
             )
-        return uploads.examples.astype(np.float64)
+        return updates.examples.astype(np.float64)
 
-    def integers(self, uploads: ClientUpdates) -> Offsets:
+    def integers(self, updates: ClientUpdates) -> Offsets:
         """What each client adds: [n, size]."""
-        out = np.zeros((uploads.count, self.size), np.int64)
-        weights = self.weights(uploads)
-        numbers = to_vectors(uploads, self.view) * weights[:, np.newaxis]
+        out = np.zeros((updates.count, self.size), np.int64)
+        weights = self.weights(updates)
+        numbers = to_vectors(updates, self.view) * weights[:, np.newaxis]
         for tensor in self.view.tensors:
             place = self.places[tensor.name]
             units = numbers[:, place] / self.steps[tensor.name]
             self._refuse(tensor.name, units)
             out[:, place] = np.trunc(np.clip(units, -float(self.most), float(self.most))).astype(np.int64)
         for name, place in self.count_places.items():
-            if name in uploads.tables:
-                rows = uploads.tables[name]
-                device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
-                out[device, place.start + rows.index] = 1
+            if name in updates.tables:
+                rows = updates.tables[name]
+                client = np.repeat(np.arange(updates.count), np.diff(rows.offsets))
+                out[client, place.start + rows.index] = 1
         if self.weighs_examples:
             out[:, -1] = weights.astype(np.int64)
         return out
 
-    def check(self, uploads: ClientUpdates) -> None:
+    def check(self, updates: ClientUpdates) -> None:
         """Refuse what `integers` refuses, by the numbers that were sent alone: those that were not are 0."""
-        weights = self.weights(uploads)
-        whole = {**{name: factors.product() for name, factors in uploads.factors.items()}, **uploads.dense}
-        rows = {**uploads.tables, **uploads.entries}
+        weights = self.weights(updates)
+        whole = {**{name: factors.product() for name, factors in updates.factors.items()}, **updates.dense}
+        rows = {**updates.tables, **updates.entries}
         for name, step in self.steps.items():
             if name in whole:
-                self._refuse(name, _largest(whole[name].reshape(uploads.count, -1)) * weights / step)
+                self._refuse(name, _largest(whole[name].reshape(updates.count, -1)) * weights / step)
             if name in rows:
                 of_rows = np.repeat(weights, np.diff(rows[name].offsets))
                 self._refuse(name, _largest(rows[name].values) * of_rows / step)
@@ -155,22 +155,22 @@ class FixedPoint:
         steps = np.concatenate([np.full(t.size, self.steps[t.name]) for t in self.view.tensors])
         return np.asarray(np.trunc(np.clip(vectors / steps, -float(self.most), float(self.most))) * steps)
 
-    def check_sum(self, total: Offsets, devices: int) -> None:
+    def check_sum(self, total: Offsets, clients: int) -> None:
         """Refuse a sum that so many clients cannot have."""
-        if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= devices <= self.devices:
+        if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= clients <= self.clients:
             raise BadInput(
-                f"a sum of {devices} devices has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"
-                f" {self.devices} devices at most"
+                f"a sum of {clients} clients has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"
+                f" {self.clients} clients at most"
             )
-        most = devices * self.most
+        most = clients * self.most
         bounds = [(place, -most, most) for place in self.places.values()]
-        bounds += [(place, 0, devices) for place in self.count_places.values()]
+        bounds += [(place, 0, clients) for place in self.count_places.values()]
         if self.weighs_examples:
-            bounds.append((slice(self.size - 1, None), 0, devices * MOST_EXAMPLES))
+            bounds.append((slice(self.size - 1, None), 0, clients * MAX_EXAMPLES))
         for place, least, largest in bounds:
             part = total[place]
             if len(part) and (int(part.min()) < least or int(part.max()) > largest):
-                raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
+                raise BadInput(f"a sum holds a number that {clients} clients cannot have added up to")
 
 
 def _largest(values: Floats) -> Floats:

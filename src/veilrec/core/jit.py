@@ -59,7 +59,7 @@ class Kernel:
     def _made(self) -> Callable[..., Any]:
         try:
             import numba
-        except ModuleNotFoundError:  # a small install: one device, one ranking
+        except ModuleNotFoundError:  # a small install: one client, one ranking
             return _plain(self._function)
         made: Callable[..., Any]
         try:

@@ -3,26 +3,26 @@
 One training round, in this process or over a network (`simulation.simulation`, `federation.coordinator.driver`):
 
     state   = ServerState(plan)                                   # weights = plan.start
-    tally   = plan.reports and sum(client reports)                # item reports, before the first round or before each
+    tally   = plan.reports and sum(client reports)                # item reports, once or before each round
     for number in range(plan.rounds):
-        spec    = plan.agenda.next(number, weights, tally)        # RoundSpec: public, names rows, tensors and clip norm
+        spec    = plan.round_planner.next(number, weights, tally)    # RoundSpec: rows, tensors, clip norm
         cohort  = sample(plan.cohort)                             # from the server's secret
-        # on each client of the cohort:
-        results = plan.learner.learn(data, weights, spec)         # local training
+     # on each client of the cohort:
+        results = plan.trainer.learn(data, weights, spec)         # local training
         update  = plan.mechanism.prepare(results)                 # clip; local noise, if the mechanism has any
-        # on the server:
-        sums    = plan.lattice(spec).add(update for each client)  # integers: order and grouping do not matter
+     # on the server:
+        sums    = plan.fixed_point(spec).add(update for each client) # integers: order and grouping do not matter
         noisy   = plan.mechanism.release(sums)                    # central noise, if the mechanism has any
         weights = optimiser(plan.server).step(weights, noisy)     # plan.aggregation, plan.decay_share, plan.averaging
-    if plan.comparison:                                           # held-out validation clients choose the model
-        weights = trained if noisy_mean(gains) > 0 else plan.start
+    if plan.model_selection:                                      # held-out validation clients choose the model
+        weights = trained if noisy_mean(gains) > threshold else plan.start
 
 A networked round sends the same bytes: the coordinator signs `spec` and weights (`wire.rounds`), clients answer with
 `wire.messages`, under masks where the federation uses secure aggregation (`federation.secagg`); distributed noise
-replaces `plan.mechanism` by one whose noise the clients add in parts (`federation.distributed_noise`).
+replaces `plan.mechanism` by one whose noise the clients add in parts (`federation.facts.with_distributed_noise`).
 
 A release holds weights, vocabulary and `plan.ranker`, which scores from a history alone (`runs.release`); its privacy
-statement is made of `privacy.training_event(events.plan)` and of what the mechanisms declare.
+statement is made of `privacy.events.training_event(plan)` and of what the mechanisms declare.
 
 The parts are named by their protocols, which their packages define; this module imports none of them at run time.
 """
@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.arrays import Floats
-from veilrec.core.fixed_point import MOST_CLIENTS, FixedPoint, Ring
+from veilrec.core.fixed_point import MAX_CLIENTS, FixedPoint, Ring
 from veilrec.core.schema import RoundSpec, Schema
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ReportSpec:
 class ModelSelection:
     """Private model selection after the last round: held-out clients compare the trained model with the start."""
 
-    judge: Validator[Any]  # which clients are held out, and how one of them compares two models
+    validator: Validator[Any]  # which clients are held out, and how one of them compares two models
     mechanism: GainSum  # bounds the gain that one client reports, and protects the sum
 
 
@@ -91,34 +91,36 @@ class Plan:
 
     schema: Schema  # tensors of the model, and how their values are encoded
     start: Mapping[str, Floats]  # initial weights
-    learner: LocalTrainer[Any]  # local training on a client
+    trainer: LocalTrainer[Any]  # local training on a client
     mechanism: UpdateMechanism  # clips client updates, and protects each update or their sum
-    agenda: RoundPlanner = field(default_factory=FullModelRounds)  # the spec of each round
+    round_planner: RoundPlanner = field(default_factory=FullModelRounds)  # the spec of each round
     reports: ReportSpec | None = None  # item reports that the round planner or the model needs
     from_reports: ReportTensors | None = None  # tensors that are filled from the reports, before the first round
     rounds: int  # that the noise was calibrated for
-    most_turns: int | None = None  # rounds that one client takes part in, at most; None: all of them
+    max_participations: int | None = None  # rounds that one client takes part in, at most; None: all of them
     cohort: CohortSettings  # client sampling
     aggregation: Aggregation
     server: ServerRate  # server optimiser
-    bound_rule: ClippingRule | None = None  # adaptive clipping: how the clip norm moves, where it is part of the model
+    clipping_rule: ClippingRule | None = (
+        None  # adaptive clipping: how the clip norm moves, where it is part of the model
+    )
     decay_share: float = 0.0  # weight decay on the server, per client of a round
     averaging: float = 0.0  # of the model that ranks, over the last rounds
     ranker: Ranker  # how trained weights score items, from a history alone
-    comparison: ModelSelection | None = None  # None: the trained model is kept
-    devices_at_once: int = 100  # clients per batch of a simulation: few enough for the cache
+    model_selection: ModelSelection | None = None  # None: the trained model is kept
+    clients_per_batch: int = 100  # clients per batch of a simulation: few enough for the cache
 
     def __post_init__(self) -> None:
         if self.from_reports is not None and (self.reports is None or not self.reports.once):
             raise ValueError("tensors come from reports that every client gives once, before the first round")
 
     @property
-    def tells_examples(self) -> bool:
+    def sends_examples(self) -> bool:
         """Whether a client update includes the number of training examples."""
         return self.aggregation == "weighted-mean"
 
     @property
-    def most_devices(self) -> int:
+    def max_clients(self) -> int:
         """Upper bound on the clients of one round, by which sums are dimensioned; depends on nobody's data.
 
         With Poisson sampling, where no noise rests on it, a round exceeds it with probability 1e-30 (Bernstein).
@@ -126,15 +128,15 @@ class Plan:
         size = self.cohort.size
         if size and self.cohort.sampling != "poisson":
             return size
-        by_chance = size + math.ceil(12.0 * math.sqrt(size)) + 64 if size else MOST_CLIENTS
-        return self.mechanism.most_people or by_chance
+        by_chance = size + math.ceil(12.0 * math.sqrt(size)) + 64 if size else MAX_CLIENTS
+        return self.mechanism.max_people or by_chance
 
-    def lattice(self, about: RoundSpec, ring: Ring = 64) -> FixedPoint:
+    def fixed_point(self, spec: RoundSpec, ring: Ring = 64) -> FixedPoint:
         """Return the fixed-point format in which the updates of a round are summed, and masked."""
-        return self.mechanism.lattice(
-            about,
-            devices=self.most_devices,
-            weighs_examples=self.tells_examples,
+        return self.mechanism.fixed_point(
+            spec,
+            clients=self.max_clients,
+            weighs_examples=self.sends_examples,
             counts_rows=self.aggregation in ROW_COUNTS,
             ring=ring,
         )

@@ -26,12 +26,12 @@ DROP_OUT = 4
 MODEL = 5
 COHORT = 6
 NOISE = 7  # of simulations, which protect nobody
-REPORT = 8  # which items a simulated device reports, and which bits of its report are turned round
+REPORT = 8  # which items a simulated client reports, and which bits of its report are turned round
 PARTICIPANTS = 9  # who takes part in a run at all, where that is not everybody
 HISTOGRAM = 10  # noise of a simulated histogram, which protects nobody
-JUDGES = 11  # who never learns, and only compares the trained model with the start
+VALIDATORS = 11  # who never learns, and only compares the trained model with the start
 COMPARISON = 12  # noise of that comparison
-LOCAL_NOISE = 13  # what a device adds to its data before it learns
+LOCAL_NOISE = 13  # what a client adds to its data before it learns
 
 
 @jit
@@ -44,12 +44,12 @@ def mix(value: np.uint64) -> np.uint64:
 
 
 @jit
-def stream(seed: int, purpose: int, round_number: int, device: int) -> np.uint64:
+def stream(seed: int, purpose: int, round_number: int, client: int) -> np.uint64:
     """The start of the stream of one client in one round for one purpose."""
     state = mix(np.uint64(np.int64(seed)) + _GOLDEN)  # by way of int64: a seed may be negative
     state = mix(state + np.uint64(purpose) * _GOLDEN)
     state = mix(state + np.uint64(round_number) * _GOLDEN)
-    return mix(state + np.uint64(device) * _GOLDEN)
+    return mix(state + np.uint64(client) * _GOLDEN)
 
 
 @jit
@@ -77,32 +77,32 @@ def _single_unit(random_word: np.uint64) -> np.float32:
 
 
 @jit
-def _uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, out: Floats) -> None:
-    for i in range(len(devices)):
-        start = stream(seed, purpose, round_number, devices[i])
+def _uniforms(seed: int, purpose: int, round_number: int, clients: Offsets, out: Floats) -> None:
+    for i in range(len(clients)):
+        start = stream(seed, purpose, round_number, clients[i])
         for j in range(out.shape[1]):
             out[i, j] = _single_unit(word(start, j))
 
 
 @jit
-def _normals(seed: int, purpose: int, round_number: int, devices: Offsets, out: Floats) -> None:
-    for i in range(len(devices)):
-        start = stream(seed, purpose, round_number, devices[i])
+def _normals(seed: int, purpose: int, round_number: int, clients: Offsets, out: Floats) -> None:
+    for i in range(len(clients)):
+        start = stream(seed, purpose, round_number, clients[i])
         for j in range(out.shape[1]):
             radius = np.sqrt(-2.0 * np.log1p(-_unit(word(start, 2 * j))))
             out[i, j] = radius * np.cos(2.0 * np.pi * _unit(word(start, 2 * j + 1)))
 
 
-def uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, width: int = 1) -> Floats:
+def uniforms(seed: int, purpose: int, round_number: int, clients: Offsets, width: int = 1) -> Floats:
     """Numbers in [0, 1): one row per client."""
-    out = np.empty((len(devices), width), np.float32)
-    _uniforms(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
+    out = np.empty((len(clients), width), np.float32)
+    _uniforms(seed, purpose, round_number, np.ascontiguousarray(clients, dtype=np.int64), out)
     return out
 
 
-def normals(seed: int, purpose: int, round_number: int, devices: Offsets, width: int) -> Floats:
+def normals(seed: int, purpose: int, round_number: int, clients: Offsets, width: int) -> Floats:
     """Standard normal numbers: one row per client. For starting values, not for privacy."""
-    require_room(len(devices), width)
-    out = np.empty((len(devices), width), np.float32)
-    _normals(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
+    require_room(len(clients), width)
+    out = np.empty((len(clients), width), np.float32)
+    _normals(seed, purpose, round_number, np.ascontiguousarray(clients, dtype=np.int64), out)
     return out

@@ -19,7 +19,7 @@ from veilrec.core.errors import BadInput
 
 ValueCoding: TypeAlias = Literal["float32", "float16", "int8", "int4"]  # how a message writes numbers: wire/messages.py
 
-MOST_TENSORS = 255  # a message numbers them with one byte
+MAX_TENSORS = 255  # a message numbers them with one byte
 BOUND = "bound"  # the tensor of one number whose weight is the clip norm, where that is learnt
 
 
@@ -53,8 +53,8 @@ class Schema:
 
     def __post_init__(self) -> None:
         names = {tensor.name for tensor in self.tensors}
-        if len(names) < len(self.tensors) or len(names) > MOST_TENSORS:
-            raise ValueError(f"a schema has at most {MOST_TENSORS} tensors, each with its own name")
+        if len(names) < len(self.tensors) or len(names) > MAX_TENSORS:
+            raise ValueError(f"a schema has at most {MAX_TENSORS} tensors, each with its own name")
 
     def __getitem__(self, name: str) -> Tensor:
         for tensor in self.tensors:
@@ -198,7 +198,7 @@ class Rows:
     """Some rows of one table, for n clients: client i owns entries `offsets[i]:offsets[i + 1]`."""
 
     offsets: Offsets  # [n + 1]
-    index: Indices  # [entries], row of the table; distinct within a device
+    index: Indices  # [entries], row of the table; distinct within a client
     values: Floats  # [entries, width]
 
 
@@ -224,7 +224,7 @@ class ClientUpdates:
     count: int  # n
     tables: Mapping[str, Rows] = field(default_factory=dict)
     dense: Mapping[str, Floats] = field(default_factory=dict)  # [n, *shape]
-    examples: Offsets | None = None  # [n], only where the aggregation weighs devices by it
+    examples: Offsets | None = None  # [n], only where the aggregation weighs clients by it
     entries: Mapping[str, Rows] = field(default_factory=dict)  # single numbers of a flattened tensor, one wide
     factors: Mapping[str, Factors] = field(default_factory=dict)  # tables of low rank
 
@@ -256,30 +256,30 @@ def entries_at(flat: Floats, kept: Offsets) -> Rows:
     return Rows(offsets, np.tile(kept.astype(np.int32), len(flat)), flat[:, kept].reshape(-1, 1))
 
 
-def filled(uploads: ClientUpdates, schema: Schema) -> ClientUpdates:
+def filled(updates: ClientUpdates, schema: Schema) -> ClientUpdates:
     """Messages with every row of every table in them, zero where nothing changed."""
     tables = {}
     for tensor in schema.tables:
-        if tensor.name in uploads.entries:
+        if tensor.name in updates.entries:
             continue
-        rows = uploads.tables.get(tensor.name)
+        rows = updates.tables.get(tensor.name)
         height, width = tensor.shape
-        values = np.zeros((uploads.count, height, width), np.float32)
+        values = np.zeros((updates.count, height, width), np.float32)
         if rows is not None:
-            device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
-            values[device, rows.index] = rows.values
+            client = np.repeat(np.arange(updates.count), np.diff(rows.offsets))
+            values[client, rows.index] = rows.values
         tables[tensor.name] = _whole_table(values)
-    return replace(uploads, tables=tables)
+    return replace(updates, tables=tables)
 
 
-def copied(uploads: ClientUpdates) -> ClientUpdates:
+def copied(updates: ClientUpdates) -> ClientUpdates:
     """Messages whose numbers can be changed in place."""
 
     def own(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, rows.values.copy()) for name, rows in packed.items()}
 
-    dense = {name: values.copy() for name, values in uploads.dense.items()}
-    return replace(uploads, tables=own(uploads.tables), entries=own(uploads.entries), dense=dense)
+    dense = {name: values.copy() for name, values in updates.dense.items()}
+    return replace(updates, tables=own(updates.tables), entries=own(updates.entries), dense=dense)
 
 
 def from_vectors(vectors: Doubles, schema: Schema) -> ClientUpdates:
@@ -296,19 +296,19 @@ def from_vectors(vectors: Doubles, schema: Schema) -> ClientUpdates:
     return ClientUpdates(0, n, tables, dense)
 
 
-def to_vectors(uploads: ClientUpdates, schema: Schema) -> Doubles:
+def to_vectors(updates: ClientUpdates, schema: Schema) -> Doubles:
     """What messages say of every number of the model, [n, size of the model]; 0 where they say nothing."""
     parts = []
     for tensor in schema.tensors:
-        whole = np.zeros((uploads.count, *tensor.shape))
-        if tensor.name in uploads.dense:
-            whole[...] = uploads.dense[tensor.name]
-        elif tensor.name in uploads.factors:
-            whole[...] = uploads.factors[tensor.name].product()
-        for packed, target in ((uploads.tables, whole), (uploads.entries, whole.reshape(uploads.count, -1, 1))):
+        whole = np.zeros((updates.count, *tensor.shape))
+        if tensor.name in updates.dense:
+            whole[...] = updates.dense[tensor.name]
+        elif tensor.name in updates.factors:
+            whole[...] = updates.factors[tensor.name].product()
+        for packed, target in ((updates.tables, whole), (updates.entries, whole.reshape(updates.count, -1, 1))):
             if tensor.name in packed:
                 rows = packed[tensor.name]
-                device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
-                target[device, rows.index] = rows.values
-        parts.append(whole.reshape(uploads.count, -1))
+                client = np.repeat(np.arange(updates.count), np.diff(rows.offsets))
+                target[client, rows.index] = rows.values
+        parts.append(whole.reshape(updates.count, -1))
     return np.concatenate(parts, axis=1)

@@ -61,7 +61,7 @@ def check_features(population: Population) -> tuple[FeatureReport, ...]:
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_MOST_RATING_VALUES = 12  # shown one by one; more are counted in bins
+_MAX_RATING_VALUES = 12  # shown one by one; more are counted in bins
 _BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
 _OTHER_SCRIPT = r"[\p{L}--[\p{Latin}\p{Common}]]"
@@ -284,7 +284,7 @@ def _rating_bins(population: Population) -> tuple[Bin, ...]:
     if ratings is None or not len(ratings):
         return ()
     values, counts = np.unique(ratings, return_counts=True)
-    if len(values) <= _MOST_RATING_VALUES:
+    if len(values) <= _MAX_RATING_VALUES:
         return tuple(Bin(float(v), float(v), int(n)) for v, n in zip(values, counts, strict=True))
     if values[0] > 0 and values[-1] / values[0] > 100 and np.all(values == np.floor(values)):
         return _doubling_bins(ratings.astype(np.int64))

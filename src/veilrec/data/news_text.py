@@ -1,6 +1,6 @@
 """What news models read: title and abstract as codes of words, category, subcategory, and the entity at each word.
 
-Words, categories and entities are those of the news that devices may learn from; what occurs elsewhere only
+Words, categories and entities are those of the news that clients may learn from; what occurs elsewhere only
 gets the code of the unknown. Nothing here refuses news: `veilrec data check` counts what is odd.
 """
 

@@ -181,7 +181,7 @@ def _problem(error: ValidationError) -> str:
     return f"{', '.join((*above, last))}: {said} (found {first['input']!r:.60})"
 
 
-MOST_VALUES = 1000  # of a category whose values are not given: the most frequent ones
+MAX_VALUES = 1000  # of a category whose values are not given: the most frequent ones
 UNSAID = ("", "unknown")  # what files write where they know nothing
 
 
@@ -212,7 +212,7 @@ def found_values(column: pl.Series, kind: Kind = "category", separator: str = "|
         texts = texts.str.split(separator).explode().drop_nulls()
     plain = texts.str.strip_chars()
     counts = plain.filter(~plain.is_in(UNSAID)).rename("value").value_counts()
-    frequent = counts.sort("count", "value", descending=[True, False]).head(MOST_VALUES)
+    frequent = counts.sort("count", "value", descending=[True, False]).head(MAX_VALUES)
     return tuple(sorted(frequent["value"].to_list()))
 
 

@@ -60,8 +60,8 @@ _TONES, _TONE_SHARES = (-2, -1, 0, 1, 2), (0.1, 0.2, 0.4, 0.2, 0.1)
 _ABSTRACT_TONE = 2  # words of tone in an abstract for one in the title
 
 _LENGTH_STREAM, _TRAIT_STREAM, _HISTORY_STREAM, _VISIT_STREAM, _IMPRESSION_STREAM = 1, 2, 3, 4, 5
-_MOST_VISITS = 100  # impressions of one user
-_FEWEST_SHOWN, _MOST_SHOWN = 5, 40
+_MAX_VISITS = 100  # impressions of one user
+_FEWEST_SHOWN, _MAX_SHOWN = 5, 40
 _MEAN_AGE = 0.8  # days between the publication of a news and its being shown
 _PACE = 0.5  # of the way from their first weights to their last ones that interests go in all days
 _SAME_TOPIC = 0.5  # affinity to a news of the right topic but another subtopic; 1 with the right subtopic
@@ -86,8 +86,8 @@ def generate(
             f"cannot generate news of {users} users, {n_news} news, {days} days, seed {seed}: "
             "allowed are 1 to 10000000 users, 200 to 1000000 news, 2 to 1000 days, seed from 0"
         )
-    if not 1 <= visits_per_user <= _MOST_VISITS / 4:
-        raise BadInput(f"impressions_per_user is {visits_per_user}: allowed is 1 to {_MOST_VISITS // 4}")
+    if not 1 <= visits_per_user <= _MAX_VISITS / 4:
+        raise BadInput(f"impressions_per_user is {visits_per_user}: allowed is 1 to {_MAX_VISITS // 4}")
     generator = np.random.default_rng([seed, n_news])
     published = np.sort(generator.uniform(-_ARCHIVE_DAYS, days, n_news))
     subtopic = (_N_SUBTOPICS * generator.random(n_news) ** 1.2).astype(np.int32)
@@ -237,7 +237,7 @@ def _draw_lengths(
     for user in range(len(visits)):
         draws.start(state, seed, _LENGTH_STREAM, user)
         histories[user] = draws.lognormal_length(state, mean_history, 0.8, 0, longest)
-        visits[user] = draws.lognormal_length(state, mean_visits, 0.7, 1, _MOST_VISITS)
+        visits[user] = draws.lognormal_length(state, mean_visits, 0.7, 1, _MAX_VISITS)
 
 
 @jit
@@ -288,7 +288,7 @@ def _draw_visits(seed: int, days: int, offsets: Offsets, moments: Doubles, shown
         for visit in range(low, high):
             moments[visit] *= days
             spread = draws.uniform(state)
-            shown[visit] = _FEWEST_SHOWN + int(spread * spread * (_MOST_SHOWN - _FEWEST_SHOWN + 1))
+            shown[visit] = _FEWEST_SHOWN + int(spread * spread * (_MAX_SHOWN - _FEWEST_SHOWN + 1))
 
 
 @jit
@@ -313,7 +313,7 @@ def _draw_shown(
         draws.start(state, seed, _TRAIT_STREAM, user)
         draw_interests(state, _N_SUBTOPICS, interests, at_start, at_end)
         for visit in range(visit_offsets[user], visit_offsets[user + 1]):
-            draws.start(state, seed, _IMPRESSION_STREAM, user * _MOST_VISITS + visit - visit_offsets[user])
+            draws.start(state, seed, _IMPRESSION_STREAM, user * _MAX_VISITS + visit - visit_offsets[user])
             moment = moments[visit]
             low, high = shown_offsets[visit], shown_offsets[visit + 1]
             for place in range(low, high):

@@ -38,7 +38,7 @@ from veilrec.evaluation.metrics import (
     places_in_lists,
     places_of_first,
 )
-from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, join_rows, judged, keep_entries
+from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, has_both_labels, join_rows, keep_entries
 from veilrec.models.scores import Model, Scorer, joined
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
@@ -81,10 +81,10 @@ class EvaluationResult:
 
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
     """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
-    return judge(cases, train, model, further=False).means(further=False)
+    return evaluate_cases(cases, train, model, further=False).means(further=False)
 
 
-def judge(
+def evaluate_cases(
     cases: Cases, train: Csr, model: Model, items: ListItems | None = None, *, further: bool = True
 ) -> EvaluationResult:
     """Measure every case by itself, in the order of the cases; also whole lists if `items` are given.
@@ -94,7 +94,7 @@ def judge(
     """
     if cases.impressions is not None:
         scores = _scores_of_impressions(cases.impressions, model)
-        return judge_impressions(cases.impressions, scores, items, further=further)
+        return validator_impressions(cases.impressions, scores, items, further=further)
     offsets = cases.positives.offsets
     lists = None if items is None else ListEvaluator(items, CUTOFFS, len(cases))
     one_by_one = cases.adapt is not None
@@ -112,12 +112,12 @@ def judge(
     values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
     if further:
         values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
-    judgement = EvaluationResult(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
-    return judgement if lists is None else _with_lists(judgement, lists)
+    result = EvaluationResult(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
+    return result if lists is None else _with_lists(result, lists)
 
 
-def _with_lists(judgement: EvaluationResult, lists: ListEvaluator, reachable: Bools | None = None) -> EvaluationResult:
-    return replace(judgement, values={**judgement.values, **lists.values()}, whole=lists.whole(reachable))
+def _with_lists(result: EvaluationResult, lists: ListEvaluator, reachable: Bools | None = None) -> EvaluationResult:
+    return replace(result, values={**result.values, **lists.values()}, whole=lists.whole(reachable))
 
 
 def _used(cases: Cases, train: Csr) -> Csr:
@@ -160,12 +160,12 @@ def _scores_of_impressions(impressions: Impressions, model: Model) -> Floats:
     return _scores_of_shown(impressions, model.fold_in(impressions.histories))
 
 
-def judge_impressions(
+def validator_impressions(
     impressions: Impressions, scores: Doubles | Floats, items: ListItems | None = None, *, further: bool = True
 ) -> EvaluationResult:
     """Measure the impressions that have both labels by the scores of everything that was shown."""
     shown = impressions.shown
-    ranked, counted = _checked(scores, shown.items.shape), judged(impressions)
+    ranked, counted = _checked(scores, shown.items.shape), has_both_labels(impressions)
     entries: Bools = np.repeat(counted, shown.lengths())
     asked = np.flatnonzero(counted)
     shown, ranked, wanted = shown.take(asked), ranked[entries], impressions.clicked[entries]
@@ -176,11 +176,11 @@ def judge_impressions(
     values = impression_metrics(ranks, clicks.offsets, shown.lengths())
     if further:
         values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
-    judgement = EvaluationResult(asked, users, known, values, len(counted) - len(asked))
-    return judgement if items is None else _with_lists_of_shown(judgement, shown, ranked, items)
+    result = EvaluationResult(asked, users, known, values, len(counted) - len(asked))
+    return result if items is None else _with_lists_of_shown(result, shown, ranked, items)
 
 
-def _with_lists_of_shown(judgement: EvaluationResult, shown: Csr, scores: Floats, items: ListItems) -> EvaluationResult:
+def _with_lists_of_shown(result: EvaluationResult, shown: Csr, scores: Floats, items: ListItems) -> EvaluationResult:
     lists = ListEvaluator(items, IMPRESSION_CUTOFFS, len(shown))
     for part in _parts(len(shown), lists.k):
         rows = np.arange(part.start, part.stop, dtype=np.int64)
@@ -188,7 +188,7 @@ def _with_lists_of_shown(judgement: EvaluationResult, shown: Csr, scores: Floats
         lists.add(part.start, top_of_lists(some, shown.take(rows), lists.k))
     reachable = np.zeros(len(items), np.bool_)
     reachable[shown.items] = True
-    return _with_lists(judgement, lists, reachable)
+    return _with_lists(result, lists, reachable)
 
 
 def _scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:
@@ -235,10 +235,10 @@ FAIRNESS_METRIC = "hr@10"
 _ONE_IN = 5  # of the test users is among the least active
 
 
-def by_known_items(judgement: EvaluationResult) -> dict[str, EvaluationResult]:
+def by_known_items(result: EvaluationResult) -> dict[str, EvaluationResult]:
     """The groups 0, 1-5, 6-20, 21-50, 51-100 and 101+ that have any case, by the number of known items."""
-    number = np.searchsorted(FEWEST, judgement.known, side="right") - 1
-    return {_name(group): judgement.of(number == group) for group in np.unique(number).tolist()}
+    number = np.searchsorted(FEWEST, result.known, side="right") - 1
+    return {_name(group): result.of(number == group) for group in np.unique(number).tolist()}
 
 
 def _name(group: int) -> str:
@@ -264,19 +264,19 @@ class Fairness:
         return self.rest - self.least_active
 
 
-def by_activity(judgement: EvaluationResult, metric: str = FAIRNESS_METRIC) -> Fairness | None:
+def by_activity(result: EvaluationResult, metric: str = FAIRNESS_METRIC) -> Fairness | None:
     """The fifth with the fewest known items beside the rest; None where a metric of lists is not there.
 
     Of users with equally many items at the border, each belongs to both sides in part: nobody's number decides, and
     where all have the same, there is no spread.
     """
-    if metric not in judgement.values:
+    if metric not in result.values:
         return None
-    known, share = judgement.known, len(judgement) / _ONE_IN
+    known, share = result.known, len(result) / _ONE_IN
     border = int(np.sort(known)[int(np.ceil(share)) - 1])
     below, there = np.count_nonzero(known < border), np.count_nonzero(known == border)
     weights = np.where(known < border, 1.0, np.where(known == border, (share - below) / there, 0.0))
-    values = judgement.values[metric]
+    values = result.values[metric]
     (least, first), (rest, second) = (_weighted(values, of) for of in (weights, 1.0 - weights))
     error = None if first is None or second is None else float(np.sqrt(first + second))
     return Fairness(least, rest, error, share, border)
@@ -297,7 +297,7 @@ class PersonalisationPoint:
     """The test cases answered by a model that was given so many items of each user."""
 
     count: int | None  # at most; None: the whole half
-    judgement: EvaluationResult
+    result: EvaluationResult
 
     @property
     def label(self) -> str:
@@ -307,14 +307,15 @@ class PersonalisationPoint:
     @property
     def mean_items(self) -> float:
         """What the model was really given, since some have fewer."""
-        return float(self.judgement.known.mean())
+        return float(self.result.known.mean())
 
 
 def personalisation(split: Split, model: Model, seed: int) -> list[PersonalisationPoint]:
     """Answer the test cases by each of `COUNTS`; the last one is the protocol's own evaluation."""
     refuse_without_halves(split.protocol, adapts=split.test.adapt is not None)
     return [
-        PersonalisationPoint(count, judge(given_first(split.test, count, seed), split.train, model)) for count in COUNTS
+        PersonalisationPoint(count, evaluate_cases(given_first(split.test, count, seed), split.train, model))
+        for count in COUNTS
     ]
 
 

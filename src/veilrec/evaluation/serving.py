@@ -61,7 +61,7 @@ from veilrec.serving.answering import (
 from veilrec.wire.queries import Kind, QueryShape
 
 _GROUPS, _READERS, _STEPS = 20, 4000, 25
-_FEW_GROUPS = 0.2  # of the Dirichlet distribution that a made-up reader's interests are drawn from
+_FEW_GROUPS = 0.2  # of the Dirichlet distribution that a synthetic reader's interests are drawn from
 _SHORTEST = 2
 
 
@@ -159,7 +159,7 @@ def expected_users(model: UserModel, news: Floats, pooled: PooledInput, noise: f
 
 
 _LARGEST_POOL = 1000  # unless told otherwise
-_PUBLIC_SEED = 0  # of made-up readers and public interests
+_PUBLIC_SEED = 0  # of synthetic readers and public interests
 
 
 def every_way(
@@ -211,11 +211,11 @@ class ServedModel(UserModel, Protocol):
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """Both sides of a private query: how devices ask, and how the server reads it."""
+    """Both sides of a private query: how clients ask, and how the server reads it."""
 
     asking: QueryMethod
     reads: Reconstruction
-    pool: int | None = None  # news that come back for the device to rank; None: the server ranks
+    pool: int | None = None  # news that come back for the client to rank; None: the server ranks
 
 
 def make_plan(serving: Serving, model: ServedModel, categories: list[str] | None) -> ServingPlan:
@@ -308,7 +308,7 @@ def _interest(serving: Serving, model: ServedModel) -> ServingPlan:
 
 SIMULATED = "Measured with seeded noise on a log that lies in one place: the measurement protects nobody."
 ONLY_THE_QUERY = "Only the query is covered: not what the model gives away of those it learnt from."
-CLICKS_FOLLOW = "Clicks that follow, and that a device asks at all, are another matter."
+CLICKS_FOLLOW = "Clicks that follow, and that a client asks at all, are another matter."
 _CLICK_ONLY = "One click is covered, not a habit: all clicks on one subject together move the message further."
 
 
@@ -317,7 +317,7 @@ def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Gua
     if serving.mode == "plain":
         return no_guarantee("The server gets the user vector as it is.")
     if serving.mode == "none-sent":
-        nothing = "Nothing is sent: the device downloads the same news as every other one and ranks them itself."
+        nothing = "Nothing is sent: the client downloads the same news as every other one and ranks them itself."
         caveats = (nothing, ONLY_THE_QUERY, CLICKS_FOLLOW)
         return Guarantee("proven", "history", "replace-one", 0.0, 0.0, "lifetime", "nobody", caveats)
     if mechanism is None:
@@ -380,7 +380,7 @@ def composed(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Guarant
         f"{asked} of one public period and one version of the model, drawn once and then repeated: every further period"
         " and every new version costs as much again."
         if serving.memoised
-        else f"{asked}, each with noise of its own; a device that asks more has spent more."
+        else f"{asked}, each with noise of its own; a client that asks more has spent more."
     )
     return Guarantee(
         "proven",
@@ -435,8 +435,8 @@ def serve(
 ) -> ServingResult:
     """Ask once per impression, each with noise of its own, and answer.
 
-    `plain_scores` are what the model itself gives to what was shown. bytes_down is what a device downloads per query:
-    the ids and titles of the 100 best news where the server ranks; ids, titles and vectors of the pool where the device
+    `plain_scores` are what the model itself gives to what was shown. bytes_down is what a client downloads per query:
+    the ids and titles of the 100 best news where the server ranks; ids, titles and vectors of the pool where the client
     does; of all news where nothing is sent.
     """
     news, sizes = model.news, texts.sizes()

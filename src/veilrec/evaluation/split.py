@@ -6,7 +6,7 @@ What the evaluation needs of a model, and nothing more.
 
 The protocols that rank lists of what was shown: `mind` and `last-day-20`.
 
-`mind` asks the dev impressions. Devices learn from the train impressions alone: `Split.train` holds, for each user, the
+`mind` asks the dev impressions. Clients learn from the train impressions alone: `Split.train` holds, for each user, the
 histories before those impressions and their clicks. Nothing of the dev part is in it; the model gets a dev history only
 to answer.
 
@@ -42,9 +42,9 @@ class Cases:
     users: Offsets  # [T], index in the population; a row of the scorer unless the protocol folds the user in
     positives: Csr  # T rows
     candidates: Indices | None = None  # loo-99, [T, 1 + 99]: column 0 the held-out item, then the sampled ones
-    adapt: Csr | None = None  # holdout-users, T rows: what the device adapts on
+    adapt: Csr | None = None  # holdout-users, T rows: what the client adapts on
     impressions: Impressions | None = None  # mind, T impressions
-    people: Side | None = None  # holdout-users, T rows: what the device knows of its user
+    people: Side | None = None  # holdout-users, T rows: what the client knows of its user
     # T rows, no rivals of the test items: validation items, what was disliked, or what is withheld from the model
     set_aside: Csr | None = None
 
@@ -59,10 +59,10 @@ class Split:
     protocol: str
     n_users: int
     n_items: int
-    train: Csr  # n_users rows: the distinct items that devices may learn from, in time order
+    train: Csr  # n_users rows: the distinct items that clients may learn from, in time order
     test: Cases
     valid: Cases | None = None
-    train_impressions: Impressions | None = None  # mind: those that devices may learn from
+    train_impressions: Impressions | None = None  # mind: those that clients may learn from
     liked: Csr | None = None  # n_users rows: what counts of all that was used; None: all of it
 
 
@@ -200,16 +200,16 @@ def split_impressions(population: Population, seed: int, validation: bool) -> Sp
     )
 
 
-def judged(impressions: Impressions) -> Bools:
+def has_both_labels(impressions: Impressions) -> Bools:
     """Which impressions have both labels, a click and none; only these can be ranked well or badly."""
     clicks = keep_entries(impressions.shown, impressions.clicked > 0).lengths()
-    judgeable: Bools = (clicks > 0) & (clicks < impressions.shown.lengths())
-    return judgeable
+    gradable: Bools = (clicks > 0) & (clicks < impressions.shown.lengths())
+    return gradable
 
 
 def cases_of(name: str, impressions: Impressions, part: str) -> Cases:
     """Impressions as questions; `part` says which ones where they cannot be asked."""
-    if not judged(impressions).any():
+    if not has_both_labels(impressions).any():
         raise BadInput(
             f"no {part} impression of {name} has both a click and an item without one, so there is nothing"
             " to rank: bring impressions with both, or use the protocol loo-99"

@@ -1,8 +1,8 @@
 """The plan of a federation: from public facts alone, with distributed noise where that is wanted, and its secure sums.
 
 Public facts are all that a plan needs to know of a problem, with synthetic users in the place of the real ones. A plan
-depends on the catalogue, on the names of features, and on how many devices there are, never on what any of them holds.
-So the people of the facts have one click each, on the first item; only whether a device has something to learn from is
+depends on the catalogue, on the names of features, and on how many clients there are, never on what any of them holds.
+So the people of the facts have one click each, on the first item; only whether a client has something to learn from is
 true, and that shows anyway: those without do not take part. Whoever makes a federation checks that the plan of the
 facts is the plan of the data (`making`).
 
@@ -42,12 +42,12 @@ from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
-from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares, overflow_chance
+from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
 
 _ROOM = 1 << 16  # bytes of heads
-_OF_ONE_DEVICE = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
+_OF_ONE_CLIENT = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
 _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
@@ -120,10 +120,10 @@ class FederationFacts:
         self.config = config_of(self.method, federation)
         self.problem = public_problem(self.people, seed=federation.seed, rounds=federation.rounds)
         if self.method.plan is None:
-            raise BadInput(f"{self.method.name} has no plan for devices: a federation needs a federated method")
+            raise BadInput(f"{self.method.name} has no plan for clients: a federation needs a federated method")
         self.plan = self.method.plan(self.config, self.problem)
-        if federation.shares:
-            self.plan = with_distributed_noise(self.plan, NoiseShares(federation.least, federation.silent))
+        if federation.distributed_noise:
+            self.plan = with_distributed_noise(self.plan, DistributedNoise(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
             raise BadInput(
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
@@ -151,7 +151,7 @@ def digest_of(folder: Path) -> str:
 
 def largest_content(known: FederationFacts) -> int:
     """Bytes of the largest thing that a federation sends: twice a whole model, for those who compare two."""
-    return 2 * _whole_model(known.plan) + _said_of_devices(known) + _ROOM
+    return 2 * _whole_model(known.plan) + _said_of_clients(known) + _ROOM
 
 
 def largest_answer(known: FederationFacts) -> int:
@@ -159,12 +159,12 @@ def largest_answer(known: FederationFacts) -> int:
     plan = known.plan
     items = 0 if plan.reports is None else plan.reports.mechanism.length
     reports = max(messages.size(items), 8 * items)  # under masks an item takes a word
-    return max(3 * _whole_model(plan), reports) + _said_of_devices(known) + _ROOM
+    return max(3 * _whole_model(plan), reports) + _said_of_clients(known) + _ROOM
 
 
-def _said_of_devices(known: FederationFacts) -> int:
-    """Keys, shares and signatures, where devices mask against each other."""
-    return _OF_ONE_DEVICE * known.federation.devices if known.federation.secagg == "pairs" else 0
+def _said_of_clients(known: FederationFacts) -> int:
+    """Keys, shares and signatures, where clients mask against each other."""
+    return _OF_ONE_CLIENT * known.federation.clients if known.federation.secagg == "pairs" else 0
 
 
 def _whole_model(plan: Plan) -> int:
@@ -175,8 +175,8 @@ _ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 
 
-def with_distributed_noise(plan: Plan, shares: NoiseShares) -> Plan:
-    """Move a plan's noise from the server to its clients; a round with fewer than `shares.least` of them is void."""
+def with_distributed_noise(plan: Plan, distributed_noise: DistributedNoise) -> Plan:
+    """Move a plan's noise from the server to its clients; rounds with fewer than `least` of them are void."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, CohortSum):
         raise BadInput(f"the plan's {mechanism.name} puts no noise on a sum: there is none to be added in shares")
@@ -185,27 +185,31 @@ def with_distributed_noise(plan: Plan, shares: NoiseShares) -> Plan:
             f"the plan adds up by {plan.aggregation}, which needs numbers that have no noise: use "
             f"{' or '.join(_ADDED_UP)}"
         )
-    if shares.least > plan.most_devices:
-        raise BadInput(f"least is {shares.least}: a round of this plan has {plan.most_devices} devices at most")
-    return replace(plan, mechanism=DistributedNoiseSum(mechanism, shares))
+    if distributed_noise.least > plan.max_clients:
+        raise BadInput(
+            f"least is {distributed_noise.least}: a round of this plan has {plan.max_clients} clients at most"
+        )
+    return replace(plan, mechanism=DistributedNoiseSum(mechanism, distributed_noise))
 
 
-def terms_of(plan: Plan, about: RoundSpec, federation: bytes, least: int | None = None) -> Terms:
-    """Terms of the secure sum of a round; `least`: devices, where the plan's own noise does not say how many."""
-    lattice = plan.lattice(about)
+def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None = None) -> Terms:
+    """Terms of the secure sum of a round; `least`: clients, where the plan's own noise does not say how many."""
+    fixed_point = plan.fixed_point(spec)
     if least is not None and not isinstance(plan.mechanism, DistributedNoiseSum):
-        return Terms(federation, about.number, lattice.size, _WIDTH, least)
+        return Terms(federation, spec.number, fixed_point.size, _WIDTH, least)
     mechanism = _shared(plan)
-    return Terms(federation, about.number, lattice.size, mechanism.width(lattice, about), mechanism.shares.least)
+    return Terms(
+        federation, spec.number, fixed_point.size, mechanism.width(fixed_point, spec), mechanism.distributed_noise.least
+    )
 
 
 def guarantee_of(plan: Plan, delta: float) -> Guarantee:
     """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
     mechanism = _shared(plan)
-    turns = plan.rounds if plan.most_turns is None else plan.most_turns
+    turns = plan.rounds if plan.max_participations is None else plan.max_participations
     error = turns * mechanism.draws_error
     epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
-    others = [part.mechanism.trust for part in (plan.reports, plan.comparison) if part is not None]
+    others = [part.mechanism.trust for part in (plan.reports, plan.model_selection) if part is not None]
     trust = max((mechanism.trust, *others), key=TRUSTS.index)
     return Guarantee(
         basis="proven",
@@ -221,23 +225,24 @@ def guarantee_of(plan: Plan, delta: float) -> Guarantee:
 
 
 def _caveats(plan: Plan, mechanism: DistributedNoiseSum, turns: int) -> tuple[str, ...]:
-    shares = mechanism.shares
-    chance = overflow_chance(shares.least, mechanism.dimension)
+    noise = mechanism.distributed_noise
+    chance = overflow_chance(noise.least, mechanism.dimension)
     told: tuple[str, ...] = (
-        f"The noise is that of {shares.honest} devices: it is enough as long as at most "
-        f"{shares.least - shares.honest} of any {shares.least} devices of a round add none, or tell the server theirs.",
+        f"The noise is that of {noise.honest} clients: it is enough as long as at most "
+        f"{noise.least - noise.honest} of any {noise.least} clients of a round add none,"
+        " or tell the server theirs.",
         "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
-        "devices alone, no more may be corrupt than was planned for.",
+        "clients alone, no more may be corrupt than was planned for.",
         f"Server and helpers see who takes part, so that nothing is won by sampling: {turns} rounds are counted for "
         "everybody.",
-        "Devices are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
+        "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
         "harms the model.",
         f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",
     )
     if mechanism.adjacency == "add-remove":
         told = (*told, "Hidden is what somebody sent, not that they took part: an update, or nothing in its place.")
-    if plan.reports is not None or plan.comparison is not None:
-        told = (*told, "Reports and judges' gains go as before, by themselves: see their own statements.")
+    if plan.reports is not None or plan.model_selection is not None:
+        told = (*told, "Reports and validation clients' gains go as before, by themselves: see their own statements.")
     return told
 
 
@@ -248,40 +253,38 @@ def _shared(plan: Plan) -> DistributedNoiseSum:
 
 
 Summed: TypeAlias = RoundSpec | ReportSum
-_MOST_WIDTH = 64
+_MAX_WIDTH = 64
 
 ATTEMPTS = {"helpers": 1, "pairs": 64}
-"""Sums of reports that a device takes part in, at most: a server that has seen two learns how they differ.
+"""Sums of reports that a client takes part in, at most: a server that has seen two learns how they differ.
 
-Helpers can be asked about the same list for ever, so that one is enough. Devices that were killed on the way have left
-a sum among devices alone for good; it is begun anew, under a number of its own.
+Helpers can be asked about the same list for ever, so that one is enough. Clients that were killed on the way have left
+a sum among clients alone for good; it is begun anew, under a number of its own.
 """
 
 
-def width_for(devices: int, largest: int) -> int:
+def width_for(clients: int, largest: int) -> int:
     """Bits of a sum of so many numbers from 0 to `largest`, its sign included."""
-    width = (devices * largest).bit_length() + 1
-    if width > _MOST_WIDTH:
-        raise BadInput(f"{devices} devices with numbers up to {largest} need {width} bits: there are {_MOST_WIDTH}")
+    width = (clients * largest).bit_length() + 1
+    if width > _MAX_WIDTH:
+        raise BadInput(f"{clients} clients with numbers up to {largest} need {width} bits: there are {_MAX_WIDTH}")
     return width
 
 
-def terms_in(made: Federation, plan: Plan, about: Summed) -> Terms:
+def terms_in(made: Federation, plan: Plan, spec: Summed) -> Terms:
     """Work out the terms of a secure sum from the federation's file, as server and clients each do."""
-    if isinstance(about, RoundSpec):
-        if about.number >= FIRST_REPORT_SUM:
-            raise BadInput(f"round {about.number} has the number of a sum of reports: rounds have smaller ones")
-        return terms_of(plan, about, made.digest, made.least)
+    if isinstance(spec, RoundSpec):
+        if spec.number >= FIRST_REPORT_SUM:
+            raise BadInput(f"round {spec.number} has the number of a sum of reports: rounds have smaller ones")
+        return terms_of(plan, spec, made.digest, made.least)
     reports, attempts = plan.reports, ATTEMPTS.get(made.secagg, 0)
     if reports is None or not reports.mechanism.under_masks:
         raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
-    if about.attempt >= attempts:
-        raise BadInput(
-            f"reports are added up {counted(attempts, 'time')} at most, and this is time {about.attempt + 1}"
-        )
+    if spec.attempt >= attempts:
+        raise BadInput(f"reports are added up {counted(attempts, 'time')} at most, and this is time {spec.attempt + 1}")
     mechanism = reports.mechanism
-    width = width_for(made.devices, mechanism.largest)
-    return Terms(made.digest, about.number, mechanism.length, width, made.least)
+    width = width_for(made.clients, mechanism.largest)
+    return Terms(made.digest, spec.number, mechanism.length, width, made.least)
 
 
 def report_sum(number: int) -> ReportSum:

@@ -4,10 +4,10 @@ The file holds nothing of any user. A transport carries opaque bytes both ways a
 it is `link` on one side and `coordinator.process` on the other; another one (a message queue, Flower) has to do no more
 than this:
 
-    device                                        coordinator
-    link.poll(seconds)  -> FederationTask | None  board.task_for(device), and a note when that changes
-    link.fetch(task)    -> bytes                  board.content(device, sha256)
-    link.send(task, bytes) -> Receipt             take(device, task's kind and number, bytes)
+    client                                        coordinator
+    link.poll(seconds)  -> FederationTask | None  board.task_for(client), and a note when that changes
+    link.fetch(task)    -> bytes                  board.content(client, sha256)
+    link.send(task, bytes) -> Receipt             take(client, task's kind and number, bytes)
 
 Secure aggregation has RPCs beside the round: each is a task of its own kind, with a content of its own for each client.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
-COORDINATOR, DEVICES, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "devices", "helpers", "people", "run", "logs"
+COORDINATOR, CLIENTS, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "clients", "helpers", "people", "run", "logs"
 SecAgg = Literal["none", "helpers", "pairs"]
 _EXACT = ConfigDict(extra="forbid")  # nothing unknown is read
 
@@ -48,7 +48,7 @@ class Federation:
     """One federation: the method as it is configured, who may take part in what, and until when."""
 
     __pydantic_config__: ClassVar = _EXACT
-    id: str  # 32 hexadecimal digits: part of whatever a device signs
+    id: str  # 32 hexadecimal digits: part of whatever a client signs
     address: str  # of the coordinator, https
     method: str
     config: dict[str, Any]
@@ -56,29 +56,31 @@ class Federation:
     seed: int  # the public one
     dataset: str  # what the people's data was called where it came from
     protocol: str
-    devices: int  # that may learn
-    judges: int  # that only judge, after the last round; places that nobody has yet are among both
+    clients: int  # that may learn
+    validators: int  # that only judge, after the last round; places that nobody has yet are among both
     plan: str  # a digest: whoever makes another plan of this file does not take part
     facts: str  # a digest of the folder beside it
     unprotected: bool  # whether messages leave in plaintext
-    budget: dict[str, Any]  # what a device may spend, for good
+    budget: dict[str, Any]  # what a client may spend, for good
     guarantee: dict[str, Any]
-    places: int = 0  # that were kept free for devices that come later
+    places: int = 0  # that were kept free for clients that come later
     secagg: SecAgg = "none"
     helpers: tuple[str, ...] = ()  # the lasting keys of those who help to add up, in hexadecimal digits
-    least: int = 2  # devices without which no secure sum is opened
-    neighbourhood: dict[str, int] = field(default_factory=dict)  # of sums among devices alone: who masks with whom
+    least: int = 2  # clients without which no secure sum is opened
+    neighbourhood: dict[str, int] = field(default_factory=dict)  # of sums among clients alone: who masks with whom
     invited: str = ""  # likewise: a digest of the list of invitations beside this file
-    shares: bool = False  # whether devices add the noise of a sum, each a part, so that nobody sees one without
+    distributed_noise: bool = (
+        False  # whether clients add the noise of a sum, each a part, so that nobody sees one without
+    )
     silent: float = 0.0  # of `least`, the part that may add none, or tell theirs
-    rehearsal: bool = False  # its devices draw from one secret that somebody holds: nobody is protected
+    rehearsal: bool = False  # its clients draw from one secret that somebody holds: nobody is protected
     minimum_messages: int | None = None  # None: what the plan's proof needs
     over_selection: float = 1.0
-    enrol_seconds: float = 60.0  # that the first round waits for devices that were invited
+    enrol_seconds: float = 60.0  # that the first round waits for clients that were invited
     report_seconds: float = 60.0
     round_seconds: float = 60.0
-    judge_seconds: float = 60.0
-    trip_seconds: float = 20.0  # of one RPC of pairwise secure aggregation
+    validation_seconds: float = 60.0
+    rpc_seconds: float = 20.0  # of one RPC of pairwise secure aggregation
 
     @property
     def digest(self) -> bytes:
@@ -118,7 +120,7 @@ def read(folder: Path) -> Federation:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        half = (folder / COORDINATOR).is_dir() and (folder / DEVICES).is_dir()
+        half = (folder / COORDINATOR).is_dir() and (folder / CLIENTS).is_dir()
         advice = "give the folder that `veilrec federate init` made"
         if half:  # of anything else nobody should be told to remove it
             advice = f"it has no {FILE}, which `veilrec federate init` writes last; remove it and make it again"
@@ -153,7 +155,7 @@ _FEDERATION = TypeAdapter(Federation)
 
 
 RpcKind = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # secagg RPCs, beside the round itself
-TaskKind = Literal["report", "round", "judge", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
+TaskKind = Literal["report", "round", "validator", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
 Receipt = Literal["taken", "known already"]
 RPC_KINDS: tuple[str, ...] = get_args(RpcKind)
 WITH_CONTENT = "with-content"  # in a poll: what belongs to a task may come with it, behind the end of its line
@@ -162,7 +164,7 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class FederationTask:
-    """Something that a device is asked for."""
+    """Something that a client is asked for."""
 
     __pydantic_config__: ClassVar = _EXACT
     kind: TaskKind

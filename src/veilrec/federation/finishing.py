@@ -1,6 +1,6 @@
 """What comes of a federation: a run folder like any other, and the proof that a simulation comes to the same.
 
-Both need the people that a trial was made of (`people/`), on the machine where it was made. A federation whose devices
+Both need the people that a trial was made of (`people/`), on the machine where it was made. A federation whose clients
 are elsewhere has a model without them.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import new_folder
 from veilrec.federation import federation
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.process import locked, open_coordinator
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation, command
+from veilrec.federation.federation import CLIENTS, COORDINATOR, PEOPLE, RUN, Federation, command
 from veilrec.federation.making import settings_of, spec_of
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs import checkpoint
@@ -40,7 +40,7 @@ class Ended:
 
     state: dict[str, Any]
     history: tuple[RoundReport, ...]
-    verdict: SelectionOutcome | None
+    selection: SelectionOutcome | None
     weights: dict[str, Any]
     sent: Any
 
@@ -54,13 +54,13 @@ def read_end(folder: Path, known: FederationFacts) -> Ended:
     """Read the end of a run from the coordinator's folder; refused while it runs, or before the last round."""
     with locked(folder / COORDINATOR), open_coordinator(folder, known) as server:
         done, wanted = server.round_number, known.federation.rounds
-        if done < wanted or (known.plan.comparison is not None and server.verdict is None):
+        if done < wanted or (known.plan.model_selection is not None and server.selection is None):
             raise BadInput(f"{folder} is at round {done} of {wanted}: go on with `{command('up', folder)}`")
-        standing, verdict = server.standing, server.verdict
-        keeps_start = verdict is not None and verdict.kept == "start"
-        weights = {**known.plan.start, **standing.known} if keeps_start else dict(standing.weights)
-        state = {name: np.array(values) for name, values in standing.state().items()}
-        return Ended(state, server.history(), verdict, weights, standing.sent_items)
+        server_state, selection = server.server_state, server.selection
+        keeps_start = selection is not None and selection.kept == "start"
+        weights = {**known.plan.start, **server_state.known} if keeps_start else dict(server_state.weights)
+        state = {name: np.array(values) for name, values in server_state.state().items()}
+        return Ended(state, server.history(), selection, weights, server_state.sent_items)
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ def finish(folder: Path, known: FederationFacts) -> Finished:
         _write_model(out, known, ended)
         return Finished(None, _void(ended))
     prepared, simulation = _prepared(folder, known, None)
-    simulation.standing.load_state(ended.state, known.federation.rounds)
-    simulation.verdict = ended.verdict
+    simulation.server_state.load_state(ended.state, known.federation.rounds)
+    simulation.selection = ended.selection
     _gather(folder, known, simulation)
     sums = totals(ended.history)
     progress = Progress(
         rounds_done=len(ended.history),
-        devices=sum(report.devices for report in ended.history),
+        clients=sum(report.clients for report in ended.history),
         down_bytes=sums["down_bytes"],
         up_bytes=sums["up_bytes"],
         selection_bytes=sums["report_bytes"],
@@ -102,7 +102,7 @@ def _void(ended: Ended) -> str:
         return ""
     return (
         f"Nothing was learnt: every round was void ({len(ended.history)} of {len(ended.history)}), because too few"
-        " messages came. See logs/ for why, and make the federation again: what its devices have spent is spent."
+        " messages came. See logs/ for why, and make the federation again: what its clients have spent is spent."
     )
 
 
@@ -122,20 +122,20 @@ def _write_model(out: Path, known: FederationFacts, ended: Ended) -> None:
 
 
 def _gather(folder: Path, known: FederationFacts, simulation: Simulation) -> None:
-    """What the devices of this machine keep, so that the run can rank for them: of those that can be read."""
-    for place in sorted((folder / DEVICES).iterdir()):
-        with suppress(VeilrecError), device_folder.open_device(place, known) as device:
-            number = device_folder.read_record(place).number
+    """What the clients of this machine keep, so that the run can rank for them: of those that can be read."""
+    for place in sorted((folder / CLIENTS).iterdir()):
+        with suppress(VeilrecError), client_folder.open_client(place, known) as client:
+            number = client_folder.read_record(place).number
             if number < len(simulation.data.rows):  # whoever came later is not measured
-                for name, values in device.private.items():
+                for name, values in client.private.items():
                     simulation.private[name][number] = values[0]
 
 
 def _facts(made: Federation, ended: Ended) -> dict[str, Any]:
     return {
         "id": made.id,
-        "devices": made.devices,
-        "judges": made.judges,
+        "clients": made.clients,
+        "validators": made.validators,
         "void_rounds": totals(ended.history)["void"],
         "messages": totals(ended.history)["messages"],
         "secagg": made.secagg,
@@ -145,7 +145,7 @@ def _facts(made: Federation, ended: Ended) -> dict[str, Any]:
 
 
 def _real(made: Federation) -> Real:
-    return "rehearsal" if made.rehearsal else "devices"
+    return "rehearsal" if made.rehearsal else "clients"
 
 
 def _prepared(folder: Path, known: FederationFacts, secret: bytes | None) -> tuple[PreparedRun, Simulation]:
@@ -166,7 +166,7 @@ def _prepared(folder: Path, known: FederationFacts, secret: bytes | None) -> tup
     if prepared.config.model_dump(mode="json") != made.config:
         raise VeilrecError("the settings of the federation cannot be written as settings of a run")
     if not isinstance(prepared.trainer, Simulation):
-        raise VeilrecError(f"{prepared.method.name} is not learnt on devices")
+        raise VeilrecError(f"{prepared.method.name} is not learnt on clients")
     made_of = prepared.trainer
     simulation = Simulation(known.plan, made_of.data, made_of.histories, made_of.seeds)
     return replace(prepared, trainer=simulation, plan=known.plan), simulation
@@ -189,7 +189,7 @@ def rehearse(folder: Path, on_round: Callable[[int], None] = lambda _: None) -> 
     made = federation.read(folder)
     if not made.rehearsal:
         raise BadInput(
-            f"{folder} is no rehearsal: its devices draw noise that nobody else can, so nothing can come to the same;"
+            f"{folder} is no rehearsal: its clients draw noise that nobody else can, so nothing can come to the same;"
             " make one with `federate init --rehearsal`"
         )
     if not (folder / PEOPLE).is_dir():
@@ -200,9 +200,9 @@ def rehearse(folder: Path, on_round: Callable[[int], None] = lambda _: None) -> 
     for number in range(made.rounds):
         simulation.step(number)
         on_round(number + 1)
-    state = simulation.standing.state()
+    state = simulation.server_state.state()
     digest = checkpoint.digest(state)
-    gaps = sum(report.void or report.messages < report.devices for report in ended.history)
+    gaps = sum(report.void or report.messages < report.clients for report in ended.history)
     farthest = max((float(np.abs(state[name] - ended.state[name]).max(initial=0.0)) for name in state), default=0.0)
-    is_same = digest == ended.digest and simulation.verdict == ended.verdict
+    is_same = digest == ended.digest and simulation.selection == ended.selection
     return Rehearsed(is_same, ended.digest, digest, made.rounds, gaps, farthest)

@@ -6,9 +6,9 @@ signs names federation, round and content. Questions go from the coordinator to 
 | message | fields |
 |---|---|
 | who are you | `ask` = "hello", `nonce` |
-| its answer | `device`, `federation`, `plan`, `key`, `endorsement`, `signature` over the nonce |
+| its answer | `client`, `federation`, `plan`, `key`, `endorsement`, `signature` over the nonce |
 | a task | `ask` = "task", `task` (JSON), `content` |
-| its answer | `device`, `answer`, `signature` over kind, round and answer |
+| its answer | `client`, `answer`, `signature` over kind, round and answer |
 | either, not answered | `declined`: nothing of why leaves the client |
 
 Node keys (EC P-384) let a node reach the link and nothing else: who a client is says its own key.
@@ -87,7 +87,7 @@ KEY = "flower.key"
 
 
 def node_key(folder: Path) -> Path:
-    """The key of a device's folder, made when it is first needed; its public half lies beside it."""
+    """The key of a client's folder, made when it is first needed; its public half lies beside it."""
     path = folder / KEY
     if not path.exists():
         key = ec.generate_private_key(ec.SECP384R1())
@@ -138,7 +138,7 @@ from veilrec.federation.coordinator.flower_server import server_app
 
 app = server_app()
 '''
-_CLIENT = '''"""A device."""
+_CLIENT = '''"""A client."""
 
 from veilrec.federation.client.flower_client import client_app
 

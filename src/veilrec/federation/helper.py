@@ -1,7 +1,7 @@
 """A helper's process: another operator's, who sees no vector and adds up masks.
 
 A helper's folder has its own keys, its invitation, and `register.json`: the public halves of the invitations that were
-handed to devices. A key that the coordinator names counts only if the invitation of its place endorses it. Who is
+handed to clients. A key that the coordinator names counts only if the invitation of its place endorses it. Who is
 invited later has to be announced to every helper (`admit`): until then it holds up the rounds that name them.
 """
 
@@ -20,8 +20,8 @@ from veilrec.federation.secagg.helpers import Helper
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"
-ANNOUNCEMENT = "announcement"  # in the folder of a device that was invited later: what helpers are told of it
-_LARGEST = 1 << 30  # bytes of a list of devices
+ANNOUNCEMENT = "announcement"  # in the folder of a client that was invited later: what helpers are told of it
+_LARGEST = 1 << 30  # bytes of a list of clients
 
 
 def name_of(place: int) -> str:
@@ -55,7 +55,7 @@ def admit(folder: Path, announced: str) -> str:
     if invited.get(number, entry) != entry:
         raise BadInput(f"place {number} is that of {invited[number][0]}, with another invitation: nobody is replaced")
     if name in {known for other, (known, _) in invited.items() if other != number}:
-        raise BadInput(f"{name} has another place already: a device has one")
+        raise BadInput(f"{name} has another place already: a client has one")
     identity.keep(folder / REGISTER, identity.invited_text({**invited, number: entry}))
     return name
 
@@ -95,7 +95,7 @@ def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: thre
     made = federation.read(place)
     helping = HelperAnswers(folder, made)
     invitation, key = identity.read_invitation(folder), identity.identity_of(folder)
-    link = HttpsLink(made, place / CA, invitation.device, key, largest_content=_LARGEST)
+    link = HttpsLink(made, place / CA, invitation.client, key, largest_content=_LARGEST)
     try:
         return live(link, helping, say, stop, lambda: link.enrol(invitation))
     finally:

@@ -114,51 +114,51 @@ INVITATION, IDENTITY = "invitation", "identity.key"  # files in the folder of a 
 PURPOSE = b"veilrec federation\n"
 
 
-def statement(federation: str, device: str, kind: str, number: int, content: bytes) -> bytes:
+def statement(federation: str, client: str, kind: str, number: int, content: bytes) -> bytes:
     """Encode what a signature is over."""
     digest = hashlib.sha256(content).hexdigest()
-    return "\n".join((federation, device, kind, str(number), digest)).encode()
+    return "\n".join((federation, client, kind, str(number), digest)).encode()
 
 
-def sign(key: SigningKey, federation: str, device: str, kind: str, number: int, content: bytes) -> bytes:
-    """A device's word for a content."""
-    return key.sign(PURPOSE, statement(federation, device, kind, number, content))
+def sign(key: SigningKey, federation: str, client: str, kind: str, number: int, content: bytes) -> bytes:
+    """A client's word for a content."""
+    return key.sign(PURPOSE, statement(federation, client, kind, number, content))
 
 
-def check(public: bytes, federation: str, device: str, kind: str, number: int, content: bytes, signed: bytes) -> None:
-    """Refuse what the device did not sign, for this federation, kind and round."""
-    check_signature(public, PURPOSE, statement(federation, device, kind, number, content), signed)
+def check(public: bytes, federation: str, client: str, kind: str, number: int, content: bytes, signed: bytes) -> None:
+    """Refuse what the client did not sign, for this federation, kind and round."""
+    check_signature(public, PURPOSE, statement(federation, client, kind, number, content), signed)
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """What lets a device enrol, once: `DEVICE:SECRET` in a file that only the device's owner has.
+    """What lets a client enrol, once: `DEVICE:SECRET` in a file that only the client's owner has.
 
     The secret is a key. With it the client endorses its own lasting key; whoever keeps places knows the public half,
-    so that nobody, the coordinator included, can put another key in the place of an invited device.
+    so that nobody, the coordinator included, can put another key in the place of an invited client.
     """
 
-    device: str
+    client: str
     key: SigningKey
 
     @classmethod
-    def new(cls, device: str) -> Invitation:
+    def new(cls, client: str) -> Invitation:
         """Draw a new invitation."""
-        return cls(device, SigningKey(Ed25519PrivateKey.generate()))
+        return cls(client, SigningKey(Ed25519PrivateKey.generate()))
 
     def text(self) -> str:
         """Encode for its file."""
-        return f"{self.device}:{self.key.secret.private_bytes_raw().hex()}\n"
+        return f"{self.client}:{self.key.secret.private_bytes_raw().hex()}\n"
 
     @classmethod
     def read(cls, text: str, where: object) -> Invitation:
         """Read what `text` wrote."""
-        device, colon, secret = text.strip().rpartition(":")
+        client, colon, secret = text.strip().rpartition(":")
         try:
-            key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret) if colon and device else b"")
+            key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret) if colon and client else b"")
         except ValueError:
             raise BadInput(f"{where} is no invitation: ask whoever runs the federation for another one") from None
-        return cls(device, SigningKey(key))
+        return cls(client, SigningKey(key))
 
     @property
     def public(self) -> bytes:
@@ -166,17 +166,17 @@ class Invitation:
         return self.key.public
 
     def endorse(self, federation: str, key: bytes) -> bytes:
-        """The invitation's word for a device's lasting key."""
-        return sign(self.key, federation, self.device, "enrol", 0, key)
+        """The invitation's word for a client's lasting key."""
+        return sign(self.key, federation, self.client, "enrol", 0, key)
 
 
-def check_endorsement(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:
+def check_endorsement(invitation: bytes, federation: str, client: str, key: bytes, endorsement: bytes) -> None:
     """Refuse a key that the invitation of a client does not endorse."""
-    check(invitation, federation, device, "enrol", 0, key, endorsement)
+    check(invitation, federation, client, "enrol", 0, key, endorsement)
 
 
 InvitationList = dict[int, tuple[str, bytes]]
-"""The name of a device, and the public half of its invitation, by its place."""
+"""The name of a client, and the public half of its invitation, by its place."""
 
 
 def invited_text(invited: InvitationList) -> str:
@@ -235,9 +235,9 @@ class EndorsedKeys:
                 name, invitation = self._invitation(place)
                 check_endorsement(invitation, self._federation, name, key, bytes.fromhex(entry["endorsement"]))
                 if self.keys.setdefault(place, key) != key:
-                    raise BadTask(f"the device in place {place} has another key than before")
+                    raise BadTask(f"the client in place {place} has another key than before")
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadTask("the list of devices cannot be read") from None
+            raise BadTask("the list of clients cannot be read") from None
 
     def _knows(self, place: int) -> bool:
         """Whether a place has an invitation; the list is read again for one that was not in it."""
@@ -249,7 +249,7 @@ class EndorsedKeys:
         """Name and invitation of a place."""
         if not self._knows(place):
             raise BadTask(
-                f"the coordinator names a device in place {place}, and nobody has announced it here: if it was invited"
+                f"the coordinator names a client in place {place}, and nobody has announced it here: if it was invited"
                 " later, tell this helper with `veilrec federate admit`"
             )
         return self._invited[place]

@@ -26,11 +26,11 @@ from veilrec.core.files import Seal, key_in, new_folder
 from veilrec.core.plan import Plan
 from veilrec.data.population import Impressions, Population, chosen_impressions
 from veilrec.federation import federation, helper
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.folder import arrays_of
 from veilrec.federation.coordinator.registry import Registry, Role
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import COORDINATOR, DEVICES, HELPERS, SecAgg
+from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, SecAgg
 from veilrec.federation.identity import Invitation, keep
 from veilrec.methods.base import NewsData, Problem
 from veilrec.privacy.ledger import Ledger
@@ -38,7 +38,7 @@ from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.runs.request import ratings_out_of_one
 
 Places = tuple[tuple[int, Role], ...]
-"""Free places: the number of the device, and what it will do."""
+"""Free places: the number of the client, and what it will do."""
 
 
 def check_places(plan: Plan, *, tells_shown: bool, secagg: SecAgg) -> None:
@@ -56,7 +56,7 @@ def check_places(plan: Plan, *, tells_shown: bool, secagg: SecAgg) -> None:
         )
     if tells_shown:
         raise BadInput(
-            "--places is not for this method: which news its devices were shown is a public fact, and nobody knows it"
+            "--places is not for this method: which news its clients were shown is a public fact, and nobody knows it"
             " of those who come later"
         )
     if secagg == "pairs":
@@ -64,16 +64,16 @@ def check_places(plan: Plan, *, tells_shown: bool, secagg: SecAgg) -> None:
 
 
 def places_in(everybody: LocalData, first: int) -> Places:
-    """The places from a number on, by what the plan's facts make of them: who has nothing to learn from judges."""
+    """Return the places from a number on; clients without training data become validation clients."""
     learns = everybody.rows.lengths() > 0
-    return tuple((number, "learner" if learns[number] else "judge") for number in range(first, len(learns)))
+    return tuple((number, "trainer" if learns[number] else "validator") for number in range(first, len(learns)))
 
 
-def number_of(device: str, everybody: LocalData) -> int:
-    """The number that a device's name stands for."""
-    digits = device[1:]
-    if device[:1] != "d" or not digits.isdecimal() or int(digits) >= len(everybody.rows):
-        raise BadInput(f"{device!r} is no device of this federation: a name looks like d00003")
+def number_of(client: str, everybody: LocalData) -> int:
+    """The number that a client's name stands for."""
+    digits = client[1:]
+    if client[:1] != "d" or not digits.isdecimal() or int(digits) >= len(everybody.rows):
+        raise BadInput(f"{client!r} is no client of this federation: a name looks like d00003")
     return int(np.int64(digits))
 
 
@@ -86,7 +86,7 @@ class OwnData:
 
 
 def own_data(known: FederationFacts, number: int, people: Population, user: str | None = None) -> OwnData:
-    """The data of one of these people, for the device of a number; without a name, of the only one there is."""
+    """The data of one of these people, for the client of a number; without a name, of the only one there is."""
     who = _found(people, user)
     found = [known.people.items.find(name) for name in people.items]
     names = np.array([-1 if place is None else place for place in found], np.int32)
@@ -97,11 +97,11 @@ def own_data(known: FederationFacts, number: int, people: Population, user: str 
         problem = replace(problem, news=_with_impressions(problem.news, number, people, who, names))
     if problem.features is not None and people.features is not None:
         problem = replace(problem, features=_with_features(problem.features, number, people.features.users, who))
-    data = known.method.devices(known.config, problem).take(np.array([number], np.int64))
+    data = known.method.clients(known.config, problem).take(np.array([number], np.int64))
     if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays_of(data).values()):
         raise BadInput("this federation learns from ratings of 1 to 5, and the data has none: give them in a column")
-    comparison = known.plan.comparison
-    if not len(data.rows.items) and not (comparison is not None and len(comparison.judge.devices(data))):
+    comparison = known.plan.model_selection
+    if not len(data.rows.items) and not (comparison is not None and len(comparison.validator.clients(data))):
         raise BadInput(
             f"{people.users[who]!r} has nothing that this federation can learn from: of"
             f" {counted(len(own), 'item')} it knows {int(there.sum())}; items are known by their names, as in facts/"
@@ -112,7 +112,7 @@ def own_data(known: FederationFacts, number: int, people: Population, user: str 
 def _found(people: Population, user: str | None) -> int:
     if user is None:
         if people.n_users != 1:
-            raise BadInput(f"the data has {counted(people.n_users, 'user')}, and a device has one: name it with --user")
+            raise BadInput(f"the data has {counted(people.n_users, 'user')}, and a client has one: name it with --user")
         return 0
     found = people.users.find(user)
     if found is None:
@@ -226,28 +226,28 @@ def take_place(
     shared: bytes | None = None,
 ) -> InvitedClient:
     """Hand out the next free place of an open registry; `shared` is the secret of a rehearsal."""
-    free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.device)
+    free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.client)
     if not free:
         raise BadInput(
             f"{folder} has no free place: the noise of its plan was chosen for those that it has; make a federation"
             " with `federate init --places`"
         )
     place = free[0]
-    name = place.device
-    number = number_of(name, known.method.devices(known.config, known.problem))
+    name = place.client
+    number = number_of(name, known.method.clients(known.config, known.problem))
     brought = None if people is None else own_data(known, number, people, user)
-    invitation, target = Invitation.new(name), folder / DEVICES / name
+    invitation, target = Invitation.new(name), folder / CLIENTS / name
     if target.exists():
         raise BadInput(f"{target} is there, and nobody was invited to it (a crash?): remove it and invite again")
     target.parent.mkdir(mode=0o700, exist_ok=True)
     data = None if brought is None else brought.data
     with new_folder(target) as part:
-        device_folder.write(part, data, invitation, number=number, place=place.number, shared=shared)
+        client_folder.write(part, data, invitation, number=number, place=place.number, shared=shared)
         announcement = helper.announcement(name, place.number, invitation.public)
         keep(part / helper.ANNOUNCEMENT, announcement + "\n")
     target.chmod(0o700)
     registry.hand_out(name, invitation.public)
-    helpers = sorted((folder / HELPERS).glob("*")) if place.role == "learner" else []
+    helpers = sorted((folder / HELPERS).glob("*")) if place.role == "trainer" else []
     for each in helpers:
         helper.admit(each, announcement)
     told = tuple(each.name for each in helpers)
@@ -255,10 +255,10 @@ def take_place(
 
 
 def bring(folder: Path, known: FederationFacts, people: Population, user: str | None = None) -> OwnData:
-    """Put a user's own data into the folder of their device, before it first takes part."""
-    about = device_folder.read_record(folder)
-    if Ledger.was_made(folder / device_folder.LEDGER) or (folder / device_folder.DATA).exists():
-        raise BadInput(f"{folder} has data already: what a device has learnt from stays what it learns from")
+    """Put a user's own data into the folder of their client, before it first takes part."""
+    about = client_folder.read_record(folder)
+    if Ledger.was_made(folder / client_folder.LEDGER) or (folder / client_folder.DATA).exists():
+        raise BadInput(f"{folder} has data already: what a client has learnt from stays what it learns from")
     brought = own_data(known, about.number, people, user)
-    device_folder.write_data(folder, brought.data, Seal(key_in(folder / device_folder.KEY)))
+    client_folder.write_data(folder, brought.data, Seal(key_in(folder / client_folder.KEY)))
     return brought

@@ -55,14 +55,14 @@ class _Connection(http.client.HTTPSConnection):
 
 
 class HttpsLink:
-    """One device's connection; made anew whenever it breaks."""
+    """One client's connection; made anew whenever it breaks."""
 
-    def __init__(self, federation: Federation, ca: Path, device: str, key: SigningKey, *, largest_content: int) -> None:
+    def __init__(self, federation: Federation, ca: Path, client: str, key: SigningKey, *, largest_content: int) -> None:
         parts = urlsplit(federation.address)
         if parts.scheme != "https" or not parts.hostname or not parts.port:
             raise BadInput(f"{federation.address!r} is no address of a coordinator: it looks like https://HOST:PORT")
         self._host, self._port = parts.hostname, parts.port
-        self._federation, self._device, self._key, self._largest = federation, device, key, largest_content
+        self._federation, self._client, self._key, self._largest = federation, client, key, largest_content
         self._context = client_context(ca)
         self._open: _Connection | None = None
         self._came = b""  # what came with the last task, where it is small
@@ -72,7 +72,7 @@ class HttpsLink:
         asked = {
             "federation": self._federation.id,
             "plan": self._federation.plan,
-            "device": invitation.device,
+            "client": invitation.client,
             "key": self._key.public.hex(),
             "endorsement": invitation.endorse(self._federation.id, self._key.public).hex(),
         }
@@ -120,8 +120,8 @@ class HttpsLink:
         seconds: float,
         headers: dict[str, str] | None = None,
     ) -> bytes:
-        signed = identity.sign(self._key, self._federation.id, self._device, kind, number, body)
-        own = {"X-Veilrec-Device": self._device, "X-Veilrec-Signature": signed.hex(), **(headers or {})}
+        signed = identity.sign(self._key, self._federation.id, self._client, kind, number, body)
+        own = {"X-Veilrec-Device": self._client, "X-Veilrec-Signature": signed.hex(), **(headers or {})}
         return self._request(path, body, own, largest, seconds)
 
     def _request(self, path: str, body: bytes, headers: dict[str, str], largest: int, seconds: float) -> bytes:
@@ -201,7 +201,7 @@ def _told(content: bytes) -> str:
 
 _POLL_SECONDS = 20.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts that fail
-_DECLINED_PAUSE = 5.0  # before a device that does not answer a task asks what else there is
+_DECLINED_PAUSE = 5.0  # before a client that does not answer a task asks what else there is
 _jitter = random.SystemRandom()
 
 

@@ -1,4 +1,4 @@
-"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every device."""
+"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every client."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from veilrec.data import packed
 from veilrec.data.datasets import load
 from veilrec.data.population import Population, Strings, some_users
 from veilrec.federation import facts, federation, helper, identity
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import Registry, Role
 from veilrec.federation.facts import guarantee_of, with_distributed_noise
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
@@ -37,19 +37,19 @@ from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism
-from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
-from veilrec.server.round_specs import TooFewDevices
+from veilrec.server.round_specs import TooFewClients
 from veilrec.server.secure_reports import over_selection_obstacle, run_digest
 from veilrec.simulation.real_clients import budget_for
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire.signing import checked_host
 
-OVER_SELECTION = 1.3  # as many devices are drawn as a round needs, times this, where that is allowed
+OVER_SELECTION = 1.3  # as many clients are drawn as a round needs, times this, where that is allowed
 _OF_MASKS = (
     "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With noise in"
-    " shares (--shares) nobody sees a sum without noise."
+    " shares (--distributed-noise) nobody sees a sum without noise."
 )
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
@@ -62,17 +62,17 @@ class FederationOptions:
 
     method: str
     data: str
-    devices: int
-    places: int = 0  # kept free for devices that are invited later
+    clients: int
+    places: int = 0  # kept free for clients that are invited later
     settings: tuple[str, ...] = ()
     seed: int = 0
     rounds: int | None = None
     protocol: str | None = None
     secagg: SecAgg = "none"
     helpers: int = 2  # of secure aggregation
-    corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among devices alone
+    corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among clients alone
     lost: float = 0.3  # part of them that may be gone before the end, likewise
-    shares: bool = False  # clients add the noise: distributed noise
+    distributed_noise: bool = False  # clients add the noise: distributed noise
     silent: float = 0.0  # the part of them that may add none
     rehearsal: bool = False
     host: str = "127.0.0.1"
@@ -116,7 +116,7 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
         prepared, notes = prepared_for(part / PEOPLE, wishes)
         simulation, plan = prepared.trainer, prepared.plan
         if plan is None or not isinstance(simulation, Simulation):
-            raise VeilrecError(f"{prepared.method.name} is not learnt on devices")
+            raise VeilrecError(f"{prepared.method.name} is not learnt on clients")
         basis = Basis(
             prepared.request.method,
             prepared.config,
@@ -134,25 +134,25 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
 
 
 def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation:
-    """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
+    """Everything but the people: what is public, the coordinator's folder, and those of the clients."""
     if wishes.places:
         basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
-    if wishes.secagg != "none" and least > len(learners(basis.data)):
+    if wishes.secagg != "none" and least > len(trainers(basis.data)):
         raise BadInput(
-            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} that can learn are there"
-            " from the start: give a smaller --least, fewer --places, or more --devices"
+            f"a secure sum of this plan needs {least} clients, and {len(trainers(basis.data))} that can learn are there"
+            " from the start: give a smaller --least, fewer --places, or more --clients"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
-    if wishes.shares:
-        basis = _with_shares(basis, NoiseShares(least, wishes.silent))
-    basis = replace(basis, guarantee=_of_devices(trusting(basis.guarantee, wishes.secagg, woven), wishes))
+    if wishes.distributed_noise:
+        basis = _with_distributed_noise(basis, DistributedNoise(least, wishes.silent))
+    basis = replace(basis, guarantee=_of_clients(trusting(basis.guarantee, wishes.secagg, woven), wishes))
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
     with Registry(folder / COORDINATOR) as registry:
-        invited = _write_devices(folder, made, basis, secret, registry)
+        invited = _write_clients(folder, made, basis, secret, registry)
         if made.secagg == "pairs":
             text = invited_text(invited)
             write_text(folder / INVITED, text)
@@ -173,10 +173,10 @@ def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
         for places in (0, wishes.places)
     )
     if method.plan is None:
-        raise VeilrecError(f"{method.name} has no plan for devices")
+        raise VeilrecError(f"{method.name} has no plan for clients")
     check_same(method.name, method.plan(basis.config, now), basis.plan)
     plan, guarantee = method.plan(basis.config, later), promised(method, basis.config, later)
-    places = places_in(method.devices(basis.config, later), len(basis.data.rows))
+    places = places_in(method.clients(basis.config, later), len(basis.data.rows))
     return replace(basis, plan=plan, guarantee=guarantee, places=places)
 
 
@@ -185,19 +185,21 @@ def _public(basis: Basis, places: int) -> Population:
     return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
-def _with_shares(basis: Basis, shares: NoiseShares) -> Basis:
+def _with_distributed_noise(basis: Basis, distributed_noise: DistributedNoise) -> Basis:
     """Plan and promise with distributed noise: every round counts for everybody, the server being an attacker."""
     delta = basis.guarantee.delta
     if basis.guarantee.basis != "proven" or delta is None:
-        raise BadInput(f"--shares is for methods that prove something, and {basis.method} does not: leave it out")
-    plan = with_distributed_noise(basis.plan, shares)
+        raise BadInput(
+            f"--distributed-noise is for methods that prove something, and {basis.method} does not: leave it out"
+        )
+    plan = with_distributed_noise(basis.plan, distributed_noise)
     return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
 
 
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
-    """How many devices a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
-    if wishes.shares and wishes.secagg == "none":
-        raise BadInput("--shares is noise under masks: add --secagg helpers, or --secagg pairs")
+    """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
+    if wishes.distributed_noise and wishes.secagg == "none":
+        raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
         return 2
     _check_told(plan, wishes)
@@ -205,7 +207,7 @@ def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     if isinstance(mechanism, CohortSum):
         if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
             raise BadInput(
-                "a secure sum needs some devices, and a Poisson sample may have fewer, which a void round would tell:"
+                "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
                 " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
             )
         size = size or mechanism.taking_part.population
@@ -215,40 +217,40 @@ def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
 
 
 def _check_told(plan: Plan, wishes: FederationOptions) -> None:
-    """Refuse what devices would tell beside their updates for the server to see: masks hide sums of everybody alone."""
-    reports, comparison = plan.reports, plan.comparison
+    """Refuse what clients would tell beside their updates for the server to see: masks hide sums of everybody alone."""
+    reports, comparison = plan.reports, plan.model_selection
     seen = [] if comparison is None else [comparison.mechanism.name]
     if reports is not None and reports.mechanism.under_masks:
         if not reports.once:
             seen.append(f"{reports.mechanism.name} of every round")
-        elif wishes.shares:
+        elif wishes.distributed_noise:
             raise BadInput(
-                f"--shares has noise in shares for updates, and the server adds that of {reports.mechanism.name}: leave"
-                " --shares out, or use a method without reports"
+                f"--distributed-noise covers updates, and the server adds the noise of {reports.mechanism.name}:"
+                " leave it out, or use a method without reports"
             )
     if seen:
         raise BadInput(
-            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
+            f"--secagg would hide updates, and what clients tell beside them ({', '.join(seen)}) reaches the server one"
             " by one: use another method, or no secure sums"
         )
 
 
 def _weave(basis: Basis, wishes: FederationOptions, least: int) -> Neighbourhood:
-    """Who masks with whom in sums among devices alone, for all numbers of devices that a round may begin with."""
-    plan, devices = basis.plan, len(learners(basis.data))
-    drawn = plan.cohort.among(devices)
+    """Who masks with whom in sums among clients alone, for all numbers of clients that a round may begin with."""
+    plan, clients = basis.plan, len(trainers(basis.data))
+    drawn = plan.cohort.among(clients)
     if _may_over_select(plan, wishes):
-        drawn = min(devices, ceil(drawn * OVER_SELECTION))
+        drawn = min(clients, ceil(drawn * OVER_SELECTION))
     if drawn < 3:
-        raise BadInput(f"a round has {counted(drawn, 'device')}, and sums among devices alone need 3: use helpers")
-    if plan.reports is not None and plan.reports.mechanism.under_masks and drawn < devices:
+        raise BadInput(f"a round has {counted(drawn, 'client')}, and sums among clients alone need 3: use helpers")
+    if plan.reports is not None and plan.reports.mechanism.under_masks and drawn < clients:
         raise BadInput(
-            f"a round has {drawn} of {devices} devices, and reports before it are a sum of all: devices that mask"
+            f"a round has {drawn} of {clients} clients, and reports before it are a sum of all: clients that mask"
             " against each other do so in rounds of everybody (--set cohort.size=0); or use helpers"
         )
     fewest = max(3, least, drawn - int(wishes.lost * drawn))
     if fewest > drawn:
-        raise BadInput(f"--least is {least}, and a round has {counted(drawn, 'device')}: give no more than these")
+        raise BadInput(f"--least is {least}, and a round has {counted(drawn, 'client')}: give no more than these")
     return choose(fewest, most=drawn, corrupt=wishes.corrupt, lost=wishes.lost)
 
 
@@ -259,14 +261,14 @@ def _may_over_select(plan: Plan, wishes: FederationOptions) -> bool:
 def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, tuple[str, ...]]:
     """The run of so many people of a data set: they lie in a folder of their own, which a rehearsal reads again."""
     if get(wishes.method).plan is None:
-        raise BadInput(f"{wishes.method} has no plan for devices: name a federated method, such as fedmf")
+        raise BadInput(f"{wishes.method} has no plan for clients: name a federated method, such as fedmf")
     population = load(wishes.data)
-    if not 1 <= wishes.devices <= population.n_users:
+    if not 1 <= wishes.clients <= population.n_users:
         raise BadInput(
-            f"--devices is {wishes.devices}: {population.name} has {counted(population.n_users, 'user')}, so give a"
+            f"--clients is {wishes.clients}: {population.name} has {counted(population.n_users, 'user')}, so give a"
             f" number from 1 to {population.n_users}"
         )
-    chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.devices])
+    chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.clients])
     packed.save(some_users(population, chosen.astype(np.int64)), people)
     people.chmod(0o700)
     dataset = wishes.data.partition(":")[0]
@@ -281,11 +283,11 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
     )
     try:
         prepared = prepare(request, dataset=dataset)
-    except TooFewDevices as few:
+    except TooFewClients as few:
         if is_set(wishes.settings, "cohort.size"):
             raise
         everybody = (*wishes.settings, "cohort.size=0")
-        note = f"every round has all {counted(few.population, 'device')}: there are no more that can learn"
+        note = f"every round has all {counted(few.population, 'client')}: there are no more that can learn"
         prepared = prepare(replace(request, settings=everybody), dataset=dataset)
         return prepared, (note, *prepared.notes)
     return prepared, prepared.notes
@@ -300,9 +302,9 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
     plan, problem, data = basis.plan, basis.problem, basis.data
     packed.save(_public(basis, len(basis.places)), folder / FACTS)
     budget, unprotected = spending_of(plan)
-    devices = len(learners(data)) + sum(role == "learner" for _, role in basis.places)
+    clients = len(trainers(data)) + sum(role == "trainer" for _, role in basis.places)
     if wishes.minimum_messages is not None:
-        _check_least(plan, wishes.minimum_messages, devices)
+        _check_least(plan, wishes.minimum_messages, clients)
     return Federation(
         id=secrets.token_hex(16),
         address=f"https://{'[' + wishes.host + ']' if ':' in wishes.host else wishes.host}:{wishes.port}",
@@ -312,8 +314,8 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
         seed=problem.public_seed,
         dataset=wishes.data.partition(":")[0],
         protocol=basis.protocol,
-        devices=devices,
-        judges=len(judges(plan, data)) + sum(role == "judge" for _, role in basis.places),
+        clients=clients,
+        validators=len(validators(plan, data)) + sum(role == "validator" for _, role in basis.places),
         places=len(basis.places),
         plan=plan_digest(plan),
         facts=facts.digest_of(folder / FACTS),
@@ -321,17 +323,17 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
         budget={name: value for name, value in vars(budget).items() if value is not None},
         guarantee=basis.guarantee.to_json(),
         secagg=wishes.secagg,
-        shares=wishes.shares,
+        distributed_noise=wishes.distributed_noise,
         silent=wishes.silent,
         rehearsal=wishes.rehearsal,
         minimum_messages=wishes.minimum_messages,
         over_selection=OVER_SELECTION if _may_over_select(plan, wishes) else 1.0,
         round_seconds=wishes.round_seconds,
-        trip_seconds=min(wishes.round_seconds, Federation.trip_seconds),
+        rpc_seconds=min(wishes.round_seconds, Federation.rpc_seconds),
     )
 
 
-def _check_least(plan: Plan, least: int, devices: int) -> None:
+def _check_least(plan: Plan, least: int, clients: int) -> None:
     gaps = plan.cohort.sampling == "poisson"
     if plan.mechanism.noise_on == "sum" and not gaps:
         raise BadInput(
@@ -339,28 +341,28 @@ def _check_least(plan: Plan, least: int, devices: int) -> None:
         )
     if least < 1:
         raise BadInput(f"--least is {least}: give at least 1")
-    most = devices if gaps else plan.cohort.among(devices)
+    most = clients if gaps else plan.cohort.among(clients)
     if least > most:
         raise BadInput(
-            f"--least is {least}, and a round has {counted(most, 'device')} at most, so that all would be void: give no"
+            f"--least is {least}, and a round has {counted(most, 'client')} at most, so that all would be void: give no"
             " more than these"
         )
 
 
-def learners(data: LocalData) -> Offsets:
-    """The devices that have something to learn from, in the order of their numbers."""
+def trainers(data: LocalData) -> Offsets:
+    """The clients that have something to learn from, in the order of their numbers."""
     return np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
 
 
-def judges(plan: Plan, data: LocalData) -> Offsets:
-    """The devices that only judge, likewise."""
-    return np.zeros(0, np.int64) if plan.comparison is None else plan.comparison.judge.devices(data)
+def validators(plan: Plan, data: LocalData) -> Offsets:
+    """The clients that only judge, likewise."""
+    return np.zeros(0, np.int64) if plan.model_selection is None else plan.model_selection.validator.clients(data)
 
 
 def spending_of(plan: Plan) -> tuple[Budget, bool]:
-    """What a device may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
+    """What a client may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
 
-    True beside it: messages leave in the clear, and no budget is large enough for them.
+    True beside it: messages leave in plaintext, and no budget is large enough for them.
     """
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
@@ -368,12 +370,12 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
     events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
-    if plan.comparison is not None:
-        events.append((plan.comparison.mechanism, plan.comparison.mechanism.event()))
-    clear = any(flattened(event).in_the_clear for _, event in events)
+    if plan.model_selection is not None:
+        events.append((plan.model_selection.mechanism, plan.model_selection.mechanism.event()))
+    clear = any(flattened(event).in_plaintext for _, event in events)
     total = Cost()
     for owner, event in events:
-        cost = None if flattened(event).in_the_clear else plenty.cost(event, owner.unit, owner.adjacency)
+        cost = None if flattened(event).in_plaintext else plenty.cost(event, owner.unit, owner.adjacency)
         total = total if cost is None else total.plus(cost)
     if total == Cost():
         return plenty, clear
@@ -389,7 +391,7 @@ def check_same(method: str, public: Plan, plan: Plan) -> None:
     """Refuse a method whose plan of the public facts is another one."""
     if run_digest(public) != run_digest(plan):
         raise BadInput(
-            f"{method} plans with more than public facts: what devices would be told depends on people's data, so it"
+            f"{method} plans with more than public facts: what clients would be told depends on people's data, so it"
             " cannot be federated"
         )
 
@@ -404,19 +406,19 @@ def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str)
     )
 
 
-def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
-    """A folder for every device, with its own user's data and nothing else; the invitations of those who learn."""
+def _write_clients(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
+    """A folder for every client, with its own user's data and nothing else; the invitations of those who learn."""
     data, invited = basis.data, InvitationList()
-    roles: tuple[tuple[Role, Offsets], ...] = (("learner", learners(data)), ("judge", judges(basis.plan, data)))
+    roles: tuple[tuple[Role, Offsets], ...] = (("trainer", trainers(data)), ("validator", validators(basis.plan, data)))
     for role, numbers in roles:
         for place, number in enumerate(numbers.tolist()):
-            name = device_folder.name_of(number)
+            name = client_folder.name_of(number)
             invitation = Invitation.new(name)
             registry.invite(name, role, place, invitation.public)
-            if role == "learner":
+            if role == "trainer":
                 invited[place] = (name, invitation.public)
-            device_folder.write(
-                folder / DEVICES / name,
+            client_folder.write(
+                folder / CLIENTS / name,
                 data.take(np.array([number], np.int64)),
                 invitation,
                 number=number,
@@ -425,7 +427,7 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
             )
         later = [number for number, kind in basis.places if kind == role]
         for place, number in enumerate(later, len(numbers)):
-            registry.invite(device_folder.name_of(number), role, place)
+            registry.invite(client_folder.name_of(number), role, place)
     return invited
 
 
@@ -434,8 +436,8 @@ def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: 
     keys = []
     for place in range(count):
         invitation = Invitation.new(helper.name_of(place))
-        registry.invite(invitation.device, "helper", place, invitation.public)
-        keys.append(helper.write(folder / HELPERS / invitation.device, invitation, invited).hex())
+        registry.invite(invitation.client, "helper", place, invitation.public)
+        keys.append(helper.write(folder / HELPERS / invitation.client, invitation, invited).hex())
     return tuple(keys)
 
 
@@ -449,14 +451,14 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
         trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
     if woven:
         told += (
-            f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
-            f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator"
+            f"It takes secure sums that hold: of the {woven.clients} to {woven.most} clients of a round at most"
+            f" {woven.corrupt} may work with the server. Whoever was invited may take part: clients that an operator"
             " made up count among these.",
         )
     return replace(guarantee, trust=trust, caveats=told)
 
 
-def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
+def _of_clients(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
     """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
     return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
@@ -470,5 +472,7 @@ def settings_of(made: Federation) -> tuple[str, ...]:
 
 
 def least_of_shares(plan: Plan) -> int:
-    """How many devices carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
-    return _check_secure(plan, FederationOptions(method="", data="", devices=0, secagg="helpers", shares=True))
+    """How many clients carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
+    return _check_secure(
+        plan, FederationOptions(method="", data="", clients=0, secagg="helpers", distributed_noise=True)
+    )

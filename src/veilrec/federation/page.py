@@ -1,8 +1,8 @@
 """What a browser needs to take part in a federation of `veil`: one public file that holds nothing of any user.
 
 A browser makes no plan: the file says what the plan comes to. It has the shape of the model, the public content, how a
-history is read, the bound of every round and what its noise leaves to be told of a message. The device in the browser
-(web/src/federation.ts) does with it what `device.device` does with a plan.
+history is read, the bound of every round and what its noise leaves to be told of a message. The client in the browser
+(web/src/federation.ts) does with it what `client.client` does with a plan.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def write_page(known: FederationFacts, path: Path) -> int:
 def about(known: FederationFacts) -> dict[str, Any]:
     """All that is not a table."""
     made, plan = known.federation, known.plan
-    learner, sums, votes = _parts(known)
-    secure = {"helpers": list(made.helpers), "least": made.least, "most_devices": plan.most_devices}
+    trainer, sums, votes = _parts(known)
+    secure = {"helpers": list(made.helpers), "least": made.least, "max_clients": plan.max_clients}
     return {
         "format": FORMAT,
         "id": made.id,
@@ -52,18 +52,18 @@ def about(known: FederationFacts) -> dict[str, Any]:
         "method": made.method,
         "dataset": made.dataset,
         "rounds": made.rounds,
-        "devices": made.devices,
+        "clients": made.clients,
         "guarantee": made.guarantee,
         "largest_content": largest_content(known),
         "tensors": [
             {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}
             for tensor in plan.schema.tensors
         ],
-        "reading": asdict(learner.reading),
-        "units": dict(learner.steps.units),
-        "shares": {name: learner.steps.shares[name] for name in learner.names},
-        "clips": {name: CLIPS[name] for name in learner.names},
-        "noise": dict(learner.steps.noise),
+        "reading": asdict(trainer.reading),
+        "units": dict(trainer.steps.units),
+        "shares": {name: trainer.steps.shares[name] for name in trainer.names},
+        "clips": {name: CLIPS[name] for name in trainer.names},
+        "noise": dict(trainer.steps.noise),
         "unit": sums.unit,
         "adjacency": sums.adjacency,
         "delta": sums.claimed_delta,
@@ -77,10 +77,10 @@ def about(known: FederationFacts) -> dict[str, Any]:
 
 
 def arrays_of(known: FederationFacts) -> dict[str, NDArray[Any]]:
-    """Public content, the coordinates of weights, and the items' ids: as exact as devices in Python have them."""
-    learner, _, _ = _parts(known)
+    """Public content, the coordinates of weights, and the items' ids: as exact as clients in Python have them."""
+    trainer, _, _ = _parts(known)
     items = known.people.items
-    wide = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
+    wide = {**trainer.content.arrays(CONTENT), "whitening": trainer.whitening}
     wide |= {"ids.offsets": items.offsets, "ids.data": items.data}
     return {name: np.ascontiguousarray(values) for name, values in wide.items()}
 
@@ -90,7 +90,7 @@ def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, Vote
     made, plan = known.federation, known.plan
     votes = None if plan.reports is None else plan.reports.mechanism
     if not (
-        isinstance(plan.learner, VeilLocalTrainer)
+        isinstance(plan.trainer, VeilLocalTrainer)
         and isinstance(plan.mechanism, ScheduledSum)
         and isinstance(votes, VoteReports)
     ):
@@ -99,15 +99,15 @@ def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, Vote
         raise BadInput("browsers take part in no rehearsals: make the federation without")
     if made.secagg == "pairs":
         raise BadInput(
-            "browsers take part in the open or with helpers, not in sums among devices: use --secagg helpers"
+            "browsers take part in the open or with helpers, not in sums among clients: use --secagg helpers"
         )
-    return plan.learner, plan.mechanism, votes
+    return plan.trainer, plan.mechanism, votes
 
 
 def _mu(event: Event) -> float:
     """Privacy loss mu of one message as ledgers count it, without amplification by sampling."""
     parts = flattened(event)
     sampled = [e.mu for e, count in parts.counts for _ in range(count) if isinstance(e, SampledEvent)]
-    if len(sampled) < sum(count for _, count in parts.counts) or parts.in_the_clear:
+    if len(sampled) < sum(count for _, count in parts.counts) or parts.in_plaintext:
         raise BadInput("a message of this federation has other noise than a Gaussian: a browser cannot count it")
     return float(np.sqrt(parts.mu**2 + sum(mu**2 for mu in sampled)))

@@ -27,7 +27,7 @@ from veilrec.federation import federation, processes
 from veilrec.federation.client.folder import DATA
 from veilrec.federation.coordinator.process import last_status, read_token
 from veilrec.federation.coordinator.registry import FILE as REGISTRY
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS, LOGS, RUN, Federation, command
 from veilrec.federation.flower_messages import public_address
 from veilrec.federation.helper import name_of
 from veilrec.federation.link import client_context
@@ -67,7 +67,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         "rounds": made.rounds,
         "stage": stands["stage"],
         "seconds_left": None,
-        "devices": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
+        "clients": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
         "this_round": came,
         **totals(RoundReport(**json.loads(row[0])) for row in history),
     }
@@ -92,7 +92,7 @@ def _count(path: Path, table: str) -> int:
 Transport: TypeAlias = Literal["https", "flower"]
 OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
 _READY_SECONDS = 120.0  # for a coordinator to make its plan
-_LEAVE_SECONDS = 30.0  # for devices to hear that it is over
+_LEAVE_SECONDS = 30.0  # for clients to hear that it is over
 _LOOK_SECONDS = 0.3
 _RESTARTS = 1000  # of a process that is killed again and again
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -106,13 +106,13 @@ class Up:
         self.made = federation.read(folder)
         if processes.running(folder):
             raise BadInput(f"{folder} is up already: see `{command('status', folder)}`, or end it with `down`")
-        places = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
-        self.devices = [place for place in places if (place / DATA).is_file()]
+        places = sorted(place for place in (folder / CLIENTS).glob("*") if place.is_dir())
+        self.clients = [place for place in places if (place / DATA).is_file()]
         for place in places:
-            if place not in self.devices:
+            if place not in self.clients:
                 say(f"{place.name} is left out: nobody has brought its data yet")
-        if not self.devices:
-            raise BadInput(f"{folder / DEVICES} holds no device: make the federation again")
+        if not self.clients:
+            raise BadInput(f"{folder / CLIENTS} holds no client: make the federation again")
         (folder / LOGS).mkdir(exist_ok=True)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, tuple[str, ...]] = {}
@@ -127,8 +127,8 @@ class Up:
             for place in self._helpers():
                 self._start(place.name, "helper", str(place), "--federation", str(self.folder))
             by = ("--link", public_address(self.made.address)) if self._transport == "flower" else ()
-            places = (str(place) for place in self.devices)
-            self._start("devices", "device", *places, "--federation", str(self.folder), *by)
+            places = (str(place) for place in self.clients)
+            self._start("clients", "client", *places, "--federation", str(self.folder), *by)
             self._watch(on_status)
         finally:
             self._end()
@@ -172,7 +172,7 @@ class Up:
 
     def _watch(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         while self._started["coordinator"].poll() != 0:
-            for words in self._words("devices"):
+            for words in self._words("clients"):
                 self._say(f"{words}; the others go on")
             for name, started in list(self._started.items()):
                 code = started.poll()
@@ -199,7 +199,7 @@ class Up:
             self._start(name, *self._commands[name])
 
     def _is_over(self) -> bool:
-        """Whether the rounds are: devices and helpers may then have left before the coordinator has."""
+        """Whether the rounds are: clients and helpers may then have left before the coordinator has."""
         live = live_status(self.folder, self.made) or {}
         return "over" in (live.get("stage"), last_status(self.folder).get("stage"))
 
@@ -220,7 +220,7 @@ class Up:
         return last
 
     def _end(self) -> None:
-        """Let devices and helpers hear that it is over, and end what is left."""
+        """Let clients and helpers hear that it is over, and end what is left."""
         coordinator = self._started.get("coordinator")
         others = [started for name, started in self._started.items() if name != "coordinator"]
         if coordinator is not None and coordinator.poll() == 0:
@@ -317,7 +317,7 @@ def status(folder: Path) -> dict[str, Any]:
 def ledgers(folder: Path) -> dict[str, Any]:
     """Summarise the ledgers of the clients on this machine."""
     spent, messages, counted = [], 0, 0
-    for place in sorted((folder / DEVICES).glob("*")):
+    for place in sorted((folder / CLIENTS).glob("*")):
         if not (place / "ledger").exists():
             continue
         try:
@@ -331,7 +331,7 @@ def ledgers(folder: Path) -> dict[str, Any]:
     most = max(spent, key=lambda guarantee: -1.0 if guarantee.epsilon is None else guarantee.epsilon, default=None)
     uncovered = any(guarantee.basis == "none" for guarantee in spent)
     return {
-        "devices": counted,
+        "clients": counted,
         "protected_messages": messages,
         "unprotected": uncovered,
         "largest": None if most is None else most.to_json() | {"line": most.line()},

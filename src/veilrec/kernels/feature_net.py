@@ -1,8 +1,8 @@
-"""Local learning of a feature network in compiled code: forward, gradient and step of one device after another.
+"""Local learning of a feature network in compiled code: forward, gradient and step of one client after another.
 
 The embeddings of items are multiplied into the first layer once per step and code, not once per example, of which the
 pre-activations are then sums of a few rows. Matrices are multiplied by BLAS. The same code runs without numba, as array
-operations of numpy, which is fast enough for the one device that a small install has.
+operations of numpy, which is fast enough for the one client that a small install has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST = np.float32(87.0)  # of an exponent in single precision
 
 
 class Rules(NamedTuple):
-    """How a device learns."""
+    """How a client learns."""
 
     loss: int  # LOGISTIC, SOFTMAX or SQUARED
     epochs: int
@@ -38,7 +38,7 @@ class Rules(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Scratch space of a device, made once for all of them."""
+    """Scratch space of a client, made once for all of them."""
 
     table: Floats  # [codes, h_1]: embeddings times the first layer
     back: Floats  # [codes, h_1]: its gradient
@@ -326,7 +326,7 @@ def _descend(theta: Floats, start: Floats, gradient: Floats, rate: np.float32, r
 def draw_others(
     count: int, n_items: int, is_own: Indices, stamp: int, stream: np.uint64, counter: int, out: Indices
 ) -> int:
-    """Items that the device does not have; how many words of the stream have been used now."""
+    """Items that the client does not have; how many words of the stream have been used now."""
     for j in range(count):
         item = np.int32(rng.below(rng.word(stream, counter), n_items))
         counter += 1
@@ -373,7 +373,7 @@ def draw_step(
 
 
 @jit
-def learn_devices(
+def learn_clients(
     net: Net,
     rules: Rules,
     start: Floats,
@@ -385,34 +385,34 @@ def learn_devices(
     offsets: Offsets,
     data: Indices,
     targets: Floats,
-    devices: Offsets,
+    clients: Offsets,
     seed: int,
     round_number: int,
     space: Space,
     learnt: Floats,
     loss: Floats,
 ) -> None:
-    """Learn on every device from the same start: `learnt` [n, size] gets the weights at which each arrives.
+    """Learn on every client from the same start: `learnt` [n, size] gets the weights at which each arrives.
 
     `targets` are what own items should score, with SQUARED; every other loss, and every other item, has 1 and 0.
     """
     n_items = len(item_codes)
     is_own = np.full(n_items, -1, np.int32)
     theta, gradient = space.theta, space.gradient
-    for device in range(len(devices)):
-        begin, end = offsets[device], offsets[device + 1]
+    for client in range(len(clients)):
+        begin, end = offsets[client], offsets[client + 1]
         own = data[begin:end].copy()
         wanted = targets[begin:end].copy()
         copy(start, theta)
         n = len(own)
         if n == 0:
-            copy(theta, learnt[device])
+            copy(theta, learnt[client])
             continue
         for item in own:
-            is_own[item] = device
+            is_own[item] = client
         outside = 0
         for item in range(n_items):
-            outside += is_own[item] != device
+            outside += is_own[item] != client
         batch = n if rules.batch == 0 else min(rules.batch, n)
         per_epoch = (n + batch - 1) // batch
         steps = rules.steps if rules.steps > 0 else rules.epochs * per_epoch
@@ -420,17 +420,17 @@ def learn_devices(
         most = batch + (drawn if rules.loss == SOFTMAX else batch * drawn)
         items, labels = np.empty(most, np.int32), np.zeros(most, np.float32)
         scores, errors = np.empty(most, np.float32), np.empty(most, np.float32)
-        stream = rng.stream(seed, rng.LEARNING, round_number, devices[device])
+        stream = rng.stream(seed, rng.LEARNING, round_number, clients[client])
         rate = rules.rate * np.float32(n / (n + rules.needed))
         counter, at = 0, 0
         total = 0.0
         for step in range(steps):
             here, size, counter = draw_step(
-                rules, own, wanted, at, batch, drawn, is_own, device, stream, counter, items, labels
+                rules, own, wanted, at, batch, drawn, is_own, client, stream, counter, items, labels
             )
             at = 0 if at + here == n else at + here
             some = items[:size]
-            _share_of_user(net, theta, user_codes[device], user_numbers[device], space.shared)
+            _share_of_user(net, theta, user_codes[client], user_numbers[client], space.shared)
             touched = forward(net, theta, item_codes, item_numbers, some, space, scores)
             for j in range(size):
                 scores[j] += item_offsets[some[j]]
@@ -442,8 +442,8 @@ def learn_devices(
             backward(
                 net,
                 theta,
-                user_codes[device],
-                user_numbers[device],
+                user_codes[client],
+                user_numbers[client],
                 item_codes,
                 item_numbers,
                 some,
@@ -455,12 +455,12 @@ def learn_devices(
             _descend(theta, start, gradient, rate, rules)
             if step >= steps - per_epoch:
                 total += value
-        copy(theta, learnt[device])
-        loss[device] = total / min(per_epoch, steps)
+        copy(theta, learnt[client])
+        loss[client] = total / min(per_epoch, steps)
 
 
 @jit
-def score_devices(
+def score_clients(
     net: Net,
     learnt: Floats,
     user_codes: Indices,
@@ -471,16 +471,16 @@ def score_devices(
     space: Space,
     scores: Floats,
 ) -> None:
-    """Scores of all items for every device with its own weights: [n, items]."""
+    """Scores of all items for every client with its own weights: [n, items]."""
     n_items = len(item_codes)
     at_once = len(space.values) // max(net.widths[1:].sum(), 1)
     every, theta = np.arange(n_items).astype(np.int32), space.theta
-    for device in range(len(scores)):
-        copy(learnt[device], theta)
-        _share_of_user(net, theta, user_codes[device], user_numbers[device], space.shared)
+    for client in range(len(scores)):
+        copy(learnt[client], theta)
+        _share_of_user(net, theta, user_codes[client], user_numbers[client], space.shared)
         for begin in range(0, n_items, at_once):
             some = every[begin : begin + at_once]
-            row = scores[device, begin : begin + len(some)]
+            row = scores[client, begin : begin + len(some)]
             touched = forward(net, theta, item_codes, item_numbers, some, space, row)
             clear_touched(space, touched)
             add_scaled(row, item_offsets[begin : begin + len(some)], _ONE)

@@ -36,7 +36,7 @@ def draw_epoch(
 ) -> int:
     """Fill an epoch: every own item once, in random order, each followed by items drawn from all others.
 
-    `own` is shuffled in place. `is_own[i] == stamp` marks the device's training items: only those are left
+    `own` is shuffled in place. `is_own[i] == stamp` marks the client's training items: only those are left
     out, so a held-out item is drawn as often as any other. Returns how many words of the stream were used.
     """
     filled = 0

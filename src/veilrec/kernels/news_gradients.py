@@ -1,8 +1,8 @@
-"""Gradients of news models: one per device, or their weighted sum.
+"""Gradients of news models: one per client, or their weighted sum.
 
-`CutAtNews` is for models whose user has a vector: the model's user part gives the gradient of every device in the
+`CutAtNews` is for models whose user has a vector: the model's user part gives the gradient of every client in the
 vectors of its news, and its news part takes it on from there. `AutogradModel` is for models with parameters of another
-kind, that learn no words: autograd does it all, device beside device. Where nothing is non-linear per device, one
+kind, that learn no words: autograd does it all, client beside client. Where nothing is non-linear per client, one
 backward pass over all examples (`together`) gives the sum of their gradients.
 
 Gradients of the public head have a closed form: its news vectors never change, so that nothing is encoded in a round.
@@ -26,7 +26,7 @@ from torch.nn.functional import embedding, embedding_bag
 from veilrec.client.news_data import NONE, ClickExamples, OwnNews, own_news
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.schema import Rows
-from veilrec.kernels.tape import BARE, DEVICES_AT_ONCE, LossesOfStates, TapedNews, TapedUsers, fields_of, tensors_of
+from veilrec.kernels.tape import BARE, CLIENTS_PER_BATCH, LossesOfStates, TapedNews, TapedUsers, fields_of, tensors_of
 from veilrec.kernels.title_gradients import CompiledTitles, Pairs
 from veilrec.models.federated_news import MOVED, SHARP, START, FedNewsRec, PublicHead
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, losses_of, make_batch, take_news
@@ -41,7 +41,7 @@ class Gradients:
 
     dense: dict[str, Floats]  # [n, ...]
     words: Rows | None  # None: words do not learn
-    losses: Floats  # of every device or, where the gradient is a sum, of every example
+    losses: Floats  # of every client or, where the gradient is a sum, of every example
 
 
 def differentiation(
@@ -72,7 +72,7 @@ class AutogradModel:
         self._news = news
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """Every device encodes its own news."""
+        """Every client encodes its own news."""
         own, learned = own_news(examples, n), tensors_of(weights)
         dense = {name: np.empty((n, *value.shape), np.float32) for name, value in weights.items()}
         values = np.empty(n, np.float32)
@@ -81,7 +81,7 @@ class AutogradModel:
             each: Tensor = functional_call(self._losses, parameters, inputs)
             return (each * share).sum()
 
-        for group in own.groups(DEVICES_AT_ONCE):
+        for group in own.groups(CLIENTS_PER_BATCH):
             share, batch = own.padded(group)
             inputs = (share, *fields_of(batch), *vars(take_news(self._news, batch.news)).values())
             each_its_own = (None if value is None else 0 for value in inputs)
@@ -116,7 +116,7 @@ class CutAtNews:
         self._users = TapedUsers(model)
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
-        """The gradient of a device in the vectors of its own news, and on from there."""
+        """The gradient of a client in the vectors of its own news, and on from there."""
         own = own_news(examples, n)
         distinct, pairs = pairs_of(own)
         encoded = self._part.encode(weights, distinct)
@@ -150,7 +150,7 @@ class CutAtNews:
         return Gradients(dense | of_news, words, each.detach().numpy())
 
     def count_words(self, examples: ClickExamples, n: int) -> Offsets:
-        """Distinct words of the news of each device."""
+        """Distinct words of the news of each client."""
         return self._part.count_words(*pairs_of(own_news(examples, n)))
 
 
@@ -172,7 +172,7 @@ def _batch(examples: ClickExamples) -> Batch:
 
 
 def pairs_of(own: OwnNews) -> tuple[Offsets, Pairs]:
-    """The distinct news of all devices, and which of them each device has."""
+    """The distinct news of all clients, and which of them each client has."""
     distinct, title = np.unique(own.items, return_inverse=True)
     return distinct, Pairs(own.offsets, title.astype(np.int64))
 
@@ -197,9 +197,9 @@ class PublicHeadGradients:
 
     def each(self, weights: Weights, examples: ClickExamples, n: int) -> Gradients:
         """Gradient of the mean loss of every client."""
-        share = (1.0 / np.bincount(examples.device, minlength=n)[examples.device]).astype(np.float32)
-        dense, losses = self._sums(weights, examples, examples.device, share, n)
-        return Gradients(dense, None, np.bincount(examples.device, losses * share, n).astype(np.float32))
+        share = (1.0 / np.bincount(examples.client, minlength=n)[examples.client]).astype(np.float32)
+        dense, losses = self._sums(weights, examples, examples.client, share, n)
+        return Gradients(dense, None, np.bincount(examples.client, losses * share, n).astype(np.float32))
 
     def together(self, weights: Weights, examples: ClickExamples, share: Floats) -> Gradients:
         """Gradient of the sum of all losses times `share`."""

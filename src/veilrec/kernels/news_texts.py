@@ -1,8 +1,8 @@
 """The encoders of texts inside a model that compiled code can do, and the model without them.
 
-Self-attention over words and attention over what it finds (NRMS), compiled: gradients for every device.
+Self-attention over words and attention over what it finds (NRMS), compiled: gradients for every client.
 
-Every distinct text goes forward once. Backward, a device goes text by text, and adds up the gradients in queries, keys
+Every distinct text goes forward once. Backward, a client goes text by text, and adds up the gradients in queries, keys
 and values for each of its distinct words as soon as they are there: see `title_gradients`.
 """
 
@@ -50,13 +50,13 @@ _ZERO = np.float32(0.0)
 
 
 class _Found(NamedTuple):
-    """Gradients of every device: [devices, ...], and rows of its own words if words learn."""
+    """Gradients of every client: [clients, ...], and rows of its own words if words learn."""
 
     projections: Floats
     hidden: Floats
     hidden_bias: Floats
     query: Floats
-    word_offsets: Offsets  # [devices + 1]
+    word_offsets: Offsets  # [clients + 1]
     words: Indices
     word_values: Floats
 
@@ -85,7 +85,7 @@ class EncodedMixed:
         return self.titles.vectors
 
     def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; rows of own words."""
+        """From gradients in the vectors of the pairs to those of every client in the weights; rows of own words."""
         n, weights, titles = len(pairs.offsets) - 1, self.weights, self.titles
         given = slopes_of(weights, titles, pairs, gradients)
         counts = np.zeros(n, np.int64)
@@ -103,7 +103,7 @@ class EncodedMixed:
             words.index,
             words.values,
         )
-        _pull_back_devices(titles, given, found)
+        _pull_back_clients(titles, given, found)
         dense = {
             PROJECTIONS: found.projections,
             HIDDEN: found.hidden,
@@ -114,8 +114,8 @@ class EncodedMixed:
 
 
 @jit
-def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> None:
-    """The gradients of all devices; `found` comes with zeros."""
+def _pull_back_clients(titles: Titles, given: BackwardInput, found: _Found) -> None:
+    """The gradients of all clients; `found` comes with zeros."""
     most, longest = extents(titles, given)
     dim, word_dim = titles.mixed.shape[1], given.table.shape[1]
     words, distinct, place = np.empty(most, np.int32), np.empty(most, np.int32), np.full(len(given.table), -1, np.int64)
@@ -129,8 +129,8 @@ def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> N
         np.empty((2 * titles.heads, longest), np.float32),
         np.empty(longest * longest, np.float32),
     )
-    for device in range(len(given.pair_offsets) - 1):
-        first, last = given.pair_offsets[device], given.pair_offsets[device + 1]
+    for client in range(len(given.pair_offsets) - 1):
+        first, last = given.pair_offsets[client], given.pair_offsets[client + 1]
         rows = 0
         for pair in range(first, last):
             for row in range(titles.offsets[given.title_of[pair]], titles.offsets[given.title_of[pair] + 1]):
@@ -153,16 +153,16 @@ def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> N
                     mixed[at, q] = titles.mixed[row, q]
                 for q in range(to_hidden.shape[1]):
                     to_hidden[at, q] = by_logit * given.logit_in_hidden[row, q]
-                    found.hidden_bias[device, q] += to_hidden[at, q]
-                    found.query[device, q] += by_logit * titles.hidden[row, q]
+                    found.hidden_bias[client, q] += to_hidden[at, q]
+                    found.query[client, q] += by_logit * titles.hidden[row, q]
                 at += 1
-        np.dot(to_hidden[:rows].T, mixed[:rows], found.hidden[device])
+        np.dot(to_hidden[:rows].T, mixed[:rows], found.hidden[client])
         for slot in range(count):
             place[distinct[slot]] = -1
             for q in range(word_dim):
                 own[slot, q] = given.table[distinct[slot], q]
-        np.dot(by_word.T, own[:count], found.projections[device])
-        begin, end = found.word_offsets[device], found.word_offsets[device + 1]
+        np.dot(by_word.T, own[:count], found.projections[client])
+        begin, end = found.word_offsets[client], found.word_offsets[client + 1]
         if end > begin:
             found.words[begin:end] = distinct[:count]
             np.dot(by_word, given.projections, found.word_values[begin:end])

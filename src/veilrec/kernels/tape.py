@@ -1,11 +1,11 @@
 """Gradients of many rows at once from a single backward pass: a tape notes what goes in and out of every layer.
 
-The news part of any model, and its gradients for every device.
+The news part of any model, and its gradients for every client.
 
-Encoders of texts are compiled: every distinct text goes forward once, and back for every device that has it. What the
-model does besides is little: every device does it for its own news, on a tape.
+Encoders of texts are compiled: every distinct text goes forward once, and back for every client that has it. What the
+model does besides is little: every client does it for its own news, on a tape.
 
-The user part of any model, and its gradients for every device: autograd for all of them at once, on a tape.
+The user part of any model, and its gradients for every client: autograd for all of them at once, on a tape.
 """
 
 from __future__ import annotations
@@ -164,13 +164,13 @@ class TapedNews:
         return vectors
 
     def count_words(self, items: Offsets, pairs: Pairs) -> Offsets:
-        """How many distinct words the news of each device have, where words learn."""
+        """How many distinct words the news of each client have, where words learn."""
         if self._words is None:
             return np.zeros(len(pairs.offsets) - 1, np.int64)
         return np.diff(own_codes(self._words[items], pairs, self._vocabulary)[0])
 
     def no_rows(self, items: Offsets, pairs: Pairs, width: int) -> Rows:
-        """Zeros for the distinct words of every device."""
+        """Zeros for the distinct words of every client."""
         if self._words is None:
             raise ValueError("words do not learn")
         offsets, index = own_codes(self._words[items], pairs, self._vocabulary)
@@ -188,7 +188,7 @@ class TapedVectors:
     vectors: Floats  # [items, dim]
 
     def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; rows of own words."""
+        """From gradients in the vectors of the pairs to those of every client in the weights; rows of own words."""
         dense, rows, in_texts = self._through_tape(pairs, gradients)
         for text, encoded, slopes in zip(self.part.texts, self.texts, in_texts, strict=True):
             found, words = encoded.pull_back(pairs, slopes)
@@ -240,7 +240,7 @@ def _add_noted(
     dense: Mapping[str, Floats],
     words: Rows | None,
 ) -> None:
-    """What a tape noted, added up for every device, whose rows begin at the offsets."""
+    """What a tape noted, added up for every client, whose rows begin at the offsets."""
     for name, (inputs, slopes) in noted.items():
         begin, into = offsets * slopes.shape[1], slopes.flatten(0, 1).numpy()
         if isinstance(tape.layers[name], nn.Linear):
@@ -256,7 +256,7 @@ def _add_noted(
 
 
 def _runs(offsets: Offsets, most: int) -> Iterator[tuple[int, int]]:
-    """Devices side by side with at most so many pairs together; a device that has more is alone."""
+    """Clients side by side with at most so many pairs together; a client that has more is alone."""
     first, n = 0, len(offsets) - 1
     while first < n:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + most, "right")) - 1)
@@ -265,7 +265,7 @@ def _runs(offsets: Offsets, most: int) -> Iterator[tuple[int, int]]:
 
 
 BARE = ("newcomer", "basis", "pad", "shares")  # parameters of users that are no layers: every history gets a copy
-DEVICES_AT_ONCE = 64  # differentiated side by side: those with histories of like length
+CLIENTS_PER_BATCH = 64  # differentiated side by side: those with histories of like length
 
 
 class TapedUsers:
@@ -282,13 +282,13 @@ class TapedUsers:
         dense = {name: np.zeros((n, *value.shape), np.float32) for name, value in weights.items()}
         in_vectors, values = np.empty((len(pairs.title), vectors.shape[1]), np.float32), np.zeros(n, np.float32)
         shares = own.shares()
-        for group in own.groups(DEVICES_AT_ONCE):
+        for group in own.groups(CLIENTS_PER_BATCH):
             histories, rows, batch = own.packed(group)
             own_pairs = batch.news.numpy()
             found, in_vectors[own_pairs], loss = self._by_history(
                 weights, vectors[pairs.title[own_pairs]], shares[rows], batch
             )
-            np.add.at(values, own.device[rows], loss * shares[rows])
+            np.add.at(values, own.client[rows], loss * shares[rows])
             for name, value in found.items():
                 add_up(dense[name], own.owner[histories], value)
         return dense, in_vectors, values
@@ -342,7 +342,7 @@ def repeated(value: Tensor, count: int) -> Tensor:
 
 
 def add_up(sums: Floats, owner: Offsets, values: Floats) -> None:
-    """Add the gradients of histories to those of the devices that own them."""
+    """Add the gradients of histories to those of the clients that own them."""
     if len(np.unique(owner)) == len(owner):
         sums[owner] = values
         return

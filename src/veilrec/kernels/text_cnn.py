@@ -1,6 +1,6 @@
-"""A CNN over words and attention over what it finds (NAML, LSTUR), compiled: vectors, and gradients for every device.
+"""A CNN over words and attention over what it finds (NAML, LSTUR), compiled: vectors, and gradients for every client.
 
-Every distinct text goes forward once. Backward, the gradients of a device in the outputs of the CNN are added up for
+Every distinct text goes forward once. Backward, the gradients of a client in the outputs of the CNN are added up for
 each of its distinct words and each place in the window as soon as they are there: see `title_gradients`.
 """
 
@@ -32,7 +32,7 @@ _ZERO = np.float32(0.0)
 
 
 class _Texts(NamedTuple):
-    """Encoded texts, and slopes that are the same for all devices."""
+    """Encoded texts, and slopes that are the same for all clients."""
 
     offsets: Offsets  # [texts + 1], first row of every text
     words: Indices  # [rows]
@@ -45,14 +45,14 @@ class _Texts(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Gradients of every device: [devices, ...], and rows of its own words if words learn."""
+    """Gradients of every client: [clients, ...], and rows of its own words if words learn."""
 
     kernel: Floats
     kernel_bias: Floats
     hidden: Floats
     hidden_bias: Floats
     query: Floats
-    word_offsets: Offsets  # [devices + 1]
+    word_offsets: Offsets  # [clients + 1]
     words: Indices
     word_values: Floats
 
@@ -67,7 +67,7 @@ class EncodedTexts:
     learns_words: bool
 
     def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights; rows of own words."""
+        """From gradients in the vectors of the pairs to those of every client in the weights; rows of own words."""
         n, weights, texts = len(pairs.offsets) - 1, self.weights, self.texts
         counts = np.zeros(n, np.int64)
         if self.learns_words:
@@ -92,7 +92,7 @@ class EncodedTexts:
             words.values,
         )
         kernel = by_place(weights[KERNEL], weights[WORDS].shape[1])
-        _pull_back_devices(texts, pairs.offsets, pairs.title, gradients, weights[WORDS], kernel, found)
+        _pull_back_clients(texts, pairs.offsets, pairs.title, gradients, weights[WORDS], kernel, found)
         return dense, words if self.learns_words else None
 
 
@@ -138,7 +138,7 @@ def _see(offsets: Offsets, slots: Offsets, seen: Floats, bias: Floats, convolved
 
 
 @jit
-def _pull_back_devices(
+def _pull_back_clients(
     texts: _Texts,
     pair_offsets: Offsets,
     text_of: Offsets,
@@ -147,11 +147,11 @@ def _pull_back_devices(
     kernel: Floats,
     found: _Found,
 ) -> None:
-    """The gradients of all devices; `found` comes with zeros."""
+    """The gradients of all clients; `found` comes with zeros."""
     most = 1
-    for device in range(len(pair_offsets) - 1):
+    for client in range(len(pair_offsets) - 1):
         rows = 0
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+        for pair in range(pair_offsets[client], pair_offsets[client + 1]):
             rows += texts.offsets[text_of[pair] + 1] - texts.offsets[text_of[pair]]
         most = max(most, rows)
     filters, word_dim = texts.convolved.shape[1], table.shape[1]
@@ -160,9 +160,9 @@ def _pull_back_devices(
     convolved, to_hidden = np.empty((most, filters), np.float32), np.empty((most, texts.hidden.shape[1]), np.float32)
     to_logit, whole_by_word = np.empty(most, np.float32), np.empty((min(most, len(table)), len(kernel)), np.float32)
     own, to_kernel = np.empty((len(whole_by_word), word_dim), np.float32), np.empty(kernel.shape, np.float32)
-    for device in range(len(pair_offsets) - 1):
+    for client in range(len(pair_offsets) - 1):
         rows = 0
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+        for pair in range(pair_offsets[client], pair_offsets[client + 1]):
             for row in range(texts.offsets[text_of[pair]], texts.offsets[text_of[pair] + 1]):
                 words[rows] = texts.words[row]
                 rows += 1
@@ -172,7 +172,7 @@ def _pull_back_devices(
         by_word = whole_by_word[:count]
         by_word[:] = _ZERO
         at = 0
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+        for pair in range(pair_offsets[client], pair_offsets[client + 1]):
             low, high = texts.offsets[text_of[pair]], texts.offsets[text_of[pair] + 1]
             _unpool(texts, gradients[pair], low, high, to_logit)
             _unsee(texts, gradients[pair], low, high, to_logit, slots[at : at + high - low], by_word)
@@ -182,23 +182,23 @@ def _pull_back_devices(
                     convolved[at, q] = texts.convolved[row, q]
                 for q in range(to_hidden.shape[1]):
                     to_hidden[at, q] = by_logit * texts.logit_in_hidden[row, q]
-                    found.hidden_bias[device, q] += to_hidden[at, q]
-                    found.query[device, q] += by_logit * texts.hidden[row, q]
+                    found.hidden_bias[client, q] += to_hidden[at, q]
+                    found.query[client, q] += by_logit * texts.hidden[row, q]
                 at += 1
-        np.dot(to_hidden[:rows].T, convolved[:rows], found.hidden[device])
+        np.dot(to_hidden[:rows].T, convolved[:rows], found.hidden[client])
         centre = len(kernel) // filters // 2 * filters  # where every position sees itself
         for slot in range(count):
             place[distinct[slot]] = -1
             for q in range(word_dim):
                 own[slot, q] = table[distinct[slot], q]
             for q in range(filters):
-                found.kernel_bias[device, q] += by_word[slot, centre + q]
+                found.kernel_bias[client, q] += by_word[slot, centre + q]
         np.dot(by_word.T, own[:count], to_kernel)  # [window * filters, word_dim]; found: [filters, window * word_dim]
         for row in range(len(kernel)):
             begin = row // filters * word_dim
             for q in range(word_dim):
-                found.kernel[device, row % filters, begin + q] = to_kernel[row, q]
-        first, last = found.word_offsets[device], found.word_offsets[device + 1]
+                found.kernel[client, row % filters, begin + q] = to_kernel[row, q]
+        first, last = found.word_offsets[client], found.word_offsets[client + 1]
         if last > first:
             found.words[first:last] = distinct[:count]
             np.dot(by_word, kernel, found.word_values[first:last])

@@ -1,12 +1,12 @@
-"""Gradients of FedNewsRec's title model (Fig. 1), one per device, where many devices share the news.
+"""Gradients of FedNewsRec's title model (Fig. 1), one per client, where many clients share the news.
 
-Every distinct title goes forward once. Backward, a device's gradient of the loss in the vectors of its news goes
-through its own titles only: words lie packed, without padding, and a device is a few products of matrices that stay in
-the cache. Autograd gives the same (tests), but keeps whole tensors for all devices.
+Every distinct title goes forward once. Backward, a client's gradient of the loss in the vectors of its news goes
+through its own titles only: words lie packed, without padding, and a client is a few products of matrices that stay in
+the cache. Autograd gives the same (tests), but keeps whole tensors for all clients.
 
-Through pooling and self-attention a device goes title by title, through the linear layers with all of its words at
+Through pooling and self-attention a client goes title by title, through the linear layers with all of its words at
 once. The CNN comes last: what its gradients add up over positions is first added up for each distinct word of the
-device and each place in the window, so that their products are over words, which are fewer than positions.
+client and each place in the window, so that their products are over words, which are fewer than positions.
 
 Sums over the rows of each client, compiled: the rows of a client are contiguous.
 """
@@ -49,9 +49,9 @@ _ZERO = np.float32(0.0)
 
 @dataclass(frozen=True)
 class Pairs:
-    """The news of every device: pair p is the title `title[p]` on the device whose range has p."""
+    """The news of every client: pair p is the title `title[p]` on the device whose range has p."""
 
-    offsets: Offsets  # [devices + 1]
+    offsets: Offsets  # [clients + 1]
     title: Offsets  # [pairs]
 
 
@@ -71,7 +71,7 @@ class CompiledTitles:
         return EncodedTitles(whole, titles, self.learns_words)
 
     def count_words(self, items: Offsets, pairs: Pairs) -> Offsets:
-        """How many distinct words the titles of each device have."""
+        """How many distinct words the titles of each client have."""
         if not self.learns_words:
             return np.zeros(len(pairs.offsets) - 1, np.int64)
         return count_distinct(pairs, *packed_words(self._codes[items]), len(self._words))
@@ -91,15 +91,15 @@ class EncodedTitles:
         return self.titles.vectors
 
     def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
-        """From gradients in the vectors of the pairs to those of every device in the weights."""
+        """From gradients in the vectors of the pairs to those of every client in the weights."""
         dense, words = pull_back(self.weights, self.titles, pairs, gradients, learns_words=self.learns_words)
         return dense, words if self.learns_words else None
 
 
 class BackwardInput(NamedTuple):
-    """The news of the devices, weights, and slopes of the titles that are the same for all devices."""
+    """The news of the clients, weights, and slopes of the titles that are the same for all clients."""
 
-    pair_offsets: Offsets  # [devices + 1]
+    pair_offsets: Offsets  # [clients + 1]
     title_of: Offsets  # [pairs]
     gradients: Floats  # [pairs, dim], in the vectors of the titles
     table: Floats  # [vocabulary, word_dim]
@@ -114,7 +114,7 @@ class BackwardInput(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Gradients of every device: [devices, ...], and rows of its own words if words learn."""
+    """Gradients of every client: [clients, ...], and rows of its own words if words learn."""
 
     kernel: Floats
     kernel_bias: Floats
@@ -122,7 +122,7 @@ class _Found(NamedTuple):
     hidden: Floats
     hidden_bias: Floats
     query: Floats
-    word_offsets: Offsets  # [devices + 1]
+    word_offsets: Offsets  # [clients + 1]
     words: Indices
     word_values: Floats
 
@@ -130,7 +130,7 @@ class _Found(NamedTuple):
 def pull_back(
     weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats, *, learns_words: bool
 ) -> tuple[dict[str, Floats], Rows]:
-    """From gradients in the vectors of the pairs to those of every device in the weights; rows only of own words."""
+    """From gradients in the vectors of the pairs to those of every client in the weights; rows only of own words."""
     n = len(pairs.offsets) - 1
     given = slopes_of(weights, titles, pairs, gradients)
     counts = np.zeros(n, np.int64)
@@ -150,7 +150,7 @@ def pull_back(
         index,
         values,
     )
-    _pull_back_devices(titles, given, found)
+    _pull_back_clients(titles, given, found)
     return dense, Rows(words, index, values)
 
 
@@ -187,7 +187,7 @@ def by_place(kernel: Floats, width: int) -> Floats:
 
 
 def count_distinct(pairs: Pairs, offsets: Offsets, words: Indices, vocabulary: int) -> Offsets:
-    """Distinct words of the titles of each device, packed."""
+    """Distinct words of the titles of each client, packed."""
     counts = np.zeros(len(pairs.offsets) - 1, np.int64)
     _count_distinct(pairs.offsets, pairs.title, offsets, words, vocabulary, counts)
     return counts
@@ -197,15 +197,15 @@ def count_distinct(pairs: Pairs, offsets: Offsets, words: Indices, vocabulary: i
 def _count_distinct(  # type: ignore[no-untyped-def]
     pair_offsets: Offsets, title_of: Offsets, offsets: Offsets, words: Indices, vocabulary, counts: Offsets
 ) -> None:
-    """Distinct words of every device."""
-    last = np.full(vocabulary, -1, np.int64)  # the last device that had the word
-    for device in range(len(counts)):
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+    """Distinct words of every client."""
+    last = np.full(vocabulary, -1, np.int64)  # the last client that had the word
+    for client in range(len(counts)):
+        for pair in range(pair_offsets[client], pair_offsets[client + 1]):
             title = title_of[pair]
             for row in range(offsets[title], offsets[title + 1]):
-                if last[words[row]] != device:
-                    last[words[row]] = device
-                    counts[device] += 1
+                if last[words[row]] != client:
+                    last[words[row]] = client
+                    counts[client] += 1
 
 
 @jit
@@ -224,7 +224,7 @@ def _through_softmax(titles: Titles, slopes: Floats) -> None:
 
 
 class _BackwardScratch(NamedTuple):
-    """Space for the device with most words, in all of its titles."""
+    """Space for the client with most words, in all of its titles."""
 
     words: Indices  # [most]
     convolved: Floats  # [most, filters]
@@ -244,29 +244,29 @@ class _BackwardScratch(NamedTuple):
 
 
 @jit
-def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> None:
-    """The gradients of all devices; `found` comes with zeros."""
+def _pull_back_clients(titles: Titles, given: BackwardInput, found: _Found) -> None:
+    """The gradients of all clients; `found` comes with zeros."""
     scratch = _scratch(titles, given)
-    for device in range(len(given.pair_offsets) - 1):
+    for client in range(len(given.pair_offsets) - 1):
         rows = 0
-        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+        for pair in range(given.pair_offsets[client], given.pair_offsets[client + 1]):
             title = given.title_of[pair]
             low, high = titles.offsets[title], titles.offsets[title + 1]
             unpool(titles, given, given.gradients[pair], low, high, rows, scratch)
             unmix(titles, given.logit_in_scores, title, rows, scratch)
-            _keep(titles, given, low, high, rows, scratch, found.hidden_bias[device], found.query[device])
+            _keep(titles, given, low, high, rows, scratch, found.hidden_bias[client], found.query[client])
             rows += high - low
-        _through_linear(given, rows, scratch, device, found)
-        _through_words(titles, given, rows, scratch, device, found)
+        _through_linear(given, rows, scratch, client, found)
+        _through_words(titles, given, rows, scratch, client, found)
 
 
 @jit
 def extents(titles: Titles, given: BackwardInput) -> tuple[int, int]:
     """Most words of a client in all of its titles, and of any title; at least one."""
     most = longest = 1
-    for device in range(len(given.pair_offsets) - 1):
+    for client in range(len(given.pair_offsets) - 1):
         rows = 0
-        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+        for pair in range(given.pair_offsets[client], given.pair_offsets[client + 1]):
             length = titles.offsets[given.title_of[pair] + 1] - titles.offsets[given.title_of[pair]]
             rows, longest = rows + length, max(longest, length)
         most = max(most, rows)
@@ -333,7 +333,7 @@ def unmix(  # type: ignore[no-untyped-def]
     """Self-attention of a title, backward: to queries, keys and values.
 
     The gradient in what was mixed is share * gradient + to_logit * logit_in_mixed, so that in the scores needs no
-    products of vectors: those with the gradient are in `along`, the others are the same for all devices.
+    products of vectors: those with the gradient are in `along`, the others are the same for all clients.
     """
     low, length = titles.offsets[title], titles.offsets[title + 1] - titles.offsets[title]
     heads, dim = titles.heads, titles.mixed.shape[1]
@@ -365,7 +365,7 @@ def unmix(  # type: ignore[no-untyped-def]
 def _keep(  # type: ignore[no-untyped-def]
     titles: Titles, given: BackwardInput, low, high, start, scratch: _BackwardScratch, bias: Floats, query: Floats
 ) -> None:
-    """Put the words of a title beside those of the device's other titles; add to what needs no product."""
+    """Put the words of a title beside those of the client's other titles; add to what needs no product."""
     for row in range(low, high):
         at = start + row - low
         by_logit = scratch.to_logit[at]
@@ -381,12 +381,12 @@ def _keep(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _through_linear(given: BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found) -> None:  # type: ignore[no-untyped-def]
-    """All words of a device through the linear layers of attention and self-attention, down to the CNN's ReLU."""
-    np.dot(scratch.to_hidden[:rows].T, scratch.mixed[:rows], found.hidden[device])
-    np.dot(scratch.to_projected[:rows].T, scratch.convolved[:rows], found.projections[device])
+def _through_linear(given: BackwardInput, rows, scratch: _BackwardScratch, client, found: _Found) -> None:  # type: ignore[no-untyped-def]
+    """All words of a client through the linear layers of attention and self-attention, down to the CNN's ReLU."""
+    np.dot(scratch.to_hidden[:rows].T, scratch.mixed[:rows], found.hidden[client])
+    np.dot(scratch.to_projected[:rows].T, scratch.convolved[:rows], found.projections[client])
     np.dot(scratch.to_projected[:rows], given.projections, scratch.to_convolved[:rows])
-    bias = found.kernel_bias[device]
+    bias = found.kernel_bias[client]
     for row in range(rows):
         for q in range(len(bias)):
             passes = scratch.convolved[row, q] > _ZERO
@@ -396,14 +396,14 @@ def _through_linear(given: BackwardInput, rows, scratch: _BackwardScratch, devic
 
 @jit
 def _through_words(  # type: ignore[no-untyped-def]
-    titles: Titles, given: BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found
+    titles: Titles, given: BackwardInput, rows, scratch: _BackwardScratch, client, found: _Found
 ) -> None:
     """The CNN, backward: to its kernel and to the words."""
     count = number_words(scratch.words[:rows], scratch.distinct, scratch.place)
     distinct, by_word, own = scratch.distinct[:count], scratch.by_word[:count], scratch.rows[:count]
     by_word[:] = _ZERO
     at = 0
-    for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+    for pair in range(given.pair_offsets[client], given.pair_offsets[client + 1]):
         title = given.title_of[pair]
         length = titles.offsets[title + 1] - titles.offsets[title]
         _unsee(scratch.words[at : at + length], scratch.place, scratch.to_convolved[at : at + length], by_word)
@@ -416,8 +416,8 @@ def _through_words(  # type: ignore[no-untyped-def]
     filters, word_dim = scratch.to_convolved.shape[1], own.shape[1]
     for row in range(len(scratch.to_kernel)):
         begin = row // filters * word_dim
-        found.kernel[device, row % filters, begin : begin + word_dim] = scratch.to_kernel[row]
-    low, high = found.word_offsets[device], found.word_offsets[device + 1]
+        found.kernel[client, row % filters, begin : begin + word_dim] = scratch.to_kernel[row]
+    low, high = found.word_offsets[client], found.word_offsets[client + 1]
     if high > low:
         found.words[low:high] = distinct
         np.dot(by_word, given.kernel, found.word_values[low:high])
@@ -425,7 +425,7 @@ def _through_words(  # type: ignore[no-untyped-def]
 
 @jit
 def number_words(words: Indices, distinct: Indices, place: Offsets) -> int:
-    """The distinct words of a device in rising order, and the place of each."""
+    """The distinct words of a client in rising order, and the place of each."""
     count = 0
     for word in words:
         if place[word] < 0:
@@ -452,45 +452,45 @@ def _unsee(words: Indices, place: Offsets, to_convolved: Floats, by_word: Floats
 
 @jit
 def multiply_segments(offsets: Offsets, left: Floats, right: Floats, out: Floats) -> None:
-    """The product left' right of every device's rows: [rows, a], [rows, b] -> [devices, a, b]."""
-    for device in range(len(out)):
-        low, high = offsets[device], offsets[device + 1]
-        np.dot(left[low:high].T, right[low:high], out[device])
+    """The product left' right of every client's rows: [rows, a], [rows, b] -> [clients, a, b]."""
+    for client in range(len(out)):
+        low, high = offsets[client], offsets[client + 1]
+        np.dot(left[low:high].T, right[low:high], out[client])
 
 
 @jit
 def add_segments(offsets: Offsets, values: Floats, out: Floats) -> None:
-    """The sum of every device's rows: [rows, a] -> [devices, a]; `out` comes with zeros."""
-    for device in range(len(out)):
-        for row in range(offsets[device], offsets[device + 1]):
+    """The sum of every client's rows: [rows, a] -> [clients, a]; `out` comes with zeros."""
+    for client in range(len(out)):
+        for row in range(offsets[client], offsets[client + 1]):
             for q in range(values.shape[1]):
-                out[device, q] += values[row, q]
+                out[client, q] += values[row, q]
 
 
 @jit
 def add_to_tables(offsets: Offsets, codes: Indices, values: Floats, out: Floats) -> None:
-    """Rows added where their codes say: [rows, a] -> [devices, codes, a]; `out` comes with zeros."""
-    for device in range(len(out)):
-        for row in range(offsets[device], offsets[device + 1]):
+    """Rows added where their codes say: [rows, a] -> [clients, codes, a]; `out` comes with zeros."""
+    for client in range(len(out)):
+        for row in range(offsets[client], offsets[client + 1]):
             for q in range(values.shape[1]):
-                out[device, codes[row], q] += values[row, q]
+                out[client, codes[row], q] += values[row, q]
 
 
 @jit
 def add_to_rows(offsets: Offsets, codes: Indices, values: Floats, starts: Offsets, index: Indices, out: Floats) -> None:
     """Add up rows in a table of each client's own codes: `index` from `starts` on, in rising order; 0 is padding."""
-    for device in range(len(offsets) - 1):
-        own = index[starts[device] : starts[device + 1]]
-        for row in range(offsets[device], offsets[device + 1]):
+    for client in range(len(offsets) - 1):
+        own = index[starts[client] : starts[client + 1]]
+        for row in range(offsets[client], offsets[client + 1]):
             if codes[row] == 0:
                 continue
-            at = starts[device] + np.searchsorted(own, codes[row])
+            at = starts[client] + np.searchsorted(own, codes[row])
             for q in range(values.shape[1]):
                 out[at, q] += values[row, q]
 
 
 def own_codes(codes: Offsets, pairs: Pairs, count: int) -> tuple[Offsets, Indices]:
-    """The distinct codes of every device's items but 0, in rising order: where each device begins, and all of them."""
+    """The distinct codes of every client's items but 0, in rising order: where each client begins, and all of them."""
     offsets, packed = packed_words(codes)
     most = int(np.diff(offsets)[pairs.title].sum())
     found, ends = np.empty(most, np.int32), np.zeros(len(pairs.offsets), np.int64)
@@ -502,15 +502,15 @@ def own_codes(codes: Offsets, pairs: Pairs, count: int) -> tuple[Offsets, Indice
 def _find_distinct(  # type: ignore[no-untyped-def]
     pair_offsets: Offsets, title_of: Offsets, offsets: Offsets, codes: Indices, count, ends: Offsets, found: Indices
 ) -> None:
-    last = np.full(count, -1, np.int64)  # the last device that had the code
+    last = np.full(count, -1, np.int64)  # the last client that had the code
     end = 0
-    for device in range(len(ends) - 1):
+    for client in range(len(ends) - 1):
         begin = end
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+        for pair in range(pair_offsets[client], pair_offsets[client + 1]):
             for row in range(offsets[title_of[pair]], offsets[title_of[pair] + 1]):
-                if last[codes[row]] != device:
-                    last[codes[row]] = device
+                if last[codes[row]] != client:
+                    last[codes[row]] = client
                     found[end] = codes[row]
                     end += 1
         found[begin:end].sort()
-        ends[device + 1] = end
+        ends[client + 1] = end

@@ -55,7 +55,7 @@ class Problem:
     public_seed: int  # of what everybody may know: first models, and the parts that rounds are about
     rounds: int = 1  # how many are planned: a private method needs to know before the first
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
-    features: Features | None = None  # of everybody: a device has its own row of the users' side
+    features: Features | None = None  # of everybody: a client has its own row of the users' side
     ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
     catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
 
@@ -100,12 +100,12 @@ class Method(Generic[C]):
     guarantee: Callable[[C], Guarantee]  # of the whole run, as configured
     rounds: int  # default number of rounds (epochs for centralised methods)
     plan: Callable[[C, Problem], Plan] | None = None  # of federated methods
-    devices: Callable[[C, Problem], LocalData] = own_items  # what their devices learn from
+    clients: Callable[[C, Problem], LocalData] = own_items  # what their clients learn from
     trainer: Callable[[C, Problem], Trainer] | None = None  # of methods that need everybody's data in one place
     # "tuned", "tuned@ml-1m" or, where noise asks for other settings, "tuned:proven" -> settings
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
-    # the same guarantee with what only a run knows: its rounds, devices and items
+    # the same guarantee with what only a run knows: its rounds, clients and items
     guarantee_of_run: Callable[[C, Problem], Guarantee] | None = None
     # refuses settings that need what is not on this machine, before any data is read; gives notes for the user
     ready: Callable[[C], tuple[str, ...]] | None = None
@@ -117,7 +117,7 @@ class Method(Generic[C]):
     private_relative: str | None = None  # the method to name to those who ask this one for privacy
     published: Mapping[str, Any] = field(default_factory=dict)  # the paper's own numbers, by data set
     rankers: tuple[type[Ranker], ...] = ()  # of outside methods that rank in a way of their own: what opens their runs
-    # kinds of made-up people from which it learns in a way of its own each: all of them are checked and audited
+    # kinds of synthetic people from which it learns in a way of its own each: all of them are checked and audited
     made_up: tuple[str, ...] = ()
     trial: LearningTrial = LearningTrial()  # how the contract sees that it learns
     exemptions: tuple[Exemption, ...] = ()  # from the contract, with reasons
@@ -135,7 +135,7 @@ def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: byte
     """
     if method.plan is not None:
         seeds = Seeds.all_from(problem.public_seed, secret)
-        return Simulation(method.plan(config, problem), method.devices(config, problem), problem.train, seeds)
+        return Simulation(method.plan(config, problem), method.clients(config, problem), problem.train, seeds)
     if method.trainer is None:
         raise ValueError(f"{method.name} has neither a plan nor a trainer")
     return method.trainer(config, problem)

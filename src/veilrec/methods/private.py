@@ -38,18 +38,18 @@ PUBLIC = (
     "The number of users is taken as fixed: it is the same with one person's data and without."
 )
 ONLY_THE_MODEL = (
-    "Only the model is covered: the losses, metrics, shares of interests, and numbers of devices and bytes that a run "
+    "Only the model is covered: the losses, metrics, shares of interests, and numbers of clients and bytes that a run "
     "prints and logs are exact."
 )
 NOT_AMPLIFIED = (
-    "Devices keep state between rounds, so that being drawn into a cohort of a fixed size is worth nothing: everybody "
+    "Clients keep state between rounds, so that being drawn into a cohort of a fixed size is worth nothing: everybody "
     "is accounted for as if in every round. Poisson sampling (cohort.sampling=poisson) needs less noise."
 )
 COHORTS_STAY_HIDDEN = (
     "Who takes part in which round has to stay secret, because being drawn by chance is part of the epsilon; for "
     "whoever sees it, the epsilon is larger."
 )
-TURNS_ARE_PUBLIC = (
+ORDER_IS_PUBLIC = (
     "Who takes part in which round may be known to everybody: nothing rests on chance. The order of the turns is fixed "
     "before the first round, and a person whose data is missing sends an update of nothing when it is their turn."
 )
@@ -98,27 +98,27 @@ def adjacency_of(cohort: CohortSettings) -> Adjacency:
     return "replace-one" if cohort.sampling == "fixed" else "add-remove"
 
 
-def devices_with_data(problem: Problem) -> int:
+def clients_with_data(problem: Problem) -> int:
     """Number of clients that have training data."""
     return int((problem.train.lengths() > 0).sum())
 
 
-def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *, keeps_state: bool) -> Rounds:
+def taking_part(cohort: CohortSettings, rounds: int, clients: int, unit: Unit, *, keeps_state: bool) -> Rounds:
     """Describe how often a user takes part, for accounting.
 
     Where clients keep state between rounds, sampling cohorts of a fixed size does not amplify: what others keep
     depends on who was sampled before, and so on this user (docs/privacy.md). Such a user is accounted for as if in
     every round.
     """
-    if cohort.sampling == "turns":
+    if cohort.sampling == "cyclic":
         raise BadInput(
             "cohort.sampling is turns, which is for messages with noise of their own: noise on sums needs a cohort that"
             " is drawn, or a tree; use --set cohort.sampling=poisson"
         )
-    size = cohort.among(devices)
-    if cohort.sampling == "fixed" and keeps_state and size < devices:
-        return Rounds(rounds=rounds, sampling="none", population=devices, cohort=devices, unit=unit)
-    return Rounds(rounds=rounds, sampling=cohort.sampling, population=devices, cohort=size, unit=unit)
+    size = cohort.among(clients)
+    if cohort.sampling == "fixed" and keeps_state and size < clients:
+        return Rounds(rounds=rounds, sampling="none", population=clients, cohort=clients, unit=unit)
+    return Rounds(rounds=rounds, sampling=cohort.sampling, population=clients, cohort=size, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def noisy_sum(
     schema: Schema,
     *,
     rounds: int,
-    devices: int,
+    clients: int,
     keeps_state: bool,
     before: Event | None = None,
     numbers_before: int = 0,
@@ -159,10 +159,10 @@ def noisy_sum(
     """
     if cohort.sampling == "fixed" and (cohort.available < 1.0 or cohort.drop_out > 0.0):
         raise BadInput(
-            "devices that may be missing make a fixed cohort a random one, for which nothing is proven: "
+            "clients that may be missing make a fixed cohort a random one, for which nothing is proven: "
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
-    people = taking_part(cohort, rounds, devices, unit, keeps_state=keeps_state)
+    people = taking_part(cohort, rounds, clients, unit, keeps_state=keeps_state)
     schema = schema.learnt
     draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
@@ -185,7 +185,7 @@ def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: Repor
         config.cohort,
         schema,
         rounds=problem.rounds,
-        devices=devices_with_data(problem),
+        clients=clients_with_data(problem),
         keeps_state=False,
         before=None if votes is None else votes.event,
         numbers_before=0 if votes is None else votes.numbers,
@@ -205,7 +205,7 @@ def adaptive_sum(
     schema: Schema,
     *,
     rounds: int,
-    devices: int,
+    clients: int,
     keeps_state: bool,
     before: Event | None = None,
     numbers_before: int = 0,
@@ -222,14 +222,14 @@ def adaptive_sum(
         cohort,
         with_bound(schema),
         rounds=rounds,
-        devices=devices,
+        clients=clients,
         keeps_state=keeps_state,
         before=before,
         numbers_before=numbers_before,
         unit=unit,
     )
     least = math.sqrt(_LEAST_OF_THE_REST) * plain.taking_part.moved(0.5) * plain.noise_multiplier
-    count = max(cohort.among(devices) / _COUNT_SHARE, least)
+    count = max(cohort.among(clients) / _COUNT_SHARE, least)
     return AdaptiveSum(
         schema=plain.schema,
         clip_norm=plain.clip_norm,
@@ -255,8 +255,8 @@ def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0
         schema=with_bound(plan.schema),
         start={**plan.start, **first_bound(mechanism.clip_norm)},
         mechanism=mechanism,
-        agenda=LearntBound(plan.agenda),
-        bound_rule=rule,
+        round_planner=LearntBound(plan.round_planner),
+        clipping_rule=rule,
     )
 
 
@@ -268,11 +268,11 @@ def with_public_divisor(config: C, problem: Problem) -> C:
     fields: Any = config  # those of PrivateFields
     if fields.aggregation == "weighted-mean":
         raise BadInput(
-            "aggregation is weighted-mean: how many examples a device has is not covered by any noise; "
+            "aggregation is weighted-mean: how many examples a client has is not covered by any noise; "
             "use --set aggregation=mean"
         )
     power = {"sum": 0.0, "row-sqrt": 0.5}.get(fields.aggregation, 1.0)
-    divisor = fields.cohort.among(devices_with_data(problem)) ** power
+    divisor = fields.cohort.among(clients_with_data(problem)) ** power
     server = fields.server
     if server.optimiser == "sgd":
         server = replace(server, rate=server.rate / divisor)
@@ -281,9 +281,9 @@ def with_public_divisor(config: C, problem: Problem) -> C:
     return config.model_copy(update={"aggregation": "sum", "server": server})
 
 
-def participations(cohort: CohortSettings, rounds: int, devices: int) -> int:
+def participations(cohort: CohortSettings, rounds: int, clients: int) -> int:
     """Average number of rounds that a client takes part in, rounded up."""
-    return math.ceil(rounds * cohort.among(devices) / devices)
+    return math.ceil(rounds * cohort.among(clients) / clients)
 
 
 def proven(
@@ -292,7 +292,7 @@ def proven(
     """Guarantee of noise on sums: per user, over the whole run, central DP."""
     amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
     secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
-    by_turns = cohort.sampling == "turns"
+    cyclic = cohort.sampling == "cyclic"
     return Guarantee(
         basis="proven",
         unit="user",
@@ -301,14 +301,7 @@ def proven(
         delta=delta,
         scope="whole run",
         trust="server",
-        caveats=(
-            *caveats,
-            SERVER_SEES,
-            ONLY_THE_MODEL,
-            *((TURNS_ARE_PUBLIC,) if by_turns else secret),
-            public,
-            SIMULATED,
-        ),
+        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public, SIMULATED),
     )
 
 
@@ -333,7 +326,7 @@ def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: 
         note = f"No epsilon is finite, per message or over the run: {note}"
         return replace(claim, honest_epsilon=None, honest_delta=None, honest_note=note)
     told = (
-        f"over a run in which a device {doing}, epsilon {epsilon_of(run, delta):.4g} at delta {delta:g} "
+        f"over a run in which a client {doing}, epsilon {epsilon_of(run, delta):.4g} at delta {delta:g} "
         f"(per {claim.unit}, {claim.adjacency}, whole run, trusting: {claim.trust}, proven)"
     )
     return replace(claim, honest_epsilon=one, honest_delta=delta, honest_note=f"{note}; {told}", event=message)
@@ -358,18 +351,18 @@ def tree_sum(
     schema: Schema,
     *,
     rounds: int,
-    devices: int,
+    clients: int,
     before: Event | None = None,
     numbers_before: int = 0,
 ) -> TreeSum:
     """Calibrate DP-FTRL noise, so that the whole run, and what was released `before` it, stays within the budget.
 
-    In floor(devices / size) consecutive rounds no client takes part twice: so many make a tree. Whether clients keep
+    In floor(clients / size) consecutive rounds no client takes part twice: so many make a tree. Whether clients keep
     state does not matter: the order is public, so that their state follows from their own data and what was released.
     """
-    if cohort.sampling != "turns":
-        raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=turns")
-    steps, turns = min(devices // cohort.among(devices), rounds), cohort.most_turns(rounds, devices)
+    if cohort.sampling != "cyclic":
+        raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=cyclic")
+    steps, turns = min(clients // cohort.among(clients), rounds), cohort.max_participations(rounds, clients)
     draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
     multiplier = math.sqrt(turns * steps.bit_length()) / mu_for(epsilon, delta)  # Gaussian releases: exact
@@ -385,11 +378,11 @@ def tree_sum(
         noise_multiplier=multiplier,
         steps=steps,
         turns=turns,
-        population=devices,
+        population=clients,
         delta=privacy.delta,
     )
 
 
-def by_turns(plan: Plan, mechanism: TreeSum) -> Plan:
+def cyclic(plan: Plan, mechanism: TreeSum) -> Plan:
     """Replace the mechanism of a plan by DP-FTRL."""
-    return replace(plan, mechanism=mechanism, most_turns=mechanism.taking_part.rounds)
+    return replace(plan, mechanism=mechanism, max_participations=mechanism.taking_part.rounds)

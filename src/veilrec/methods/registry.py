@@ -78,7 +78,7 @@ PAPERS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "dp-privrec": (
-        "Wang et al. 2021, fast adaptation on devices with differential privacy, with its baselines",
+        "Wang et al. 2021, fast adaptation on clients with differential privacy, with its baselines",
         {
             "privrec": "privrec.privrec:METHOD",
             "privrec-cen": "privrec.baselines:PRIVREC_CEN",

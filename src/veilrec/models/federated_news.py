@@ -4,7 +4,7 @@
 
 `Interests`: news models whose user vector is decomposed over B public basis vectors (PrivateRec, Algorithms 1 and 2).
 
-A device sends its attention over the basis, not its user vector; the server puts the user vector together again. The
+A client sends its attention over the basis, not its user vector; the server puts the user vector together again. The
 modules by the paper's names: user encoder (UE) with behaviour padding, interest decomposer (ID), interest reconstructor
 (IR). The noise of the private attention (DPA) comes from `veilrec.privacy` and is only added here.
 
@@ -17,7 +17,7 @@ subcategory shares, w], r_n = [sentence, unit vector, unit vector, z_n].
 
 Basis vectors for private messages start as public ones, the centres of the news by k-means. They stay, or learn from a
 second loss (`train_basis`): that of the scores by the user put together from attention, where the user vector is taken
-as it is, so that a and w learn the same either way. A device that ranks by itself uses the whole user vector; only what
+as it is, so that a and w learn the same either way. A client that ranks by itself uses the whole user vector; only what
 it sends is decomposed.
 """
 
@@ -173,7 +173,7 @@ class Interests(NewsModel):
     pad: nn.Parameter  # [dim], r0: what a padded click looks like
     shares: (
         nn.Parameter
-    )  # [B], a tenth of the mean attention of devices lately, where basis vectors are kept in balance
+    )  # [B], a tenth of the mean attention of clients lately, where basis vectors are kept in balance
 
     def add_interests(self, sizes: NewsSizes) -> None:
         """The parameters that PrivateRec adds; a subclass calls it when all others are there."""
@@ -237,7 +237,7 @@ class Interests(NewsModel):
     def _balance(self, attention: Tensor) -> Tensor:
         """Gradients, without a loss, that keep every basis vector in use: [u].
 
-        With m the mean attention of all devices, that of sum(m log m) in the attention of one of them is log m (and a
+        With m the mean attention of all clients, that of sum(m log m) in the attention of one of them is log m (and a
         constant). What they share of m is the parameter `shares`, which follows the mean from round to round.
         """
         shares = _SWIFT * self.shares
@@ -360,7 +360,7 @@ class PublicHead(Interests):
         return torch.cat([personal, self.taste.expand(*personal.shape[:-1], -1)], -1)
 
     def user(self, history: Tensor, mask: Tensor) -> Tensor:
-        """The whole vector: what a device ranks with."""
+        """The whole vector: what a client ranks with."""
         return self.whole_user(history, mask)
 
     def basis_vectors(self) -> Tensor:

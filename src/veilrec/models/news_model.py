@@ -5,7 +5,7 @@ Below it what goes in: codes of news as tensors, and batches in which every dist
 The sizes of news models, and the layers that they share.
 
 Every layer takes a mask (True = real), and padding never changes its result. Layers use plain operations only, so that
-`torch.func` can differentiate many devices at once.
+`torch.func` can differentiate many clients at once.
 
 The moments of torch's Adam as named arrays, so that a training can stop and go on.
 """
@@ -378,7 +378,7 @@ class Batch:
     history_of: Tensor  # [b], row of `histories`
     candidates: Tensor  # [b, 1 + negatives], row of `news`; the first is learnt as the click
     candidate_mask: Tensor
-    padded: Tensor | None = None  # [u, h], clicks that a device replaced by the pad; None: see `noise`
+    padded: Tensor | None = None  # [u, h], clicks that a client replaced by the pad; None: see `noise`
     # [u, B], what its mechanism added to the attention over basis vectors; where `padded` is None, what it released
     noise: Tensor | None = None
     # [u], row of `histories` and of `padded`, where several rows of `noise` have the same; None: each has its own

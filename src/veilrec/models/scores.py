@@ -48,7 +48,7 @@ class Model(Scorer, Protocol):
 
 @runtime_checkable
 class KnowsPeople(Model, Protocol):
-    """A model that also reads what a device knows of its user."""
+    """A model that also reads what a client knows of its user."""
 
     people: Side  # the features that it reads, without rows
 

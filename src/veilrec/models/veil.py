@@ -383,7 +383,7 @@ _VEIL_POPULARITY_AT_ONCE = 20_000
 def estimated(votes: Doubles, sigma: float, content: Floats) -> Floats:
     """For every item the posterior mean of t, and how much a vote more or less moves it: [items, 2].
 
-    `content` [items, K] is what the prior may depend on. The second column is the slope: a device that takes its own
+    `content` [items, K] is what the prior may depend on. The second column is the slope: a client that takes its own
     vote away to see how popular its item is with the others subtracts so much of it.
     """
     noise = max(sigma, _LEAST_NOISE)

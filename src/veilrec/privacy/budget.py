@@ -96,8 +96,8 @@ class Budget:
         if steps is None:
             return None
         parts = flattened(event)
-        if parts.in_the_clear:
-            raise BadInput("the message leaves something in the clear: no budget is large enough for it")
+        if parts.in_plaintext:
+            raise BadInput("the message leaves something in plaintext: no budget is large enough for it")
         loss = _LOSSES[self.accounting](parts, steps)
         return Cost(loss, steps * parts.sum_of_pure)
 
@@ -187,7 +187,7 @@ _CAVEATS: dict[Calculable, str] = {
     "the click. A click that also stands in a history costs there as well.",
 }
 _LEAST_NOISE = 1e-6  # an epsilon of 5e11 a round
-_MOST_ROUNDS = 2**31 - 1
+_MAX_ROUNDS = 2**31 - 1
 _EXACT = "For exact noise; drawn on a lattice, as veilrec does, it takes a little more."
 _PADDED = "Padding helps single clicks only, and needs a fresh secret mask for every message."
 
@@ -259,8 +259,8 @@ def epsilon_of_training(noise_multiplier: float, delta: float, rounds: Rounds) -
     """What a training with Gaussian noise on the sum of each cohort's clipped updates spends on a user."""
     if not noise_multiplier >= _LEAST_NOISE:
         raise BadInput(f"noise_multiplier is {noise_multiplier}, which protects nobody: give at least {_LEAST_NOISE:g}")
-    if rounds.rounds > _MOST_ROUNDS:
-        raise BadInput(f"rounds is {rounds.rounds}: give at most {_MOST_ROUNDS:,}")
+    if rounds.rounds > _MAX_ROUNDS:
+        raise BadInput(f"rounds is {rounds.rounds}: give at most {_MAX_ROUNDS:,}")
     try:
         with np.errstate(all="ignore"):  # what overflows is refused below
             epsilon = epsilon_for(noise_multiplier, delta, rounds)

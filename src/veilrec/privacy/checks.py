@@ -121,15 +121,15 @@ def pooled_l2(clip_norm: float, slots: int, adjacency: Adjacency) -> float:
     return clipped_l2(clip_norm, adjacency) / slots
 
 
-def rounded_sum_l2(sensitivity: float, devices: int) -> float:
+def rounded_sum_l2(sensitivity: float, clients: int) -> float:
     """L2 sensitivity of an exact sum of up to so many clipped vectors, once it is a number in steps of the noise.
 
     The sum itself is an integer (`veilrec.core.fixed_point`) and has no error. Turning it into double precision, and
     dividing it by the step of the noise, errs by 2^-53 each, relative to numbers whose L2 norm is at most n clip norms;
     so does either of two neighbouring sums: together less than 2^-50 n clip norms.
     """
-    whole(devices=devices)
-    return sensitivity * (1.0 + 2.0**-50 * devices)
+    whole(clients=clients)
+    return sensitivity * (1.0 + 2.0**-50 * clients)
 
 
 def changed_bits(change: BitChange, *, length: int, items: int = 1) -> int:

@@ -79,7 +79,7 @@ class ParallelEvent:
 
 @dataclass(frozen=True)
 class NonPrivateEvent:
-    """Something left in the clear: no epsilon is finite."""
+    """Something left in plaintext: no epsilon is finite."""
 
 
 Event: TypeAlias = (
@@ -151,10 +151,12 @@ def training_event(plan: Plan) -> Event:
     It composes the item reports and all rounds that a client may take part in; held-out validation clients never train,
     so that model selection composes with training in parallel.
     """
-    turns = plan.rounds if plan.most_turns is None else plan.most_turns
+    turns = plan.rounds if plan.max_participations is None else plan.max_participations
     parts: tuple[tuple[Event, int], ...] = plan.mechanism.events(turns)
     if plan.reports is not None:
         asked = plan.rounds if plan.reports.fresh else 1  # a client may be in every cohort
         parts = ((plan.reports.mechanism.event(), asked), *parts)
     learning = ComposedEvent(parts)
-    return learning if plan.comparison is None else ParallelEvent((learning, plan.comparison.mechanism.event()))
+    return (
+        learning if plan.model_selection is None else ParallelEvent((learning, plan.model_selection.mechanism.event()))
+    )

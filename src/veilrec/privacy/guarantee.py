@@ -19,8 +19,8 @@ from veilrec.privacy.events import ComposedEvent, Event, event_from_json, event_
 Unit = Literal["click", "history", "user"]
 Adjacency = Literal["replace-one", "add-remove"]
 Scope = Literal["per message", "per round", "whole run", "lifetime"]
-# Who adds the noise, and what the server sees without it: nothing at all (`nobody`); nothing, because the devices of a
-# sum add its noise in shares; exact sums, to which it adds the noise; every message, likewise.
+# Who adds the noise, and what the server sees without it: nothing at all (`nobody`); nothing, because the clients of a
+# sum add its distributed noise; exact sums, to which it adds the noise; every message, likewise.
 Trust = Literal["nobody", "server sees only noisy sums", "server sees only sums", "server"]
 Basis = Literal["proven", "as published", "none"]
 ADJACENCIES: tuple[Adjacency, ...] = ("add-remove", "replace-one")

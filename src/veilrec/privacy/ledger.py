@@ -1,4 +1,4 @@
-"""The ledger: what a device has spent of its privacy, and the only way in which a message may leave it.
+"""The ledger: what a client has spent of its privacy, and the only way in which a message may leave it.
 
 What is promised
 - A message is handed out only after its charge is on disk, and is kept with it. A crash before that costs nothing,
@@ -7,10 +7,10 @@ What is promised
 - Two threads or processes cannot both take the last of a budget.
 - A ledger that is missing, damaged, locked, in a newer format, or at odds with its mirror releases nothing.
 - No wall clock is read. Budgets are refilled by the number of a public period, which must be announced with
-  a proof and never goes back, at most once per `minimum_period_seconds` of the device's own uptime, however
+  a proof and never goes back, at most once per `minimum_period_seconds` of the client's own uptime, however
   many periods were announced. Setting the clock therefore does nothing, and a server that signs periods in a
-  hurry gains nothing. Time during which the device is switched off is not counted.
-- What is kept in a transaction with a charge (a device's state, the message itself) is on disk with it, or not at
+  hurry gains nothing. Time during which the client is switched off is not counted.
+- What is kept in a transaction with a charge (a client's state, the message itself) is on disk with it, or not at
   all. With a seal it is encrypted, and so is what was spent.
 - An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record:
   what it says was spent stays spent. A mirror that is missing, or older by more than the change that a crash
@@ -18,7 +18,7 @@ What is promised
 
 What is not
 - Restoring database and mirror together, or deleting both and enrolling anew, cannot be seen on the device:
-  the server's count of each device's messages, or a counter in hardware, has to. Moving both to a machine
+  the server's count of each client's messages, or a counter in hardware, has to. Moving both to a machine
   that has been up for longer can bring one refill early.
 - A period announced far ahead of its time stops later refills; the budget then stays spent.
 """
@@ -87,12 +87,12 @@ class Transaction:
         _charged(self._change.record, event, unit, adjacency, unprotected=unprotected)
 
     def charge(self, event: Event, *, unit: Unit, adjacency: Adjacency, unprotected: bool = False) -> None:
-        """Charge a message; `unprotected` allows one in the clear, after which no account states anything any more."""
+        """Charge a message; `unprotected` allows one in plaintext, after which no account states anything any more."""
         self._change.record = _charged(self._change.record, event, unit, adjacency, unprotected=unprotected)
 
 
 class Ledger(Closing):
-    """The accounts of one device in one file; use `create` once per enrolment, and `open` ever after."""
+    """The accounts of one client in one file; use `create` once per enrolment, and `open` ever after."""
 
     def __init__(self, store: LedgerStore) -> None:
         self._store = store
@@ -227,7 +227,7 @@ class Ledger(Closing):
 
 def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency, *, unprotected: bool = False) -> Record:
     """The record after one more message; refuses one that does not fit into an account that it concerns."""
-    if unprotected and flattened(event).in_the_clear:
+    if unprotected and flattened(event).in_plaintext:
         uncovered = tuple(replace(account, not_covered=account.not_covered + 1) for account in record.accounts)
         return replace(_with_time_passed(record), accounts=uncovered)
     accounts = []
@@ -262,7 +262,7 @@ def _with_time_passed(record: Record) -> Record:
 
 
 def _uptime() -> float:
-    """Seconds since the device was started, also asleep where the system counts that; nobody can set it."""
+    """Seconds since the client was started, also asleep where the system counts that; nobody can set it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

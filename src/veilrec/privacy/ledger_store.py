@@ -66,7 +66,7 @@ class Record:
     sequence: NonNegativeInt  # the number of changes so far
     period: Annotated[int, Field(ge=0, lt=2**63)]
     run_seconds: NonNegativeFloat  # time known to have passed since the last refill
-    uptime: NonNegativeFloat  # the device's uptime at the last change
+    uptime: NonNegativeFloat  # the client's uptime at the last change
     minimum_period_seconds: NonNegativeFloat
     simulation: bool
     accounts: tuple[BudgetAccount, ...]

@@ -47,7 +47,7 @@ class _CounterCipher:
 
 
 class SecureSource:
-    """For real devices: keyed by the operating system's generator; the key never leaves the process."""
+    """For real clients: keyed by the operating system's generator; the key never leaves the process."""
 
     protects = True
 
@@ -128,20 +128,20 @@ def noise_of_histogram(secret: bytes, period: int) -> KeyedSource:
 
 
 def noise_of_comparison(secret: bytes) -> KeyedSource:
-    """The noise that a secret names for the sum of the judges' gains."""
+    """The noise that a secret names for the sum of the validation clients' gains."""
     return KeyedSource(secret, rng.COMPARISON)
 
 
-def noise_of_device(secret: bytes, round_number: int, device: int) -> KeyedSource:
-    """The noise that a secret names for the message of a device."""
-    return KeyedSource(secret, rng.NOISE, round_number, device)
+def noise_of_client(secret: bytes, round_number: int, client: int) -> KeyedSource:
+    """The noise that a secret names for the message of a client."""
+    return KeyedSource(secret, rng.NOISE, round_number, client)
 
 
-def noise_of_learning(secret: bytes, round_number: int, device: int) -> KeyedSource:
-    """The noise that a secret names for what a device learns from, before there is a message."""
-    return KeyedSource(secret, rng.LOCAL_NOISE, round_number, device)
+def noise_of_learning(secret: bytes, round_number: int, client: int) -> KeyedSource:
+    """The noise that a secret names for what a client learns from, before there is a message."""
+    return KeyedSource(secret, rng.LOCAL_NOISE, round_number, client)
 
 
-def noise_of_report(secret: bytes, period: int, device: int) -> KeyedSource:
-    """The lies that a secret names for a device's report."""
-    return KeyedSource(secret, rng.REPORT, period, device)
+def noise_of_report(secret: bytes, period: int, client: int) -> KeyedSource:
+    """The lies that a secret names for a client's report."""
+    return KeyedSource(secret, rng.REPORT, period, client)

@@ -1,7 +1,7 @@
 """Noise made of random words, on a lattice, for vectors of any size.
 
 The lattice samplers return rounded Gaussian or Laplace draws of standard deviation (scale) `UNITS` lattice
-units. Such an integer is the rounding of an ideal real draw, so adding it to an integer that a device holds
+units. Such an integer is the rounding of an ideal real draw, so adding it to an integer that a client holds
 gives the rounding of "integer + ideal noise", which is post-processing of the ideal mechanism. What separates
 our draws from ideal ones is bounded, not hoped for: each probability is off by a factor between e^-r and e^r,
 r = RELATIVE_ERROR, without exception. There is no end to the tail, and nothing to be added to delta.
@@ -360,10 +360,10 @@ def simulated_laplace(generator: np.random.Generator, shape: tuple[int, ...], *,
 
 
 def simulated_laplace_sum(
-    generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, devices: int | Offsets
+    generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, clients: int | Offsets
 ) -> Doubles:
-    """For simulations only: sums of `devices` Laplace draws, each as a difference of two Gamma draws.
+    """For simulations only: sums of `clients` Laplace draws, each as a difference of two Gamma draws.
 
-    `devices` may differ from entry to entry, for instance `[rows, 1]` where a row was sent by some of the cohort.
+    `clients` may differ from entry to entry, for instance `[rows, 1]` where a row was sent by some of the cohort.
     """
-    return scale * (generator.standard_gamma(devices, shape) - generator.standard_gamma(devices, shape))
+    return scale * (generator.standard_gamma(clients, shape) - generator.standard_gamma(clients, shape))

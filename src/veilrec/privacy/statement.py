@@ -30,7 +30,7 @@ _CONTRIBUTES: dict[Scope, str] = {
     "per message": "to this message",
     "per round": "to this round",
     "whole run": "to this run",
-    "lifetime": "as long as the device lives",
+    "lifetime": "as long as the client lives",
 }
 _ADJACENCY: dict[Adjacency, str] = {
     "replace-one": "whether it was this {unit} or any other one in its place (replace-one)",
@@ -43,19 +43,19 @@ _SCOPE: dict[Scope, str] = {
     "per message": "each single message; what several messages of one person give away adds up",
     "per round": "one round of training; what several rounds give away adds up",
     "whole run": "{runs}, all rounds together; another training on the same people adds to what this gives away",
-    "lifetime": "everything that a device sends in its life",
+    "lifetime": "everything that a client sends in its life",
 }
 _TRUST: dict[Trust, str] = {
     "nobody": "everybody, the operator of the server included: the noise is added on the device",
     "server sees only noisy sums": "everybody who sees the results, and the operator of the server as well: it learns "
-    "sums over many devices with the noise that these have added, and no single message",
+    "sums over many clients with the noise that these have added, and no single message",
     "server sees only sums": "everybody who sees the results, but not the operator of the server: it learns no single "
-    "message, but the exact sum over many devices; it adds the noise, and has to be trusted with that",
+    "message, but the exact sum over many clients; it adds the noise, and has to be trusted with that",
     "server": "everybody who sees the results, but not the operator of the server: it receives what each "
-    "device sends and adds the noise, and has to be trusted",
+    "client sends and adds the noise, and has to be trusted",
 }
 _WHO: dict[Trust, str] = {
-    "nobody": "who sees what leaves a device, the operator of the server included,",
+    "nobody": "who sees what leaves a client, the operator of the server included,",
     "server sees only noisy sums": "who sees sums and results, the operator of the server included,",
     "server sees only sums": "who sees the results alone",
     "server": "who sees the results alone",
@@ -82,12 +82,12 @@ _WHETHER: dict[tuple[Unit, Adjacency], str] = {
 _ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
     "nobody": ("The software on the device is the one that was examined.",),
     "server sees only noisy sums": (
-        "Secure aggregation works, and enough devices finish the round honestly.",
-        "As many devices as planned add their part of the noise, and tell nobody what it is.",
+        "Secure aggregation works, and enough clients finish the round honestly.",
+        "As many clients as planned add their part of the noise, and tell nobody what it is.",
         "The software on the device is the one that was examined.",
     ),
     "server sees only sums": (
-        "Secure aggregation works, and enough devices finish the round honestly.",
+        "Secure aggregation works, and enough clients finish the round honestly.",
         "The operator adds the noise, keeps no sum without it, and tells nobody.",
         "The software on the device is the one that was examined.",
     ),
@@ -100,7 +100,7 @@ _BEYOND_UNIT: dict[Unit, str] = {
 }
 _ALWAYS_OPEN = (
     "What can be learnt about people in general, and then guessed about somebody who never took part.",
-    "What the network shows: addresses, times, that a device takes part, and the sizes of its messages.",
+    "What the network shows: addresses, times, that a client takes part, and the sizes of its messages.",
 )
 
 
@@ -112,7 +112,7 @@ class Statement:
     method: str = ""
     dataset: str = ""
     noise: tuple[str, ...] = ()  # what was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"
-    # Whether the devices were simulated in one place: then nobody's data was protected by the run itself.
+    # Whether the clients were simulated in one place: then nobody's data was protected by the run itself.
     simulated: bool = False
     publication: tuple[str, ...] = ()  # what of a run may be published, or why nothing may
     publishable: bool = False

@@ -31,7 +31,7 @@ from veilrec.report.page import ReportPart, RunSummary, Story, main_metric, read
 from veilrec.report.person import Person, example_person
 from veilrec.report.plots import colour_numbers, over_bytes, picture
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_device
+from veilrec.runs.release_model import open_client
 from veilrec.runs.request import RunRequest
 from veilrec.runs.saved import open_model
 from veilrec.wire.releases import Release
@@ -42,7 +42,7 @@ _START_SECONDS = 60.0
 _COMMAND = "from veilrec.cli.main import run; run()"
 _MODES: dict[Mode, str] = {
     "none-sent": "nothing is sent: on-device ranking",
-    "interest": "one interest by randomised response; the device ranks the answer",
+    "interest": "one interest by randomised response; the client ranks the answer",
     "attention": "a noisy mix of interests; the server ranks",
     "pooled": "a noisy sum of the history; the server ranks",
     "plain": "the exact user vector; the server ranks",
@@ -71,7 +71,7 @@ class ModeResult:
             "used": self.answer.mode,
             "sent_bytes": self.sent_bytes,
             "guarantee": None if self.answer.guarantee is None else self.answer.guarantee.to_json(),
-            "same_as_on_the_device": self.same,
+            "same_as_on_the_client": self.same,
             "of_favourite_categories": self.fitting,
             "items": [item.id for item in self.answer.items],
         }
@@ -212,10 +212,10 @@ def query_all(
 @contextmanager
 def _client(release: Release, address: str | None) -> Iterator[RecommenderClient]:
     with (
-        tempfile.TemporaryDirectory(prefix="veilrec-device-") as state,
-        open_device(Path(state), release, server=None if address is None else ServerLink(address)) as device,
+        tempfile.TemporaryDirectory(prefix="veilrec-client-") as state,
+        open_client(Path(state), release, server=None if address is None else ServerLink(address)) as client,
     ):
-        yield device
+        yield client
 
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
@@ -245,7 +245,7 @@ class DemoScenario:
     what: str  # the data in words
     trainings: tuple[DemoTraining, ...]
     notes: tuple[str, ...]
-    serves: str | None = None  # the method whose run is released and ranked with on a device
+    serves: str | None = None  # the method whose run is released and ranked with on a client
     release: str = ""  # the folder of that release, in the demo's
     audits: bool = False  # whether the plan of that run is attacked first
 
@@ -362,8 +362,8 @@ def find(scenario: DemoScenario, room: Path) -> DemoFinding:
 def history_of(finding: DemoFinding, room: Path) -> list[str]:
     """Return the item ids of the person's history, the latest last."""
     model = open_model(room / str(finding.scenario.serves))
-    row = model.devices.users.find(finding.person.user)
-    used = model.devices.used.row(row) if row is not None else ()
+    row = model.clients.users.find(finding.person.user)
+    used = model.clients.used.row(row) if row is not None else ()
     return [model.items[item] for item in used]
 
 
@@ -413,7 +413,7 @@ def keep(
 
 _FOREWORD = (
     "All people, films and news here are synthetic, which is why the best possible value is known. A simulated run"
-    " protects nobody: it shows what the same training would protect on real devices."
+    " protects nobody: it shows what the same training would protect on real clients."
 )
 
 

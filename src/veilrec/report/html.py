@@ -53,8 +53,8 @@ def refuse_foreign(path: Path) -> None:
                 raise BadInput(f"{path} is there and is no report of veilrec: choose another name for the report")
 
 
-Where = Literal["devices", "one place", "nowhere"]
-"""Where users' data is processed: on their devices, centrally, or not at all."""
+Where = Literal["clients", "one place", "nowhere"]
+"""Where users' data is processed: on their clients, centrally, or not at all."""
 
 _BASIS = {
     "proven": "the noise is what the statement needs, by a proof",
@@ -123,7 +123,7 @@ def flow_of(guarantee: Guarantee, where: Where, *, adds_noise: bool = False) -> 
     refuted = guarantee.basis == "as published" and guarantee.honest_epsilon is None
     if where == "nowhere":
         recipient = FlowActor(_RECIPIENT, ("Gets random recommendations, and learns nothing.",))
-    if where != "devices":
+    if where != "clients":
         flow = _flows()[where]
     elif refuted or (guarantee.basis == "none" and not adds_noise):
         flow = _flows()["plaintext"]
@@ -169,10 +169,10 @@ def render_page(statement: Statement, *, where: Where) -> str:
 
 
 def _caption(statement: Statement, where: Where) -> str:
-    if not statement.simulated or where != "devices":
+    if not statement.simulated or where != "clients":
         return "Who sees what."
     noise = " with secure noise" if statement.drawn_again else ""
-    return f"Who sees what on real devices{noise}. This run was simulated, where all data was in one place."
+    return f"Who sees what on real clients{noise}. This run was simulated, where all data was in one place."
 
 
 def _terms(parts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -176,7 +176,7 @@ def _read_points(path: Path) -> tuple[str, tuple[EvaluationPoint, ...]]:
                     round=entry["round"],
                     metrics=_numbers(entry["metrics"]),
                     loss=entry["loss"],
-                    clients=entry["devices"],
+                    clients=entry["clients"],
                     down_bytes=entry["down_bytes"],
                     up_bytes=entry["up_bytes"],
                 )

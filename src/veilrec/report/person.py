@@ -135,7 +135,7 @@ def example_person(models: Sequence[SavedModel], population: Population) -> Pers
     known = population.catalogue
     if known is None:
         raise BadInput(f"{population.name} has no titles and categories: there is nothing to tell of a person")
-    everybodys = models[0].devices.used
+    everybodys = models[0].clients.used
     person = int(np.argmax(np.minimum(everybodys.lengths(), _FEWEST_ITEMS)))  # of fewer, the one with most
     some = max(_COMPARED, person + 1)
     used = everybodys.take(np.arange(min(some, len(everybodys)), dtype=np.int64))

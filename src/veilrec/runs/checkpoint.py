@@ -29,7 +29,7 @@ class Progress:
     """Where a run stands: everything apart from the arrays that the next round depends on."""
 
     rounds_done: int = 0
-    devices: int = 0  # summed over rounds
+    clients: int = 0  # summed over rounds
     down_bytes: int = 0
     up_bytes: int = 0
     down_params: int = 0
@@ -37,7 +37,7 @@ class Progress:
     selection_bytes: int = 0
     paper_params: int = 0
     learning_seconds: float = 0.0
-    first_devices: int = 0  # of `devices`: in the first round after each start, which may compile
+    first_clients: int = 0  # of `clients`: in the first round after each start, which may compile
     first_seconds: float = 0.0  # of `learning_seconds`: of the same rounds
     seconds: float = 0.0
     best_round: int = 0  # of early stopping
@@ -49,10 +49,10 @@ class Progress:
     @property
     def clients_per_second(self) -> float:
         """Without first rounds, which may compile; of a run that has no others, with them."""
-        devices, seconds = self.devices - self.first_devices, self.learning_seconds - self.first_seconds
-        if devices == 0:
-            devices, seconds = self.devices, self.learning_seconds
-        return devices / max(seconds, 1e-9)
+        clients, seconds = self.clients - self.first_clients, self.learning_seconds - self.first_seconds
+        if clients == 0:
+            clients, seconds = self.clients, self.learning_seconds
+        return clients / max(seconds, 1e-9)
 
 
 def save(path: Path, state: State, progress: Progress) -> None:
@@ -124,7 +124,7 @@ def digest(state: State) -> str:
 CONFIG = "config.yaml"
 RESULT = "result.json"
 MODEL = "model"  # a folder: all that may ever be shared
-PRIVATE = "private"  # a folder: what simulated devices keep to themselves, and the secret of the noise
+PRIVATE = "private"  # a folder: what simulated clients keep to themselves, and the secret of the noise
 
 
 def check_out(out: Path, *, resume: bool) -> None:

@@ -22,7 +22,7 @@ from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name, w
 from veilrec.data import datasets
 from veilrec.data.datasets import DATASETS, load
 from veilrec.data.population import Population
-from veilrec.evaluation.evaluator import FAIRNESS_METRIC, EvaluationResult, by_activity, judge
+from veilrec.evaluation.evaluator import FAIRNESS_METRIC, EvaluationResult, by_activity, evaluate_cases
 from veilrec.evaluation.metrics import FLIPS, holm, sign_flip_test
 from veilrec.evaluation.protocols import default_protocol, make_split
 from veilrec.evaluation.split import Split
@@ -173,7 +173,7 @@ def _check(request: RunRequest) -> None:
 
 COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
 LEVEL = 0.05  # corrected p-values below it are called a difference
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class ComparisonEntry:
     rounds: int | None = None
     runs: tuple[Path, ...] = ()  # a folder a seed
     seconds: float | None = None  # of training, mean over seeds
-    down_bytes: float | None = None  # to all devices over the whole run, mean over seeds
+    down_bytes: float | None = None  # to all clients over the whole run, mean over seeds
     up_bytes: float | None = None
     problem: str = ""  # why there are no metrics
     fairness: Mapping[str, Spread] = field(default_factory=dict)  # least_active, rest and spread of HR@10; of lists
@@ -323,8 +323,8 @@ def compare(
     follow: Follow | None = None,
 ) -> MethodComparison:
     """Train what is missing, `jobs` runs at once; runs of the same request that are finished are read."""
-    if not 1 <= seeds <= MOST_SEEDS:
-        raise BadInput(f"--seeds is {seeds}: it must be from 1 to {MOST_SEEDS:,}")
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise BadInput(f"--seeds is {seeds}: it must be from 1 to {MAX_SEEDS:,}")
     asked = [name for name in methods if written_name(name, BASELINES) is None]  # those two are always there, once
     given = {"data": data, "protocol": protocol, "preset": preset, "rounds": rounds}
     if not asked:
@@ -336,7 +336,8 @@ def compare(
     protocol = protocol or default_protocol(population)
     splits = [make_split(population, protocol, seed=seed) for seed in range(seeds)]
     baselines = {
-        name: [judge(s.test, s.train, baseline(name, s, seed)) for seed, s in enumerate(splits)] for name in BASELINES
+        name: [evaluate_cases(s.test, s.train, baseline(name, s, seed)) for seed, s in enumerate(splits)]
+        for name in BASELINES
     }
     first = baselines[BASELINES[0]]
     tested = metric or ("ndcg@10" if splits[0].test.impressions is None else "auc")
@@ -404,10 +405,10 @@ def _judge_run(trial: RunTrial, split: Split, population: Population) -> Evaluat
     method = trial.request.method
     model = open_model(trial.folder, method if is_file(method) else None)
     refuse_changed_data(trial.folder, read_trained(trial.folder), model, population)
-    return judge(split.test, split.train, model.for_users)
+    return evaluate_cases(split.test, split.train, model.for_users)
 
 
-def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[EvaluationResult]) -> ComparisonEntry:
+def _entry(contender: Contender, row: Sequence[RunTrial], evaluations: Sequence[EvaluationResult]) -> ComparisonEntry:
     results = [read_result(trial.folder) for trial in row]
     guarantees = [Guarantee.from_json(result["guarantee"]) for result in results]
     weakest = max(guarantees, key=lambda g: (g.honest_epsilon or 0.0, g.epsilon or 0.0))  # it holds for every seed
@@ -419,8 +420,8 @@ def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[E
         label=contender.label,
         method=short_name(r.method),
         kind=get(r.method).kind,
-        metrics=_spreads(judgements),
-        fairness=_fairness(judgements),
+        metrics=_spreads(evaluations),
+        fairness=_fairness(evaluations),
         guarantee=replace(weakest, caveats=tuple(caveats)),
         preset=r.preset,
         settings=r.settings,
@@ -432,14 +433,14 @@ def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[E
     )
 
 
-def _spreads(judgements: Sequence[EvaluationResult]) -> dict[str, Spread]:
-    means = [judgement.means() for judgement in judgements]
+def _spreads(evaluations: Sequence[EvaluationResult]) -> dict[str, Spread]:
+    means = [result.means() for result in evaluations]
     return {name: Spread(tuple(one[name] for one in means)) for name in means[0] if name not in COUNTS}
 
 
-def _fairness(judgements: Sequence[EvaluationResult]) -> dict[str, Spread]:
+def _fairness(evaluations: Sequence[EvaluationResult]) -> dict[str, Spread]:
     """What the least active fifth of the users gets, the rest, and how far they are apart; nothing of impressions."""
-    found = [fairness for judgement in judgements if (fairness := by_activity(judgement)) is not None]
+    found = [fairness for result in evaluations if (fairness := by_activity(result)) is not None]
     names = ("least_active", "rest", "spread") if found else ()
     return {name: Spread(tuple(getattr(fairness, name) for fairness in found)) for name in names}
 
@@ -449,7 +450,7 @@ def _pairs(judged: Mapping[str, Sequence[EvaluationResult]], metric: str, n_user
     names = [name for name in judged if name not in BASELINES]
     both = [*combinations(names, 2), *((name, BASELINES[0]) for name in names)]
     differences = np.column_stack([_difference(judged[a], judged[b], metric, n_users) for a, b in both])
-    asked = np.unique(np.concatenate([judgement.users for judgement in judged[BASELINES[0]]]))
+    asked = np.unique(np.concatenate([result.users for result in judged[BASELINES[0]]]))
     p_values = sign_flip_test(differences[asked])
     corrected = holm(p_values.tolist())
     means = differences.sum(axis=0)

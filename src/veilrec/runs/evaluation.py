@@ -22,7 +22,7 @@ from veilrec.evaluation.evaluator import (
     EvaluationResult,
     by_activity,
     by_known_items,
-    judge,
+    evaluate_cases,
     refuse_without_halves,
 )
 from veilrec.evaluation.lists import ListItems, describe_items
@@ -52,7 +52,7 @@ class TestMetrics:
         """`metrics`, `baselines`, `groups` and `fairness` as result.json has them."""
         return {
             "metrics": self.model.means(),
-            "baselines": {name: judgement.means() for name, judgement in self.baselines.items()},
+            "baselines": {name: result.means() for name, result in self.baselines.items()},
             "groups": self.groups(),
             "fairness": self.fairness(),
         }
@@ -93,8 +93,10 @@ def measure(
 
     A model that was `judged` already, without `items`, is not asked again.
     """
-    baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
-    return TestMetrics(judge(split.test, split.train, model, items) if judged is None else judged, baselines)
+    baselines = {
+        name: evaluate_cases(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES
+    }
+    return TestMetrics(evaluate_cases(split.test, split.train, model, items) if judged is None else judged, baselines)
 
 
 def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, An
 
     `gain_error` is the standard error of the mean gain; cases of one user count as one draw.
     """
-    before, after = (judge(split.test, split.train, model) for model in (start, trained))
+    before, after = (evaluate_cases(split.test, split.train, model) for model in (start, trained))
     first, second = before.main, after.main
     return {
         "start": first,
@@ -231,9 +233,9 @@ def evaluate_run(
         write_per_user(per_user, judged.model, population.users)
     further: dict[str, Any] = {} if per_user is None else {"per_user": str(per_user)}
     if personalisation:  # baselines do not look at a user's items: they are the same for every number
-        beside = {name: judgement.main for name, judgement in judged.baselines.items()}
+        beside = {name: result.main for name, result in judged.baselines.items()}
         further["personalisation"] = [
-            {"given": of.label, "mean_items": of.mean_items, "metrics": of.judgement.main, "baselines": beside}
+            {"given": of.label, "mean_items": of.mean_items, "metrics": of.result.main, "baselines": beside}
             for of in evaluator.personalisation(split, asked.ranks, trained.seed)
         ]
     return {
@@ -289,7 +291,7 @@ def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, popul
                 f"{trained.data} has {found:,} {key} and had {trained.sizes[key]:,} when {folder} was trained:"
                 f" bring the old files back, or train again, for instance with --from {folder}"
             )
-    for what, now, then in (("items", population.items, model.items), ("users", population.users, model.devices.users)):
+    for what, now, then in (("items", population.items, model.items), ("users", population.users, model.clients.users)):
         if not np.array_equal(now.offsets, then.offsets) or not np.array_equal(now.data, then.data):
             raise BadInput(
                 f"the {what} of {trained.data} are not those that {folder} was trained with: bring the old files back,"
@@ -300,10 +302,10 @@ def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, popul
 def _split_of_others(model: SavedModel, seed: int, population: Population, protocol: str | None) -> Split:
     """The questions of another data set, none of which was learnt from."""
     split = make_transfer_split(population, protocol, seed=seed)
-    asked, learnt = split.test.impressions, model.devices.learnt_from
+    asked, learnt = split.test.impressions, model.clients.learnt_from
     if asked is not None and learnt is not None:
         these = marks_of(asked).named(population.users, population.items)
-        common = count_common(these, learnt.named(model.devices.users, model.items))
+        common = count_common(these, learnt.named(model.clients.users, model.items))
         if common:
             raise BadInput(
                 f"{common:,} of the {len(asked):,} impressions were in the training of the run: give data that it has"

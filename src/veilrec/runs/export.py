@@ -50,7 +50,7 @@ def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | Non
 
 def _rows(model: SavedModel, k: int) -> Iterator[Row]:
     ids, titles = list(model.items), model.titles and list(model.titles)
-    users = model.devices.users
+    users = model.clients.users
     for best in model.recommend_everybody(k):
         user = users[best.user]
         scores = best.scores.tolist()
@@ -99,14 +99,14 @@ def check_per_user(path: Path) -> None:
         raise BadInput(f"--per-user {path}: there is no folder {path.parent}; make it, or give a file in another one")
 
 
-def write_per_user(path: Path, judgement: EvaluationResult, users: Strings) -> None:
+def write_per_user(path: Path, result: EvaluationResult, users: Strings) -> None:
     """Write user, case, known_items and every metric to a .csv or .parquet file, whole or not at all."""
     import polars as pl
 
     from veilrec.data.text_files import unpack
 
     check_per_user(path)
-    columns = {"case": judgement.cases, "known_items": judgement.known, **judgement.values}
-    frame = pl.DataFrame({"user": unpack(users).gather(judgement.users), **columns})
+    columns = {"case": result.cases, "known_items": result.known, **result.values}
+    frame = pl.DataFrame({"user": unpack(users).gather(result.users), **columns})
     with replacing(path) as part:
         (frame.write_parquet if path.suffix == ".parquet" else frame.write_csv)(part)

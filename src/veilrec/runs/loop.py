@@ -26,7 +26,7 @@ from veilrec.runs.checkpoint import Progress
 from veilrec.simulation.simulation import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]
-COUNTED = ("devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params")
+COUNTED = ("clients", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Loop:
         p = self.progress
         p.learning_seconds += seconds
         if not self.has_compiled:
-            p.first_devices += report.devices
+            p.first_clients += report.clients
             p.first_seconds += seconds
             self.has_compiled = True
 
@@ -172,7 +172,7 @@ class _Loop:
             "split": self.split_name,
             "metrics": p.metrics,
             "loss": report.loss,
-            "devices": p.devices,
+            "clients": p.clients,
             "down_bytes": p.down_bytes,
             "up_bytes": p.up_bytes,
             "clients_per_second": p.clients_per_second,

@@ -2,7 +2,7 @@
 
 The folder `model/` of a run holds what may be shared, and only what is named here: the weights, how they rank, ids and
 titles of the items, the guarantee. Nothing in it, names and headers included, depends on any user but for the weights,
-which the guarantee is about. `private/devices.safetensors` beside it holds what the simulated devices keep.
+which the guarantee is about. `private/clients.safetensors` beside it holds what the simulated clients keep.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RANKERS = {
 _FORMAT = 1
 _RANKER, _TABLES, _WEIGHTS = "ranker.json", "ranker.safetensors", "model.safetensors"
 _ITEMS, _GUARANTEE = "items.safetensors", "guarantee.json"
-_DEVICES = "devices.safetensors"
+_CLIENTS = "clients.safetensors"
 _WEIGHT, _SENT, _STATE, _LEARNT = "weight.", "sent", "state.", "learnt_from."
 
 
@@ -72,8 +72,8 @@ class ModelFiles:
 
 
 @dataclass(frozen=True)
-class Devices:
-    """What the simulated devices of a run keep to themselves; a device is a row."""
+class Clients:
+    """What the simulated clients of a run keep to themselves; a client is a row."""
 
     users: Strings  # their ids
     trained_on: Csr  # the items that each learnt from
@@ -135,30 +135,30 @@ def load_model(place: Path, method: str | None = None) -> ModelFiles:
 
 
 @contextmanager
-def saved_devices(folder: Path, devices: Devices) -> Iterator[None]:
+def saved_clients(folder: Path, clients: Clients) -> Iterator[None]:
     """Write what simulated clients keep, for the owner of the run alone; put in its place when all else is."""
-    arrays = _packed("users", devices.users) | {f"{_STATE}{name}": v for name, v in devices.states.items()}
-    for name, rows in (("trained_on", devices.trained_on), ("used", devices.used), ("liked", devices.liked)):
+    arrays = _packed("users", clients.users) | {f"{_STATE}{name}": v for name, v in clients.states.items()}
+    for name, rows in (("trained_on", clients.trained_on), ("used", clients.used), ("liked", clients.liked)):
         if rows is not None:
             arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
-    if devices.learnt_from is not None:
-        arrays |= {f"{_LEARNT}{name}": values for name, values in vars(devices.learnt_from).items()}
-    with _written(private_folder(folder) / _DEVICES, arrays):
+    if clients.learnt_from is not None:
+        arrays |= {f"{_LEARNT}{name}": values for name, values in vars(clients.learnt_from).items()}
+    with _written(private_folder(folder) / _CLIENTS, arrays):
         yield
 
 
-def load_devices(folder: Path) -> Devices:
-    """Read what `saved_devices` wrote."""
-    path = folder / PRIVATE / _DEVICES
+def load_clients(folder: Path) -> Clients:
+    """Read what `saved_clients` wrote."""
+    path = folder / PRIVATE / _CLIENTS
     if not path.exists():
-        raise BadInput(f"{folder} knows no users: {PRIVATE}/{_DEVICES} is not there; for anybody give --history")
+        raise BadInput(f"{folder} knows no users: {PRIVATE}/{_CLIENTS} is not there; for anybody give --history")
     try:
         stored = _read(path)
         users = Strings(stored["users.offsets"], stored["users.data"])
         trained_on, used = (Csr(stored[f"{n}.offsets"], stored[f"{n}.items"]) for n in ("trained_on", "used"))
         liked = Csr(stored["liked.offsets"], stored["liked.items"]) if "liked.items" in stored else None
         learnt_from = Marks(**marks) if (marks := _under(stored, _LEARNT)) else None
-        return Devices(users, trained_on, used, _under(stored, _STATE), learnt_from, liked)
+        return Clients(users, trained_on, used, _under(stored, _STATE), learnt_from, liked)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadInput(f"{path} is damaged ({_first_line(error)}): train again") from None
 

@@ -22,19 +22,19 @@ Noise = Literal["seeded", "secure"]
 _BYTES = 32
 _FILE = "secret.key"
 NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
-Real = Literal["devices", "rehearsal"]
+Real = Literal["clients", "rehearsal"]
 """How real clients trained a model: each with noise of its own, or all with one shared secret (a rehearsal)."""
-_OF_DEVICES = (
-    "Every device had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
+_OF_CLIENTS = (
+    "Every client had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
     " its ledger before a message left; {sums}."
 )
 _BY_COORDINATOR = "the noise of sums is drawn by the coordinator"
-_IN_SHARES = "the noise of sums is what devices drew, and the coordinator adds none"
+_DISTRIBUTED = "the noise of sums is what clients drew, and the coordinator adds none"
 _COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
 
 
 def check_noise(noise: str, method: Method[Config]) -> None:
-    """Refuse noise that does not exist, and secrets where no device draws anything."""
+    """Refuse noise that does not exist, and secrets where no client draws anything."""
     if noise not in get_args(Noise):
         raise unknown_name("noise", noise, get_args(Noise))
     if noise == "secure" and method.kind != "federated":
@@ -91,7 +91,7 @@ def obstacle(
             f" that run can draw its noise again and take it off; start from a run with secure noise{again}"
         )
     if real == "rehearsal":
-        return "it is a rehearsal: whoever holds the secret that its devices share can draw all noise again"
+        return "it is a rehearsal: whoever holds the secret that its clients share can draw all noise again"
     if noise != "secure":
         return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
     return None
@@ -108,6 +108,6 @@ def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, r
     reason = obstacle(guarantee, noise, seeded_before, real)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
-    in_shares = guarantee.trust == "server sees only noisy sums"
-    covered = _COVERED if real is None else _OF_DEVICES.format(sums=_IN_SHARES if in_shares else _BY_COORDINATOR)
+    is_distributed = guarantee.trust == "server sees only noisy sums"
+    covered = _COVERED if real is None else _OF_CLIENTS.format(sums=_DISTRIBUTED if is_distributed else _BY_COORDINATOR)
     return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), covered))

@@ -1,4 +1,4 @@
-"""From a run to a release: what devices and servers load, signed, with only what a proof covers in it.
+"""From a run to a release: what clients and servers load, signed, with only what a proof covers in it.
 
 A run that is not publishable (no proof, or noise that can be drawn again) is released only when that is asked for, and
 the release says so wherever it is shown.
@@ -43,10 +43,10 @@ from veilrec.wire.signing import Rotation, SigningKey, follow
 
 CARD = "model-card.md"
 _RANKS = {
-    "news": "A device makes a user vector from the news that its reader has read; the history stays there.",
-    "factors": "A device learns a vector of its own from its user's items; the history stays there.",
-    "catalogue": "A device ranks all items by itself, by its user's items in their order; nothing is asked.",
-    "ranker": "A device ranks all items by itself from its user's items; nothing is asked.",
+    "news": "A client makes a user vector from the news that its reader has read; the history stays there.",
+    "factors": "A client learns a vector of its own from its user's items; the history stays there.",
+    "catalogue": "A client ranks all items by itself, by its user's items in their order; nothing is asked.",
+    "ranker": "A client ranks all items by itself from its user's items; nothing is asked.",
 }
 
 
@@ -67,9 +67,9 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
         "",
         *(f"- {remark}" for remark in guarantee.remarks()),
         "",
-        "## What a device may send to be recommended something",
+        "## What a client may send to be recommended something",
         "",
-        "Nothing at all: a device can rank by itself."
+        "Nothing at all: a client can rank by itself."
         + (" Or one of these, once a version; the same again is free:" if manifest["offers"] else ""),
         "",
         *(_offered(offer) for offer in manifest["offers"]),
@@ -226,7 +226,7 @@ def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOpt
     covered = {"rounds": result["rounds"]}
     main = {name: round(float(value), 4) for name, value in list(result["metrics"].items())[:4]}
     if str(result.get("dataset", "")) in _MADE_UP:
-        return covered | {"metrics": main, "about": "Measured on made-up data, which is nobody's."}
+        return covered | {"metrics": main, "about": "Measured on synthetic data, which is nobody's."}
     if wishes.metrics:
         about = "Exact figures of real people, which the guarantee does not cover; shown because that was asked for."
         return covered | {"metrics": main, "about": about}

@@ -1,6 +1,6 @@
 """What of a trained run a release carries beside its `model/` folder: vectors, the encoder, interests, offers.
 
-A release at work: opened, checked, and ready to rank on a device or to take in new items on a server.
+A release at work: opened, checked, and ready to rank on a client or to take in new items on a server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilrec.client.queries import PRIVATE, Serving
 from veilrec.client.rankers import Arrays, FactorModel, FcfModel, ModelParts
-from veilrec.client.recommender import ItemTexts, QueryBudget, RecommenderClient, ServerLink, open_client
+from veilrec.client.recommender import ItemTexts, QueryBudget, RecommenderClient, ServerLink, build_client
 from veilrec.client.released import (
     ITEMS_FILE,
     RANKING_FILE,
@@ -45,10 +45,10 @@ from veilrec.wire.releases import BadRelease, Release
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 _FIRST = np.zeros(1, np.int64)
 _NO_HISTORY = Csr(np.zeros(2, np.int64), np.zeros(0, np.int32))
-_MOST_DIFFERENT = 1e-4  # of a user vector by torch and by the released encoder, relative to its length
+_MAX_DIFFERENT = 1e-4  # of a user vector by torch and by the released encoder, relative to its length
 _CHECKED = 40  # histories on which encoders are compared
-_MOST_ROUNDED = 0.05  # of a score by the numbers of a release, in standard deviations of scores
-_READERS, _PUBLIC_SEED = 1000, 0  # made-up readers
+_MAX_ROUNDED = 0.05  # of a score by the numbers of a release, in standard deviations of scores
+_READERS, _PUBLIC_SEED = 1000, 0  # synthetic readers
 _LARGEST_HALF = 65_000.0  # that 16 bits hold
 MODEL_FILES = ("ranker.json", "ranker.safetensors", "model.safetensors", "items.safetensors", "guarantee.json")
 DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
@@ -84,7 +84,7 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
         return _with_queries(ReleaseParts("factors", users.news.shape[1], users.longest), users, asked)
     if asked:
         raise BadInput(
-            f"{files.method} has no user vector, so that devices have nothing to ask with: leave --offer out; they rank"
+            f"{files.method} has no user vector, so that clients have nothing to ask with: leave --offer out; they rank"
             " by themselves"
         )
     if isinstance(files.ranker, VeilRanker) and files.sent is None:
@@ -93,7 +93,7 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
 
 
 def _catalogue(ranker: VeilRanker, weights: Arrays) -> ReleaseParts:
-    """All that a device ranks a catalogue with; the run's own files would say the same again, and noisy votes."""
+    """All that a client ranks a catalogue with; the run's own files would say the same again, and noisy votes."""
     learnt = ranker.learnt(weights)
     program, arrays = program_of(ranker), packed(ranker, learnt)
     _check_ranking(VeilModel(ranker, learnt, _NOBODY), unpacked(program, arrays, ranker.content.n_items))
@@ -108,7 +108,7 @@ def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
         items = generator.choice(n_items, min(length, n_items), replace=False).astype(np.int32)
         history = Csr(np.array([0, len(items)], np.int64), items)
         wanted, found = (model.fold_in(history).score_all(_FIRST)[0] for model in (exact, short))
-        limit = _MOST_ROUNDED * max(float(wanted.std()), 1e-6)
+        limit = _MAX_ROUNDED * max(float(wanted.std()), 1e-6)
         if not np.isfinite(limit) or not float(np.abs(found - wanted).max()) <= limit:
             raise BadInput(
                 f"the numbers of this model are too large or too small for 16 bits: scores of a history of {length}"
@@ -149,7 +149,7 @@ def _check_encoder(users: Any, program: Mapping[str, Any], weights: Mapping[str,
         history = Csr(np.array([0, length], np.int64), items)
         whole = users.users_before_basis(history) if program["attention"] else users.users(history)
         found = encoder.user(users.news[items].astype(np.float64))
-        limit = _MOST_DIFFERENT * max(1.0, float(np.abs(whole).max()))
+        limit = _MAX_DIFFERENT * max(1.0, float(np.abs(whole).max()))
         if not float(np.abs(found - whole[0]).max()) <= limit:
             raise BadInput(
                 f"the released encoder and the network differ by more than {limit:.1g} on a history of {length}:"
@@ -249,7 +249,7 @@ def texts_of(release: Release) -> ItemTexts:
 
 
 def ranking_of(release: Release) -> ReleasedModel:
-    """What ranks on a device; needs neither torch nor the data of the training."""
+    """What ranks on a client; needs neither torch nor the data of the training."""
     if release.family == "news":
         return ReleasedNews(release)
     if release.family == "catalogue":
@@ -260,11 +260,11 @@ def ranking_of(release: Release) -> ReleasedModel:
     return ReleasedRanker(model)
 
 
-def open_device(
+def open_client(
     state: Path, release: Release, *, server: ServerLink | None = None, allowance: QueryBudget | None = None
 ) -> RecommenderClient:
-    """The device whose state lies in a folder, with this release."""
-    return open_client(state, release, ranking_of(release), texts_of(release), server=server, allowance=allowance)
+    """The client whose state lies in a folder, with this release."""
+    return build_client(state, release, ranking_of(release), texts_of(release), server=server, allowance=allowance)
 
 
 def embedder(release: Release) -> Embed | None:

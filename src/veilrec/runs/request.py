@@ -41,10 +41,10 @@ from veilrec.runs.checkpoint import CONFIG, read_config
 from veilrec.runs.loop import Schedule
 from veilrec.runs.noise import Noise, Real, check_noise, new_secret, obstacle, stated
 from veilrec.runs.warm_start import CarriedOver, WarmStart, carry_over, read_earlier
-from veilrec.server.round_specs import TooFewDevices
+from veilrec.server.round_specs import TooFewClients
 from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
-_MOST_STARS = 5.0
+_MAX_STARS = 5.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class RunRequest:
     caveats: tuple[str, ...] = ()  # what the guarantee of a private run has to say beside its own words
     start_from: Path | None = None  # an earlier run
     rounds_from: Path | None = None  # a run that stopped early, which found how many rounds are best
-    real: Real | None = None  # how real devices learnt it; None: they were simulated
-    promise: Guarantee | None = None  # of real devices, where it is another than that of a server that sees messages
+    real: Real | None = None  # how real clients learnt it; None: they were simulated
+    promise: Guarantee | None = None  # of real clients, where it is another than that of a server that sees messages
 
     @property
     def dataset(self) -> str:
@@ -255,16 +255,16 @@ def _check_counts(request: RunRequest, rounds: int) -> None:
 def _build(
     method: Method[Config], settings: Config, problem: Problem, secret: bytes | None, *, may_shrink: bool
 ) -> tuple[Config, Plan | None, Trainer, tuple[str, ...]]:
-    """A trainer; where few devices can learn and no privacy depends on the cohort, one with everybody in each round."""
+    """A trainer; where few clients can learn and no privacy depends on the cohort, one with everybody in each round."""
     try:
         return settings, *_made(method, settings, problem, secret), ()
-    except TooFewDevices as few:
+    except TooFewClients as few:
         if not may_shrink or method.guarantee(settings).basis != "none":
             raise
         usual = dict(settings)["cohort"]
         shrunk = settings.model_copy(update={"cohort": replace(usual, size=few.population)})
         note = (
-            f"every round has all {counted(few.population, 'device')} instead of the usual {usual.size}:"
+            f"every round has all {counted(few.population, 'client')} instead of the usual {usual.size}:"
             " there are no more that can learn"
         )
         return shrunk, *_made(method, shrunk, problem, secret), (note,)
@@ -277,7 +277,7 @@ def _made(
         return None, make_trainer(method, settings, problem)
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
-    return plan, Simulation(plan, method.devices(settings, problem), problem.train, seeds)
+    return plan, Simulation(plan, method.clients(settings, problem), problem.train, seeds)
 
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
@@ -296,10 +296,10 @@ def news_data(population: Population, split: Split) -> NewsData | None:
 def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
     """The rating of every pair that is learnt from, where all ratings of the data are from 1 to 5."""
     log = population.interactions
-    if log.ratings is None or not len(log.ratings) or log.ratings.min() < 1.0 or log.ratings.max() > _MOST_STARS:
+    if log.ratings is None or not len(log.ratings) or log.ratings.min() < 1.0 or log.ratings.max() > _MAX_STARS:
         return None
     found = log.ratings_of(train.row_numbers(), train.items)
-    return None if found is None else found / np.float32(_MOST_STARS)
+    return None if found is None else found / np.float32(_MAX_STARS)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from veilrec.core.features import CODES, UNKNOWN, Side, is_number
 from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
+from veilrec.runs.model_files import Clients, find_model, load_clients, load_model
 
 _ONE: Offsets = np.zeros(1, np.int64)
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -57,15 +57,15 @@ class SavedModel:
 
     folder: Path
     method: str
-    parts: ModelParts  # without the states of devices
+    parts: ModelParts  # without the states of clients
     items: Strings
     titles: Strings | None
     guarantee: Guarantee
 
     @cached_property
-    def devices(self) -> Devices:
+    def clients(self) -> Clients:
         """What the users of the training keep."""
-        return load_devices(self.folder)
+        return load_clients(self.folder)
 
     @cached_property
     def for_anybody(self) -> Model:
@@ -75,8 +75,8 @@ class SavedModel:
     @cached_property
     def for_users(self) -> Model:
         """The model for the users of the training, by their numbers."""
-        devices, p = self.devices, self.parts
-        return ModelParts(p.ranker, p.weights, devices.states, p.sent).model(devices.trained_on)
+        clients, p = self.clients, self.parts
+        return ModelParts(p.ranker, p.weights, clients.states, p.sent).model(clients.trained_on)
 
     def recommend(
         self, history: Sequence[str], k: int = 10, about: Mapping[str, str | float] | None = None
@@ -98,8 +98,8 @@ class SavedModel:
 
     def rests_on_user(self, user: str) -> RestsOn | None:
         """Describe what the list of a user of the training is made of."""
-        index, devices = self._user(user), self.devices
-        own = devices.trained_on.row(index)
+        index, clients = self._user(user), self.clients
+        own = clients.trained_on.row(index)
         return self._said(own if len(own) else self._joins_with(index))
 
     def _said(self, own: Indices) -> RestsOn | None:
@@ -143,14 +143,14 @@ class SavedModel:
         return self.named(next(self._for_some(np.array([self._user(user)]), k)))
 
     def _user(self, user: str) -> int:
-        index = _find(self.devices.users, user)
+        index = _find(self.clients.users, user)
         if index is None:
-            raise _unknown_user(user, self.devices.users)
+            raise _unknown_user(user, self.clients.users)
         return index
 
     def recommend_everybody(self, k: int = 10, *, first: int | None = None) -> Iterator[Best]:
         """The best unused items of every user, or of the first so many, some users at a time."""
-        users = np.arange(len(self.devices.users), dtype=np.int64)[:first]
+        users = np.arange(len(self.clients.users), dtype=np.int64)[:first]
         at_once = max(1, _SCORES_AT_ONCE // len(self.items))
         for start in range(0, len(users), at_once):
             yield from self._for_some(users[start : start + at_once], k)
@@ -163,26 +163,26 @@ class SavedModel:
         ]
 
     def _for_some(self, users: Offsets, k: int) -> Iterator[Best]:
-        took_part = self.devices.trained_on.lengths()[users] > 0
+        took_part = self.clients.trained_on.lengths()[users] > 0
         scores = iter(self.for_users.score_all(users[took_part]) if took_part.any() else ())
         for user, known in zip(users.tolist(), took_part.tolist(), strict=True):
-            used = self.devices.used.row(user)
+            used = self.clients.used.row(user)
             if known:
                 yield best_of(next(scores), used, k, user)
-            else:  # who never took part joins with what the device may learn from
+            else:  # who never took part joins with what the client may learn from
                 yield self._joining(self._joins_with(user), used, k, user, self._features_of(user))
 
     def _joins_with(self, user: int) -> Indices:
         """Return the items that the client of a user without training may learn from."""
-        liked = self.devices.liked
-        return (self.devices.used if liked is None else liked).row(user)
+        liked = self.clients.liked
+        return (self.clients.used if liked is None else liked).row(user)
 
     def _features_of(self, user: int) -> Side | None:
         """Return the features of a user without training, for a model that reads them."""
-        model, states = self.for_anybody, self.devices.states
+        model, states = self.for_anybody, self.clients.states
         if not isinstance(model, KnowsPeople) or CODES not in states:
             return None
-        return model.people.of(states, len(self.devices.users)).take(np.array([user]))
+        return model.people.of(states, len(self.clients.users)).take(np.array([user]))
 
     def _joining(self, own: Indices, used: Indices, k: int, user: int = -1, people: Side | None = None) -> Best:
         history = Csr(np.array([0, len(own)], np.int64), np.ascontiguousarray(own, dtype=np.int32))

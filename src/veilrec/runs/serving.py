@@ -8,7 +8,7 @@ from typing import Any
 
 from veilrec.client.queries import MODES, PRIVATE, Serving
 from veilrec.core.errors import BadInput
-from veilrec.evaluation.evaluator import judge_impressions
+from veilrec.evaluation.evaluator import validator_impressions
 from veilrec.evaluation.serving import PublicTexts, UnavailableMode, composed, every_way, guarantee_of, serve
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation
@@ -100,7 +100,7 @@ class _Asked:
         self._asked, self._impressions = asked, impressions
         ranks: Any = asked.ranks
         self._plain_scores = ranks.score_impressions(impressions)
-        judged = judge_impressions(impressions, self._plain_scores)
+        judged = validator_impressions(impressions, self._plain_scores)
         population, catalogue = asked.population, asked.population.catalogue
         self._texts = PublicTexts(population.items, None if catalogue is None else catalogue.titles)
         known = catalogue is not None and any(catalogue.categories)
@@ -123,7 +123,7 @@ class _Asked:
         """Measure one serving mode: metrics, guarantee, bytes, recall, skew."""
         users = _users_of(self._asked, serving)
         served = serve(serving, users, self._impressions, self._plain_scores, self._texts, self._categories)
-        measured = TestMetrics(judge_impressions(self._impressions, served.scores), self._baselines).to_json()
+        measured = TestMetrics(validator_impressions(self._impressions, served.scores), self._baselines).to_json()
         mechanism = None if served.plan is None else served.plan.asking.mechanism
         guarantee, together = guarantee_of(serving, mechanism), composed(serving, mechanism)
         return {
@@ -145,7 +145,7 @@ class _Asked:
 
 
 def _needless(serving: Serving, pool: int | None, n_news: int) -> list[str]:
-    """A device that gets all news has told its interest for nothing."""
+    """A client that gets all news has told its interest for nothing."""
     if serving.mode != "interest" or pool != n_news:
         return []
     return [

@@ -5,7 +5,7 @@ A number of rounds that is found on held-out items, and then a training on every
 Early stopping holds items back, so that the model which it chooses has learnt from less than others. A refit puts all
 methods on the same footing: the search is a run of its own, beside the run that was asked for.
 
-Where the devices of a simulated run learn: in this process, in several, or on a Ray cluster; one outcome.
+Where the clients of a simulated run learn: in this process, in several, or on a Ray cluster; one outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import write_json, write_text
 from veilrec.core.resources import peak_rss_mb
-from veilrec.evaluation.evaluator import EvaluationResult, judge
+from veilrec.evaluation.evaluator import EvaluationResult, evaluate_cases
 from veilrec.evaluation.split import Cases, marks_of
 from veilrec.methods.base import learning_rates
 from veilrec.methods.registry import get, source_of
@@ -33,7 +33,7 @@ from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, Progress, check_out, read_config, read_result
 from veilrec.runs.evaluation import before_and_after, measure, warnings_of, with_popularity
 from veilrec.runs.loop import Listener, run
-from veilrec.runs.model_files import Devices, ModelFiles, save_model, saved_devices
+from veilrec.runs.model_files import Clients, ModelFiles, save_model, saved_clients
 from veilrec.runs.noise import keep_secret, kept_secret
 from veilrec.runs.request import PreparedRun, RunRequest, as_meant
 from veilrec.simulation.simulation import Simulation
@@ -67,14 +67,14 @@ def train(
 
 
 class _Looks:
-    """Judges the model of a round; the last look is at the final model, which then need not be asked again."""
+    """Evaluates the model of a round; the last evaluation is that of the final model, and is kept."""
 
     def __init__(self, cases: Cases, known: Csr) -> None:
         self._cases, self._known = cases, known
         self.last: EvaluationResult | None = None  # where a run is resumed at its end, there was none
 
     def __call__(self, model: Model) -> dict[str, float]:
-        self.last = judge(self._cases, self._known, model)
+        self.last = evaluate_cases(self._cases, self._known, model)
         return self.last.means(further=False)
 
 
@@ -137,10 +137,10 @@ def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, 
 
 
 def _save(out: Path, prepared: PreparedRun) -> None:
-    """What may be shared, and beside it what stays on devices."""
+    """What may be shared, and beside it what stays on clients."""
     parts, population, split, method = prepared.trainer.parts(), prepared.population, prepared.split, prepared.method
     catalogue = population.catalogue
-    devices = Devices(
+    clients = Clients(
         users=population.users,
         trained_on=split.train,
         used=population.interactions.pairs(),
@@ -158,7 +158,7 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         guarantee=prepared.guarantee(),
         categories=catalogue.categories if catalogue is not None and len(catalogue.categories.data) else None,
     )
-    with saved_devices(out, devices):  # together, or a full disk could leave those of a shorter run beside the model
+    with saved_clients(out, clients):  # together, or a full disk could leave those of a shorter run beside the model
         save_model(out, model)
 
 
@@ -171,7 +171,7 @@ def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult 
         counted_ones.append("paper_params")
     trainer = prepared.trainer
     # where clients that only validate chose between the start and what was trained
-    verdict, compared = (trainer.verdict, trainer.compared()) if isinstance(trainer, Simulation) else (None, {})
+    selection, compared = (trainer.selection, trainer.compared()) if isinstance(trainer, Simulation) else (None, {})
     metrics, baselines = measured["metrics"], measured["baselines"]
     guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"], method=r.method)
     return {
@@ -186,7 +186,7 @@ def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult 
         "guarantee": guarantee.to_json(),
         "publishable": prepared.obstacle() is None,
         "noise": (prepared.plan and prepared.plan.mechanism.facts()) or None,
-        "comparison": None if verdict is None else verdict.to_json(),  # whether training was kept
+        "comparison": None if selection is None else selection.to_json(),  # whether training was kept
         "before_and_after": before_and_after(compared["start"], compared["trained"], split) if compared else None,
         "communication": {name: getattr(progress, name) for name in counted_ones},
         "seconds": round(progress.seconds, 3),
@@ -257,7 +257,7 @@ class Engine:
 
 @contextmanager
 def hired(prepared: PreparedRun, engine: Engine) -> Iterator[None]:
-    """While a run lasts, its devices learn where the engine says."""
+    """While a run lasts, its clients learn where the engine says."""
     if engine.name == "local":
         yield
         return

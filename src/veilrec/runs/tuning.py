@@ -170,7 +170,7 @@ def _check_ends(where: str, method: Method[Any], preset: str, dataset: str, name
 
 
 PATIENCE = 5  # evaluations without gain after which a trial ends, where rounds are free
-MOST_TRIALS = 100_000
+MAX_TRIALS = 100_000
 BEST = "best.yaml"
 _SEARCH, _JOURNAL, _RESULT = "search.yaml", "optuna.journal", "trial.json"
 # Another seed has other test items, which this search may have seen.
@@ -230,8 +230,8 @@ def tune(
     """Search until there are so many trials in the folder, going on with those that are there."""
     require("veilrec tune", "optuna")
     check_jobs(jobs)
-    if not 1 <= trials <= MOST_TRIALS:
-        raise BadInput(f"--trials is {trials}: it must be from 1 to {MOST_TRIALS:,}")
+    if not 1 <= trials <= MAX_TRIALS:
+        raise BadInput(f"--trials is {trials}: it must be from 1 to {MAX_TRIALS:,}")
     request = in_full(request)
     method, dataset = get(request.method), request.dataset
     config, rounds = request.configured()
@@ -288,11 +288,11 @@ def _refuse_both(file: Path, space: Space, request: RunRequest) -> None:
         raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
 
 
-def _without_judges(request: RunRequest) -> RunRequest:
-    """A trial is judged by what training does, also where judges would have kept the start instead."""
-    if "judges" not in get(request.method).config.model_fields or speaks_of(request.settings, "judges"):
+def _without_validators(request: RunRequest) -> RunRequest:
+    """A trial is judged by what training does, also where validation clients would have kept the start instead."""
+    if "validators" not in get(request.method).config.model_fields or speaks_of(request.settings, "validators"):
         return request
-    return replace(request, settings=(*request.settings, "judges.share=0"))
+    return replace(request, settings=(*request.settings, "validators.share=0"))
 
 
 @contextmanager
@@ -457,7 +457,7 @@ def try_one(attempt: Attempt) -> Score:
 
 
 def _train(attempt: Attempt) -> Score:
-    request, fixed = _without_judges(attempt.request), attempt.request.patience is None
+    request, fixed = _without_validators(attempt.request), attempt.request.patience is None
     prepared = prepare(replace(request, patience=None), searching=True)
     split, schedule = prepared.split, prepared.schedule
     schedule = replace(schedule, patience=request.patience)

@@ -1,7 +1,7 @@
 """A run that starts from the model of an earlier one: what is carried over, and what that costs.
 
 Vectors of items go by the ids of the items, those of words by the words; what is new starts as in a new run. All other
-shared weights are copied. What a simulated device keeps goes by the id of its user. Optimisers start afresh.
+shared weights are copied. What a simulated client keeps goes by the id of its user. Optimisers start afresh.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from veilrec.data.population import Population, Strings
 from veilrec.evaluation.split import Split, count_common, marks_of
 from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
-from veilrec.runs.model_files import Devices, ModelFiles, find_model, load_devices, load_model
+from veilrec.runs.model_files import Clients, ModelFiles, find_model, load_clients, load_model
 from veilrec.runs.noise import NOT_PUBLISHABLE
 from veilrec.simulation.simulation import Trainer
 
@@ -40,7 +40,7 @@ class WarmStart:
 
     folder: Path
     files: ModelFiles
-    devices: Devices | None  # None: only its folder `model/` is there
+    clients: Clients | None  # None: only its folder `model/` is there
     generation: int  # how many runs it started from, one after the other
     known: Mapping[str, Any] = field(default_factory=dict)  # what its result.json says, where it is there
 
@@ -88,7 +88,7 @@ class CarriedOver:
 
     items: int  # of the new run that the earlier one knew
     new_items: int
-    users: int  # whose devices go on with what they kept
+    users: int  # whose clients go on with what they kept
     new_users: int
     test_seen: int | None  # test items or impressions that the earlier run was trained on; None: not known
 
@@ -111,10 +111,10 @@ class CarriedOver:
 def read_earlier(folder: Path) -> WarmStart:
     """Open the run to start from; also its folder `model/` alone."""
     files = load_model(find_model(folder))
-    devices = load_devices(folder) if (folder / PRIVATE).is_dir() else None
+    clients = load_clients(folder) if (folder / PRIVATE).is_dir() else None
     started_from = read_config(folder).get("start_from") if (folder / CONFIG).exists() else None
     generation = started_from["generation"] if isinstance(started_from, dict) else 0
-    return WarmStart(folder, files, devices, int(generation), _known(folder))
+    return WarmStart(folder, files, clients, int(generation), _known(folder))
 
 
 def _known(folder: Path) -> Mapping[str, Any]:
@@ -159,10 +159,10 @@ def carry_over(earlier: WarmStart, method: str, trainer: Trainer, population: Po
     if _SENT in state:
         was_sent = np.ones(len(old.items), np.bool_) if old.sent is None else old.sent
         state[_SENT] = np.where((known >= 0) & was_sent[np.maximum(known, 0)], 1, 0).astype(state[_SENT].dtype)
-    users = _carry_devices(earlier, parts.private, state, population)
+    users = _carry_clients(earlier, parts.private, state, population)
     trainer.load_state(state, 0)
     items = int((known >= 0).sum())
-    seen = None if earlier.devices is None else _count_seen(earlier.devices, old.items, population, split)
+    seen = None if earlier.clients is None else _count_seen(earlier.clients, old.items, population, split)
     return CarriedOver(items, population.n_items - items, users, population.n_users - users, seen)
 
 
@@ -216,35 +216,35 @@ def _rows_by_name(weight: str, ranker: Any, old: Any) -> Indices | None:
     return np.concatenate([np.arange(reserved, dtype=np.int32), np.where(places < 0, -1, places + reserved)])
 
 
-def _carry_devices(
+def _carry_clients(
     earlier: WarmStart, private: Mapping[str, NDArray[Any]], state: dict[str, NDArray[Any]], population: Population
 ) -> int:
-    """The states of devices whose users the earlier run knew; how many there are."""
-    devices = earlier.devices
-    if devices is None or not private:
+    """The states of clients whose users the earlier run knew; how many there are."""
+    clients = earlier.clients
+    if clients is None or not private:
         return 0
-    places = _places(population.users, devices.users)
+    places = _places(population.users, clients.users)
     known = places >= 0
     for name in private:
-        if name not in devices.states or devices.states[name].shape[1:] != private[name].shape[1:]:
-            continue  # of another protection: the device begins without
+        if name not in clients.states or clients.states[name].shape[1:] != private[name].shape[1:]:
+            continue  # of another protection: the client begins without
         for key in (name, f"private.{name}"):
             if key in state:
-                state[key][known] = devices.states[name][places[known]]
+                state[key][known] = clients.states[name][places[known]]
     return int(known.sum())
 
 
-def _count_seen(devices: Devices, items: Strings, population: Population, split: Split) -> int:
+def _count_seen(clients: Clients, items: Strings, population: Population, split: Split) -> int:
     """Test items, or test impressions, that the earlier run has learnt from."""
     asked = split.test.impressions
     if asked is not None:
-        if devices.learnt_from is None:
+        if clients.learnt_from is None:
             return 0
         these = marks_of(asked).named(population.users, population.items)
-        return count_common(these, devices.learnt_from.named(devices.users, items))
-    user_of, item_of = _places(population.users, devices.users), _places(population.items, items)
+        return count_common(these, clients.learnt_from.named(clients.users, items))
+    user_of, item_of = _places(population.users, clients.users), _places(population.items, items)
     users = user_of[split.test.users[split.test.positives.row_numbers()]].astype(np.int64)
     tested = item_of[split.test.positives.items].astype(np.int64)
     both = (users >= 0) & (tested >= 0)
-    learnt = devices.trained_on.row_numbers() * len(items) + devices.trained_on.items
+    learnt = clients.trained_on.row_numbers() * len(items) + clients.trained_on.items
     return int(np.isin(users[both] * len(items) + tested[both], learnt).sum())

@@ -25,48 +25,48 @@ from veilrec.core.schema import ClientUpdates
 class Aggregator:
     """Sums of one round, in whole numbers of its lattice; a message is added and forgotten.
 
-    `vector` is the sum of what `lattice.integers` gives of each device, in whichever order and however they were
+    `vector` is the sum of what `fixed_point.integers` gives of each client, in whichever order and however they were
     grouped. Only the sum of all becomes numbers (`sums`), and from then on nothing can be added any more.
     """
 
-    def __init__(self, lattice: FixedPoint, aggregation: Aggregation) -> None:
+    def __init__(self, fixed_point: FixedPoint, aggregation: Aggregation) -> None:
         if aggregation not in get_args(Aggregation):
             raise unknown_name("aggregation", aggregation, get_args(Aggregation))
         self.aggregation: Aggregation = aggregation
-        self.clear(lattice)
+        self.clear(fixed_point)
 
-    def clear(self, lattice: FixedPoint) -> None:
+    def clear(self, fixed_point: FixedPoint) -> None:
         """Begin a round."""
-        self.lattice = lattice
-        self.devices = 0
-        self.vector = np.zeros(lattice.size, np.int64)
+        self.fixed_point = fixed_point
+        self.clients = 0
+        self.vector = np.zeros(fixed_point.size, np.int64)
         self._sums: dict[str, Doubles] | None = None
 
     @property
     def sums(self) -> dict[str, Doubles]:
         """The sums as numbers: the same arrays whenever they are asked for."""
         if self._sums is None:
-            lattice = self.lattice
+            fixed_point = self.fixed_point
             self._sums = {
-                t.name: lattice.numbers(self.vector[lattice.places[t.name]], t.name).reshape(t.shape)
-                for t in lattice.view.tensors
+                t.name: fixed_point.numbers(self.vector[fixed_point.places[t.name]], t.name).reshape(t.shape)
+                for t in fixed_point.view.tensors
             }
         return self._sums
 
-    def add(self, uploads: ClientUpdates) -> None:
-        """Add the messages of some devices."""
-        self._expect(uploads.count)
-        weights = self.lattice.weights(uploads)
-        for name, rows in (*uploads.tables.items(), *uploads.entries.items()):
-            counted = name in self.lattice.count_places and name in uploads.tables
+    def add(self, updates: ClientUpdates) -> None:
+        """Add the messages of some clients."""
+        self._expect(updates.count)
+        weights = self.fixed_point.weights(updates)
+        for name, rows in (*updates.tables.items(), *updates.entries.items()):
+            counted = name in self.fixed_point.count_places and name in updates.tables
             self._add(name, rows.offsets, rows.index, rows.values, weights, counts_rows=counted)
-        whole = {**{name: factors.product() for name, factors in uploads.factors.items()}, **uploads.dense}
-        places = np.arange(uploads.count + 1), np.zeros(uploads.count, np.int32)
+        whole = {**{name: factors.product() for name, factors in updates.factors.items()}, **updates.dense}
+        places = np.arange(updates.count + 1), np.zeros(updates.count, np.int32)
         for name, values in whole.items():
             self._add(name, *places, values.reshape(len(values), math.prod(values.shape[1:])), weights)
-        if self.lattice.weighs_examples:
+        if self.fixed_point.weighs_examples:
             self.vector[-1] += int(weights.sum())
-        self.devices += uploads.count
+        self.clients += updates.count
 
     def _add(
         self,
@@ -78,32 +78,32 @@ class Aggregator:
         *,
         counts_rows: bool = False,
     ) -> None:
-        lattice = self.lattice
-        table = self.vector[lattice.places[name]].reshape(-1, values.shape[1])
-        counts = self.vector[lattice.count_places[name]] if counts_rows else self.vector[:0]
-        per_step, most = 1.0 / lattice.steps[name], float(lattice.most)
-        within = _add_units(table, counts, offsets, index, values, weights, per_step, most, lattice.saturates)
+        fixed_point = self.fixed_point
+        table = self.vector[fixed_point.places[name]].reshape(-1, values.shape[1])
+        counts = self.vector[fixed_point.count_places[name]] if counts_rows else self.vector[:0]
+        per_step, most = 1.0 / fixed_point.steps[name], float(fixed_point.most)
+        within = _add_units(table, counts, offsets, index, values, weights, per_step, most, fixed_point.saturates)
         if not within:
-            raise lattice.beyond(name)
+            raise fixed_point.beyond(name)
 
-    def add_integers(self, total: Offsets, *, devices: int) -> None:
-        """Add what some devices have added up to already: under masks, or in another process."""
-        self.lattice.check_sum(total, devices)
-        self._expect(devices)
+    def add_integers(self, total: Offsets, *, clients: int) -> None:
+        """Add what some clients have added up to already: under masks, or in another process."""
+        self.fixed_point.check_sum(total, clients)
+        self._expect(clients)
         self.vector += total
-        self.devices += devices
+        self.clients += clients
 
-    def _expect(self, devices: int) -> None:
+    def _expect(self, clients: int) -> None:
         if self._sums is not None:
             raise VeilrecError("the sum of this round has been taken: nothing can be added before the next round")
-        if self.devices + devices > self.lattice.devices:
+        if self.clients + clients > self.fixed_point.clients:
             raise BadInput(
-                f"a round has messages of {self.devices + devices} devices: its sums are made for"
-                f" {self.lattice.devices} at most"
+                f"a round has messages of {self.clients + clients} clients: its sums are made for"
+                f" {self.fixed_point.clients} at most"
             )
 
     def add_to_sum(self, values: Mapping[str, Floats]) -> None:
-        """Add something that no device sent: noise."""
+        """Add something that no client sent: noise."""
         for name, value in values.items():
             self.sums[name] += value
 
@@ -115,13 +115,13 @@ class Aggregator:
         if self.aggregation == "sum":
             return 1.0
         if self.aggregation in ("mean", "weighted-mean"):
-            return 1.0 / max(int(self.vector[-1]) if self.lattice.weighs_examples else self.devices, 1)
+            return 1.0 / max(int(self.vector[-1]) if self.fixed_point.weighs_examples else self.clients, 1)
         power = 1.0 if self.aggregation == "row-mean" else 0.5
-        if name in self.lattice.count_places:
-            counts = self.vector[self.lattice.count_places[name]]
+        if name in self.fixed_point.count_places:
+            counts = self.vector[self.fixed_point.count_places[name]]
             scale: Doubles = np.maximum(counts, 1).astype(np.float64) ** -power
             return scale[:, np.newaxis]
-        return float(max(self.devices, 1) ** -power)
+        return float(max(self.clients, 1) ** -power)
 
 
 @exact_jit
@@ -138,9 +138,9 @@ def _add_units(
 ) -> bool:
     """Cut, and add; whether every number had its place on the lattice. `counts` is empty where rows do not count."""
     within = True
-    for device in range(len(weights)):
-        units_of_one = weights[device] * per_step
-        for entry in range(offsets[device], offsets[device + 1]):
+    for client in range(len(weights)):
+        units_of_one = weights[client] * per_step
+        for entry in range(offsets[client], offsets[client + 1]):
             row = np.uint64(index[entry])  # unsigned: no code is made for rows counted from the end
             if len(counts):
                 counts[row] += 1

@@ -1,4 +1,4 @@
-"""A coordinator: opens rounds for real devices, takes their messages in, and moves the model, whatever crashes.
+"""A coordinator: opens rounds for real clients, takes their messages in, and moves the model, whatever crashes.
 
 What is promised
 - A message is acknowledged once it is on disk. It then counts exactly once, also if it comes again, in whichever order
@@ -6,7 +6,7 @@ What is promised
 - A round that is closed has the messages that had come by then, and one noise: drawn from a secret that only this
   folder holds, keyed by the round. A crash while closing ends in the same sum with the same noise.
 - A round for which too few messages came is void: nothing is released, the model stays, and its number is used up. The
-  devices have paid for it.
+  clients have paid for it.
 - Reports have one tally and one noise likewise; where nobody may see them, `secure_reports` says how they are added up.
 - States and transitions are those of `RoundState`. One driver calls what moves a round on; messages come in from any
   thread. No lock and no transaction is held while anybody else is waited for.
@@ -20,8 +20,8 @@ Default of `minimum_messages`: with noise on the sum and a cohort of a fixed siz
 for a fixed cohort with gaps; with noise on the sum and Poisson sampling none, because whether anybody came may not be
 told either; with noise of a tree none, because whoever is missing counts as an update of nothing; otherwise one.
 
-`over_selection` draws more devices than a round needs, and takes the first messages that come. It is refused where a
-proof is about who was drawn (noise on the sum), and where devices take turns: who answers first is not a fair draw.
+`over_selection` draws more clients than a round needs, and takes the first messages that come. It is refused where a
+proof is about who was drawn (noise on the sum), and for cyclic sampling: who answers first is not a fair draw.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from veilrec.server.secure_reports import (
     reason_of,
     run_digest,
 )
-from veilrec.server.server import SelectionOutcome, ServerState, verdict_of
+from veilrec.server.server import SelectionOutcome, ServerState, selection_of
 from veilrec.wire import messages as gains
 from veilrec.wire import rounds
 
@@ -101,18 +101,18 @@ class Coordinator(Closing):
 
     def _load(self) -> None:
         """Restore the state in memory from the store."""
-        self._standing = ServerState(self.plan)
+        self._server_state = ServerState(self.plan)
         model = self._store.model()
         if model is not None:
-            self._standing.load_state(model, self.round_number)
-        self._standing.take_in(self._store.tally())
+            self._server_state.load_state(model, self.round_number)
+        self._server_state.take_in(self._store.tally())
         if self.stage in (RoundState.OPENING, RoundState.OPEN, RoundState.CLOSING):
-            self._set_agenda()
+            self._set_round_planner()
 
-    def _set_agenda(self) -> None:
-        server, tally = self._standing.server, self._store.tally()
-        self._standing.take_in(tally)
-        server.open_round(self.plan.agenda.next(self.round_number, server.weights, tally))
+    def _set_round_planner(self) -> None:
+        server, tally = self._server_state.server, self._store.tally()
+        self._server_state.take_in(tally)
+        server.open_round(self.plan.round_planner.next(self.round_number, server.weights, tally))
 
     def close(self) -> None:
         """Close the database; whatever was acknowledged is on disk already."""
@@ -129,24 +129,24 @@ class Coordinator(Closing):
         return self._store.place.stage
 
     @property
-    def standing(self) -> ServerState:
+    def server_state(self) -> ServerState:
         """The model as it stands; what it says of rounds that are over is released, and nothing else is in it."""
-        return self._standing
+        return self._server_state
 
     def history(self) -> tuple[RoundReport, ...]:
         """Every round that is over."""
         with self._lock:
             return self._store.history()
 
-    def enrol(self, device_id: str, who: Enrolled = "devices") -> int:
+    def enrol(self, client_id: str, who: Enrolled = "clients") -> int:
         """Enrol a training or validation client and return its number; the same again if it is known."""
-        if not device_id:
-            raise BadInput("a device has no id: give one that is its own")
+        if not client_id:
+            raise BadInput("a client has no id: give one that is its own")
         with self._lock:
-            return self._store.enrol(device_id, who)
+            return self._store.enrol(client_id, who)
 
     def came(self, inbox: Inbox) -> tuple[str, ...]:
-        """The devices that have sent what is asked for now."""
+        """The clients that have sent what is asked for now."""
         with self._lock:
             return self._store.senders(inbox)
 
@@ -176,40 +176,40 @@ class Coordinator(Closing):
             question = self._question()
         if question is None or self._hidden is None:
             return question
-        self._hidden.open(question.devices)
+        self._hidden.open(question.clients)
         with self._lock:
             return replace(question, invitation=self._hidden.invitation)
 
     def _question(self) -> ReportRequest | None:
         if self.stage not in (RoundState.IDLE, RoundState.REPORTING):
-            raise BadInput(f"round {self.round_number} is {self.stage}: devices are asked before it")
+            raise BadInput(f"round {self.round_number} is {self.stage}: clients are asked before it")
         reports = self.plan.reports
         if reports is None or (reports.once and self._store.tally() is not None):
             return None
         if self.stage is RoundState.IDLE:
             self._prepare()
-        devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-        return ReportRequest(self.round_number, self._period, devices)
+        clients = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
+        return ReportRequest(self.round_number, self._period, clients)
 
     @property
     def report_number(self) -> int:
         """Number that reports are sent under: that of the round, or of their own secure sum."""
-        return self.round_number if self._hidden is None else self._hidden.about.number
+        return self.round_number if self._hidden is None else self._hidden.spec.number
 
-    def receive_report(self, device_id: str, message: bytes) -> Receipt:
+    def receive_report(self, client_id: str, message: bytes) -> Receipt:
         """Store the report of a client before a round."""
         with self._lock, self._counting():
-            device = self._enrolled(device_id)
+            client = self._enrolled(client_id)
             is_open = self._hidden is None or self._hidden.invitation
             if self.stage is not RoundState.REPORTING or self.plan.reports is None or not is_open:
                 raise MessageRefused("nothing is open", "no reports are asked for at this time")
-            if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
+            if self.plan.reports.who == "cohort" and not self._store.in_cohort(client):
                 raise MessageRefused("not in the cohort", f"round {self.round_number} does not ask this device")
             hidden = self._hidden
             if hidden is not None:
-                return self._take("reports", device, message, lambda: hidden.check(device, message))
+                return self._take("reports", client, message, lambda: hidden.check(client, message))
             ballot = Ballot(self.plan.reports.mechanism, self.round_number)
-            return self._take("reports", device, message, lambda: ballot.read(message))
+            return self._take("reports", client, message, lambda: ballot.read(message))
 
     def count_reports(self) -> bool:
         """Open the secure sum of the reports that have come; False: it cannot be had, and is asked for anew."""
@@ -219,13 +219,13 @@ class Coordinator(Closing):
             if self.stage is RoundState.REPORTING:
                 came = self._store.count("reports")
                 if self.secure.waits and came < self.minimum_reports:
-                    raise BadInput(f"{came} devices have reported: a secure sum waits for {self.minimum_reports}")
+                    raise BadInput(f"{came} clients have reported: a secure sum waits for {self.minimum_reports}")
                 self._hidden.fix()
-            devices, noise = self._store.everybody(), noise_of_histogram(self._secret, self._period)
-        return self._hidden.count(devices, noise)
+            clients, noise = self._store.everybody(), noise_of_histogram(self._secret, self._period)
+        return self._hidden.count(clients, noise)
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
-        """Begin a round: what its devices get, and which devices these are; the same again while it is open.
+        """Begin a round: what its clients get, and which clients these are; the same again while it is open.
 
         A secure sum may find that it cannot begin: the round is then closing at once, and void.
         """
@@ -238,8 +238,8 @@ class Coordinator(Closing):
             self.open_sum()
         with self._lock:
             self._store.mark()
-            server = self._standing.server
-            return rounds.encode(server.about, server.broadcast(), server.schema), self._store.cohort()
+            server = self._server_state.server
+            return rounds.encode(server.spec, server.broadcast(), server.schema), self._store.cohort()
 
     def begin_round(self) -> None:
         """Fix cohort, reports and round spec: `OPEN`, or `OPENING` where a secure sum has to be begun first."""
@@ -252,16 +252,16 @@ class Coordinator(Closing):
                     f"the reports before round {self.round_number} are not added up: call count_reports first"
                 )
             came, size = store.amount("reports")
-            if question is not None and came < min(self.minimum_reports, len(question.devices)):
+            if question is not None and came < min(self.minimum_reports, len(question.clients)):
                 raise BadInput(
-                    f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
+                    f"{came} of {len(question.clients)} clients have reported: round {self.round_number} needs "
                     f"{self.minimum_reports}"
                 )
             stage = RoundState.OPEN if self.secure is None else RoundState.OPENING
             with store.moving(replace(store.place, stage=stage, report_bytes=store.place.report_bytes + size)):
                 if question is not None:
                     self._count_reports(question)
-                self._set_agenda()
+                self._set_round_planner()
                 store.empty("reports")
 
     def open_sum(self) -> RunPosition:
@@ -274,8 +274,8 @@ class Coordinator(Closing):
             if secure is None or self.stage is not RoundState.OPENING:
                 raise BadInput(f"round {self.round_number} is {self.stage}: it has no secure sum to begin")
             store.mark()
-            about, cohort = self._standing.server.about, store.cohort()
-        invitation = secure.open(about, cohort)
+            spec, cohort = self._server_state.server.spec, store.cohort()
+        invitation = secure.open(spec, cohort)
         with self._lock:
             place = replace(store.place, stage=RoundState.OPEN)
             if invitation is None:
@@ -288,7 +288,7 @@ class Coordinator(Closing):
 
     def _count_reports(self, question: ReportRequest) -> None:
         reports = self.plan.reports
-        if reports is None or not question.devices:
+        if reports is None or not question.clients:
             self._store.clear_tally()
             return
         ballot = Ballot(reports.mechanism, question.round_number)
@@ -305,42 +305,42 @@ class Coordinator(Closing):
         """Draw who takes part, once and for all."""
         if self.round_number >= self.plan.rounds:
             raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
-        store, enrolled = self._store, self._store.count("devices")
-        devices = draw_cohort(self.plan, self.round_number, enrolled, self._secret, self.over_selection)
+        store, enrolled = self._store, self._store.count("clients")
+        clients = draw_cohort(self.plan, self.round_number, enrolled, self._secret, self.over_selection)
         wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(enrolled)
-        wanted = wanted if wanted < len(devices) else 0
+        wanted = wanted if wanted < len(clients) else 0
         with store.moving(replace(store.place, stage=RoundState.REPORTING, wanted=wanted)):
-            store.set_cohort(devices.tolist())
+            store.set_cohort(clients.tolist())
 
     # During a round
 
-    def receive(self, device_id: str, message: bytes) -> Receipt:
+    def receive(self, client_id: str, message: bytes) -> Receipt:
         """Store the update of a client; it is on disk when this returns, and counts."""
         with self._lock, self._counting():
-            device = self._enrolled(device_id)
+            client = self._enrolled(client_id)
             if self.stage is not RoundState.OPEN:
                 raise MessageRefused("nothing is open", "no round is open")
-            if not self._store.in_cohort(device):
+            if not self._store.in_cohort(client):
                 raise MessageRefused("not in the cohort", f"round {self.round_number} is not for this device")
-            if self._store.place.wanted and self.is_complete and self._store.content("messages", device) is None:
+            if self._store.place.wanted and self.is_complete and self._store.content("messages", client) is None:
                 raise MessageRefused("enough messages", f"round {self.round_number} has as many messages as it needs")
-            return self._take("messages", device, message, lambda: self._read(device, message))
+            return self._take("messages", client, message, lambda: self._read(client, message))
 
-    def _read(self, device: int, message: bytes) -> None:
+    def _read(self, client: int, message: bytes) -> None:
         """Refuse what cannot be counted; under masks all that shows is whose it is."""
         if self.secure is None:
-            self._standing.server.read(message)
+            self._server_state.server.read(message)
         else:
-            self.secure.check(self._store.invitation() or b"", device, message)
+            self.secure.check(self._store.invitation() or b"", client, message)
 
-    def _enrolled(self, device_id: str) -> int:
-        device = self._store.number_of(device_id)
-        if device is None:
+    def _enrolled(self, client_id: str) -> int:
+        client = self._store.number_of(client_id)
+        if client is None:
             raise MessageRefused("not enrolled", "this device is not enrolled")
-        return device
+        return client
 
-    def _take(self, inbox: Inbox, device: int, message: bytes, read: Callable[[], object]) -> Receipt:
-        known = self._store.content(inbox, device)
+    def _take(self, inbox: Inbox, client: int, message: bytes, read: Callable[[], object]) -> Receipt:
+        known = self._store.content(inbox, client)
         if known is not None:
             if known == message:
                 return "known already"
@@ -349,7 +349,7 @@ class Coordinator(Closing):
             read()
         except VeilrecError as error:
             raise MessageRefused(reason_of(error), str(error)) from None
-        self._store.put(inbox, device, message)
+        self._store.put(inbox, client, message)
         return "taken"
 
     @contextmanager
@@ -400,22 +400,22 @@ class Coordinator(Closing):
             raise
 
     def _closed(self, total: Offsets | None) -> RoundReport:
-        store, place, server = self._store, self._store.place, self._standing.server
+        store, place, server = self._store, self._store.place, self._server_state.server
         store.mark()
         came, size = store.amount("messages")
-        devices = len(store.cohort())
-        down = place.told_bytes + devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
+        clients = len(store.cohort())
+        down = place.told_bytes + clients * len(rounds.encode(server.spec, server.broadcast(), server.schema))
         model = place.model
         place = self._added_up(place, came, total)
-        told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)
+        told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", clients)
         if not place.void:
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
-            self._standing.step()
-            model = store.write_model(self._standing.state(), place.number + 1)
+            self._server_state.step()
+            model = store.write_model(self._server_state.state(), place.number + 1)
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
-        report = RoundReport(place.number, devices, came, place.void, told + down, up, place.report_bytes, refused)
+        report = RoundReport(place.number, clients, came, place.void, told + down, up, place.report_bytes, refused)
         with store.moving(RunPosition(place.number + 1, model=model)):
             store.empty("messages")
             store.set_cohort(())
@@ -426,7 +426,7 @@ class Coordinator(Closing):
 
     def _added_up(self, place: RunPosition, came: int, total: Offsets | None) -> RunPosition:
         """The messages in the server's sum; a secure sum that does not come about voids the round."""
-        store, server = self._store, self._standing.server
+        store, server = self._store, self._server_state.server
         if place.void:
             return place
         if self.secure is None:
@@ -434,7 +434,7 @@ class Coordinator(Closing):
                 server.receive(message)
             return place
         if total is not None:
-            server.add_integers(total, devices=came)
+            server.add_integers(total, clients=came)
             return place
         with store.moving(replace(place, void=True)):
             pass
@@ -445,51 +445,51 @@ class Coordinator(Closing):
     def compare(self) -> ComparisonTask | None:
         """Make the task of held-out validation clients; None where there are none, or the verdict is known."""
         with self._lock:
-            if self.plan.comparison is None or self.verdict is not None:
+            if self.plan.model_selection is None or self.selection is not None:
                 return None
-            self._between("the judges are asked")
-            number, schema, standing = self.round_number, self.plan.schema, self._standing
+            self._between("the validation clients are asked")
+            number, schema, server_state = self.round_number, self.plan.schema, self._server_state
             start, trained = (
                 rounds.encode(RoundSpec(number), whole_model(schema, weights, number), schema)
-                for weights in ({**self.plan.start, **standing.known}, standing.weights)
+                for weights in ({**self.plan.start, **server_state.known}, server_state.weights)
             )
-            return ComparisonTask(number, start, trained, self._store.everybody("judges"))
+            return ComparisonTask(number, start, trained, self._store.everybody("validators"))
 
     def _between(self, what: str) -> None:
         if self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
             raise BadInput(f"round {self.round_number} of {self.plan.rounds} is not over: {what} after the last one")
 
-    def receive_gain(self, device_id: str, message: bytes) -> Receipt:
+    def receive_gain(self, client_id: str, message: bytes) -> Receipt:
         """Store the gain of a held-out validation client; it is on disk when this returns."""
         with self._lock, self._counting():
-            asked, device = self.plan.comparison, self._store.number_of(device_id, "judges")
-            if device is None:
+            asked, client = self.plan.model_selection, self._store.number_of(client_id, "validators")
+            if client is None:
                 raise MessageRefused("not enrolled", "this device is not one of those who judge")
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
                 raise MessageRefused("nothing is open", "nobody is asked to judge at this time")
             mechanism = asked.mechanism
-            return self._take("gains", device, message, lambda: mechanism.check(gains.decode_gain(message)))
+            return self._take("gains", client, message, lambda: mechanism.check(gains.decode_gain(message)))
 
     def close_comparison(self) -> SelectionOutcome:
         """Select the model by the gains that came; the outcome is stored, and stays the same."""
         with self._lock:
-            known = self.verdict
+            known = self.selection
             if known is None:
-                asked = self.plan.comparison
+                asked = self.plan.model_selection
                 if asked is None:
                     raise BadInput("this plan has nobody judge: there is nothing to decide")
                 self._between("it is decided")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
-                known = verdict_of(told, asked.mechanism, noise)
+                known = selection_of(told, asked.mechanism, noise)
                 with self._store.moving(replace(self._store.place, stage=RoundState.VALIDATED)):
-                    self._store.set_verdict(known.state())
+                    self._store.set_selection(known.state())
                     self._store.empty("gains")
             self._store.mark()
             return known
 
     @property
-    def verdict(self) -> SelectionOutcome | None:
+    def selection(self) -> SelectionOutcome | None:
         """Verdict of the held-out validation clients; None before it, or where there are none."""
         with self._lock:
-            state = self._store.verdict()
+            state = self._store.selection()
             return None if state is None else SelectionOutcome.restored(state)

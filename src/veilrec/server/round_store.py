@@ -29,7 +29,7 @@ from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
 Inbox = Literal["messages", "reports", "gains"]
-Enrolled = Literal["devices", "judges"]
+Enrolled = Literal["clients", "validators"]
 
 _APPLICATION = 0x7665696D
 _SCHEMA = 2
@@ -44,13 +44,13 @@ _SETTINGS = (
 _LOG_BYTES = 1 << 22  # of the write-ahead log before it is emptied: what was deleted stays in it until then
 _TABLES = (
     "CREATE TABLE run (only INTEGER PRIMARY KEY CHECK (only = 1), plan TEXT NOT NULL, place TEXT NOT NULL)",
-    "CREATE TABLE devices (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
-    "CREATE TABLE cohort (device INTEGER PRIMARY KEY)",
-    "CREATE TABLE messages (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE reports (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE judges (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
-    "CREATE TABLE gains (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
-    "CREATE TABLE verdict (only INTEGER PRIMARY KEY CHECK (only = 1), state BLOB NOT NULL)",
+    "CREATE TABLE clients (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
+    "CREATE TABLE cohort (client INTEGER PRIMARY KEY)",
+    "CREATE TABLE messages (client INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE reports (client INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE validators (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
+    "CREATE TABLE gains (client INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE selection (only INTEGER PRIMARY KEY CHECK (only = 1), state BLOB NOT NULL)",
     "CREATE TABLE invitation (only INTEGER PRIMARY KEY CHECK (only = 1), content BLOB NOT NULL)",
     "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), counts BLOB NOT NULL, reports INTEGER NOT NULL)",
     "CREATE TABLE history (number INTEGER PRIMARY KEY, report TEXT NOT NULL)",
@@ -96,9 +96,9 @@ class RunPosition:
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
     report_bytes: int = 0  # that came in for this round
-    told_bytes: int = 0  # that went to devices for reports under masks
+    told_bytes: int = 0  # that went to clients for reports under masks
     attempt: int = 0  # of adding up reports under masks
-    wanted: int = 0  # messages that are enough, where more devices were drawn than are needed; 0: all of the cohort
+    wanted: int = 0  # messages that are enough, where more clients were drawn than are needed; 0: all of the cohort
 
     @property
     def steps(self) -> int:
@@ -117,7 +117,7 @@ class RoundReport:
     """Report of a finished round: participation, bytes on the network, refusals."""
 
     number: int
-    devices: int  # of the cohort
+    clients: int  # of the cohort
     messages: int  # that were counted
     void: bool  # whether too few came, so that nothing was released
     down_bytes: int
@@ -192,75 +192,75 @@ class RoundStore:
         row = self._database.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    # Devices
+    # Clients
 
-    def enrol(self, device_id: str, who: Enrolled = "devices") -> int:
-        """The number of a device among those that learn, or that judge; new or known."""
+    def enrol(self, client_id: str, who: Enrolled = "clients") -> int:
+        """The number of a client among those that learn, or that judge; new or known."""
         with transaction(self._database):
-            known = self.number_of(device_id, who)
+            known = self.number_of(client_id, who)
             if known is None:
                 known = self.count(who)
-                self._database.execute(f"INSERT INTO {who} VALUES (?, ?)", (known, device_id))  # noqa: S608
+                self._database.execute(f"INSERT INTO {who} VALUES (?, ?)", (known, client_id))  # noqa: S608
             return known
 
-    def number_of(self, device_id: str, who: Enrolled = "devices") -> int | None:
-        """The number of a device among those that learn, or that judge; None if it is not enrolled."""
-        number: int | None = self._one(f"SELECT number FROM {who} WHERE id = ?", (device_id,))  # noqa: S608
+    def number_of(self, client_id: str, who: Enrolled = "clients") -> int | None:
+        """The number of a client among those that learn, or that judge; None if it is not enrolled."""
+        number: int | None = self._one(f"SELECT number FROM {who} WHERE id = ?", (client_id,))  # noqa: S608
         return number
 
-    def everybody(self, who: Enrolled = "devices") -> tuple[str, ...]:
-        """The ids of all devices that learn, or that judge, by their numbers."""
+    def everybody(self, who: Enrolled = "clients") -> tuple[str, ...]:
+        """The ids of all clients that learn, or that judge, by their numbers."""
         return self._ids(f"SELECT id FROM {who} ORDER BY number")  # noqa: S608
 
     def _ids(self, query: str) -> tuple[str, ...]:
         return tuple(row[0] for row in self._database.execute(query))
 
-    def set_verdict(self, state: Doubles) -> None:
+    def set_selection(self, state: Doubles) -> None:
         """Store the outcome of model selection."""
-        self._database.execute("INSERT INTO verdict VALUES (1, ?)", (state.astype("<f8").tobytes(),))
+        self._database.execute("INSERT INTO selection VALUES (1, ?)", (state.astype("<f8").tobytes(),))
 
-    def verdict(self) -> Doubles | None:
+    def selection(self) -> Doubles | None:
         """Stored verdict of the validation clients; None before it."""
-        state = self._one("SELECT state FROM verdict")
+        state = self._one("SELECT state FROM selection")
         return None if state is None else np.frombuffer(state, "<f8").astype(np.float64)
 
-    def set_cohort(self, devices: Sequence[int]) -> None:
+    def set_cohort(self, clients: Sequence[int]) -> None:
         """Store the cohort of the round."""
         self._database.execute("DELETE FROM cohort")
-        self._database.executemany("INSERT INTO cohort VALUES (?)", ((int(device),) for device in devices))
+        self._database.executemany("INSERT INTO cohort VALUES (?)", ((int(client),) for client in clients))
 
     def cohort(self) -> tuple[str, ...]:
-        """The ids of the devices that the round is for, by their numbers."""
-        return self._ids("SELECT id FROM devices JOIN cohort ON number = device ORDER BY number")
+        """The ids of the clients that the round is for, by their numbers."""
+        return self._ids("SELECT id FROM clients JOIN cohort ON number = client ORDER BY number")
 
     def in_cohort(self, number: int) -> bool:
-        """Whether the round is for a device."""
-        return self._one("SELECT 1 FROM cohort WHERE device = ?", (number,)) is not None
+        """Whether the round is for a client."""
+        return self._one("SELECT 1 FROM cohort WHERE client = ?", (number,)) is not None
 
     # What came in
 
-    def content(self, inbox: Inbox, device: int) -> bytes | None:
+    def content(self, inbox: Inbox, client: int) -> bytes | None:
         """Stored message of a client; None if there is none."""
-        content: bytes | None = self._one(f"SELECT content FROM {inbox} WHERE device = ?", (device,))  # noqa: S608
+        content: bytes | None = self._one(f"SELECT content FROM {inbox} WHERE client = ?", (client,))  # noqa: S608
         return content
 
-    def put(self, inbox: Inbox, device: int, content: bytes) -> None:
-        """Keep what a device has sent; it is on disk when this returns."""
+    def put(self, inbox: Inbox, client: int, content: bytes) -> None:
+        """Keep what a client has sent; it is on disk when this returns."""
         with transaction(self._database):
-            self._database.execute(f"INSERT INTO {inbox} VALUES (?, ?)", (device, content))  # noqa: S608
+            self._database.execute(f"INSERT INTO {inbox} VALUES (?, ?)", (client, content))  # noqa: S608
 
     def contents(self, inbox: Inbox) -> Iterator[bytes]:
         """Iterate over the messages of an inbox, in the order of client numbers."""
-        for row in self._database.execute(f"SELECT content FROM {inbox} ORDER BY device"):  # noqa: S608
+        for row in self._database.execute(f"SELECT content FROM {inbox} ORDER BY client"):  # noqa: S608
             yield row[0]
 
     def senders(self, inbox: Inbox) -> tuple[str, ...]:
         """The ids of those who have sent something, by their numbers."""
-        who = "judges" if inbox == "gains" else "devices"
-        return self._ids(f"SELECT id FROM {who} JOIN {inbox} ON number = device ORDER BY number")  # noqa: S608
+        who = "validators" if inbox == "gains" else "clients"
+        return self._ids(f"SELECT id FROM {who} JOIN {inbox} ON number = client ORDER BY number")  # noqa: S608
 
     def count(self, table: Inbox | Enrolled | Literal["cohort"]) -> int:
-        """Count the messages of an inbox, the devices that are enrolled, or those of the cohort."""
+        """Count the messages of an inbox, the clients that are enrolled, or those of the cohort."""
         return int(self._one(f"SELECT count(*) FROM {table}"))  # noqa: S608
 
     def amount(self, inbox: Inbox) -> tuple[int, int]:
@@ -279,7 +279,7 @@ class RoundStore:
         return None if row is None else Tally(np.frombuffer(row[0], "<f8").astype(np.float64), row[1])
 
     def set_invitation(self, content: bytes) -> None:
-        """Keep what the devices of a secure sum get beside the model."""
+        """Keep what the clients of a secure sum get beside the model."""
         self._database.execute("INSERT OR REPLACE INTO invitation VALUES (1, ?)", (content,))
 
     def invitation(self) -> bytes | None:

@@ -2,16 +2,16 @@
 
 Reports that the server must not see are added up under masks, and one sum of them is opened:
 
-1. A sum is opened: what devices get for it (the invitation) is on disk before anybody gets it.
-2. Devices answer; what they send is on disk before it is acknowledged.
+1. A sum is opened: what clients get for it (the invitation) is on disk before anybody gets it.
+2. Clients answer; what they send is on disk before it is acknowledged.
 3. The list of those whose answers came is fixed: the stage `counting`, on disk before anybody is asked to open the sum,
    because whoever opens it answers one list for good. From then on no answer is taken.
 4. The sum is opened, gets the noise of its period, and becomes the tally, in one transaction that forgets the answers.
 
 Killed anywhere a coordinator goes on at the same step: with the same invitation, the same list, and so the same sum and
-the same noise. A sum that cannot be had any more released nothing, and no noise was used: devices are asked anew
+the same noise. A sum that cannot be had any more released nothing, and no noise was used: clients are asked anew
 under another number, as often as `SecureSum.attempts` says, and the noise of a period is still used once. What a
-device tells is the same, and it has paid for the one release that comes of it.
+client tells is the same, and it has paid for the one release that comes of it.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class SecureSum(Protocol):
     def waits(self) -> bool:
         """Whether those who have not sent what a sum asks for can still do so, however late."""
 
-    def open(self, about: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
+    def open(self, spec: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
         """Begin a sum and return its invitation; None if it cannot begin. Waits for helpers or clients."""
 
     def senders(self, invitation: bytes, cohort: int) -> int:
         """Number of clients of a cohort that can send a message."""
 
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
-        """Bytes to devices and from them, beside model and messages."""
+        """Bytes to clients and from them, beside model and messages."""
 
-    def check(self, invitation: bytes, device: int, message: bytes) -> None:
+    def check(self, invitation: bytes, client: int, message: bytes) -> None:
         """Refuse bytes that are not a message of this device for this round."""
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
@@ -75,7 +75,7 @@ class ReportRequest:
 
     round_number: int
     period: int
-    devices: tuple[str, ...]
+    clients: tuple[str, ...]
     invitation: bytes | None = None  # to a secure sum of reports; None: they are seen; empty: it could not begin
 
 
@@ -86,14 +86,14 @@ class ComparisonTask:
     number: int
     start: bytes
     trained: bytes
-    devices: tuple[str, ...]
+    clients: tuple[str, ...]
 
 
 def run_digest(plan: Plan) -> str:
     """Digest the settings that a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
-    parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)
+    parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.clipping_rule)
     digest = hashlib.sha256(repr(parts).encode())
     for name in sorted(plan.start):
         digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
@@ -101,38 +101,38 @@ def run_digest(plan: Plan) -> str:
 
 
 def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, over_selection: float) -> Offsets:
-    """The devices of a round, out of so many that are enrolled; refused where the noise was not chosen for it."""
+    """The clients of a round, out of so many that are enrolled; refused where the noise was not chosen for it."""
     # How many cannot be reached, and how many drop out, is for simulations: here it happens.
     settings = replace(plan.cohort, available=1.0, drop_out=0.0)
     if over_selection > 1.0:
         drawn = math.ceil(settings.among(enrolled) * over_selection)
         settings = replace(settings, size=min(enrolled, drawn))
     mechanism = plan.mechanism
-    by_turns = isinstance(mechanism, TreeSum)
-    if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or by_turns):
+    cyclic = isinstance(mechanism, TreeSum)
+    if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or cyclic):
         planned = mechanism.taking_part.population
         if enrolled < planned:
             raise BadInput(
-                f"{enrolled} devices are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
+                f"{enrolled} clients are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
                 "protect less; enrol more, or plan for fewer"
             )
     if isinstance(mechanism, TreeSum):  # whoever enrols later would move the turns of the others
         enrolled = mechanism.taking_part.population
-    devices = CohortSampler(settings, np.arange(enrolled), 0, secret=secret).draw(round_number)
-    if isinstance(mechanism, CohortSum) and len(devices) > mechanism.taking_part.population:
+    clients = CohortSampler(settings, np.arange(enrolled), 0, secret=secret).draw(round_number)
+    if isinstance(mechanism, CohortSum) and len(clients) > mechanism.taking_part.population:
         raise BadInput(
-            f"round {round_number} would have {len(devices)} devices, and the noise was chosen for "
+            f"round {round_number} would have {len(clients)} clients, and the noise was chosen for "
             f"{mechanism.taking_part.population} at most: plan for more"
         )
-    return devices
+    return clients
 
 
 def over_selection_obstacle(plan: Plan) -> str | None:
-    """Why a round may not take the first messages of more devices than it needs; None where it may."""
+    """Why a round may not take the first messages of more clients than it needs; None where it may."""
     if plan.mechanism.noise_on == "sum":
         return "the proof is about who was drawn, not about who was first to answer"
     if plan.cohort.sampling != "fixed":
-        return f"devices take part by {plan.cohort.sampling}, which says who they are"
+        return f"clients take part by {plan.cohort.sampling}, which says who they are"
     return None
 
 
@@ -186,8 +186,8 @@ class SecureReports:
         self._store, self._secure, self._mechanism, self._lock = store, secure, mechanism, lock
 
     @property
-    def about(self) -> ReportSum:
-        """The sum that devices are asked for."""
+    def spec(self) -> ReportSum:
+        """The sum that clients are asked for."""
         return ReportSum(self._store.place.attempt)
 
     @property
@@ -195,58 +195,58 @@ class SecureReports:
         """Invitation that clients get for the sum; empty before it is begun."""
         return self._store.invitation() or b""
 
-    def open(self, devices: Sequence[str]) -> None:
+    def open(self, clients: Sequence[str]) -> None:
         """Begin a sum unless one has begun; one that cannot begin leaves no invitation, and the next is another."""
         with self._lock:
             if self.invitation:
                 return
-            about = self.about
-        made = self._secure.open(about, devices)  # a network wait: nothing is held
+            spec = self.spec
+        made = self._secure.open(spec, clients)  # a network wait: nothing is held
         with self._lock:
             if made is None:
-                self._give_up(devices)
+                self._give_up(clients)
                 return
             with self._store.moving(self._store.place):
                 self._store.set_invitation(made)
 
-    def check(self, device: int, message: bytes) -> None:
+    def check(self, client: int, message: bytes) -> None:
         """Refuse what is no answer of this device; under masks no more shows."""
-        self._secure.check(self.invitation, device, message)
+        self._secure.check(self.invitation, client, message)
 
     def fix(self) -> None:
         """No answer is taken from now on."""
         with self._store.moving(replace(self._store.place, stage=RoundState.SUMMING_REPORTS)):
             pass
 
-    def count(self, devices: Sequence[str], noise: Source) -> bool:
+    def count(self, clients: Sequence[str], noise: Source) -> bool:
         """Open the sum of those in the list and keep it with its noise; False: it cannot be had, and is begun anew."""
         with self._lock:
             invitation, messages = self.invitation, list(self._store.contents("reports"))
         total = self._secure.total(invitation, messages)  # a network wait: nothing is held
         with self._lock:
             if total is None:
-                self._give_up(devices)
+                self._give_up(clients)
                 return False
             length = self._mechanism.length
             if total.shape != (length,):
                 raise VeilrecError(f"a sum of reports has shape {total.shape}: there are {length} items")
             tally = Tally(self._mechanism.protect(total, noise), self._store.count("reports"))
-            self._go_on(devices, self.about.attempt, tally)
+            self._go_on(clients, self.spec.attempt, tally)
             return True
 
-    def _give_up(self, devices: Sequence[str]) -> None:
-        attempt = self.about.attempt + 1
+    def _give_up(self, clients: Sequence[str]) -> None:
+        attempt = self.spec.attempt + 1
         if attempt >= self._secure.attempts:
             most = counted(self._secure.attempts, "time")
             raise VeilrecError(
-                f"what devices report cannot be added up, and they tell it {most} at most: make the federation anew"
+                f"what clients report cannot be added up, and they tell it {most} at most: make the federation anew"
             )
-        self._go_on(devices, attempt)
+        self._go_on(clients, attempt)
 
-    def _go_on(self, devices: Sequence[str], attempt: int, tally: Tally | None = None) -> None:
+    def _go_on(self, clients: Sequence[str], attempt: int, tally: Tally | None = None) -> None:
         """Forget the answers, with what their sum has cost the network counted, and keep what it came to, if it did."""
         store, place, (_, size) = self._store, self._store.place, self._store.amount("reports")
-        told, said = self._secure.crossed(self.invitation, len(devices))
+        told, said = self._secure.crossed(self.invitation, len(clients))
         told, said = place.told_bytes + told, place.report_bytes + size + said
         after = replace(place, stage=RoundState.REPORTING, attempt=attempt, report_bytes=said, told_bytes=told)
         with store.moving(after):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
-from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint
+from veilrec.core.fixed_point import MAX_EXAMPLES, FixedPoint
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
@@ -35,7 +35,7 @@ from veilrec.wire import messages
 class GeometricClipping:
     """S exp(-rate (share - quantile)): always above 0, and within public limits (Andrew et al. 2021)."""
 
-    cohort: int  # expected devices of a round, which the count is divided by
+    cohort: int  # expected clients of a round, which the count is divided by
     smallest: float
     largest: float
     quantile: float = 0.5  # of the updates, that the bound should leave alone
@@ -87,12 +87,12 @@ class Server:
     """Holds the public weights and nothing of any user."""
 
     def __init__(self, plan: Plan) -> None:
-        if (plan.bound_rule is not None) != any(tensor.name == BOUND for tensor in plan.schema.tensors):
+        if (plan.clipping_rule is not None) != any(tensor.name == BOUND for tensor in plan.schema.tensors):
             raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
         self.plan, self.schema, self.mechanism = plan, plan.schema, plan.mechanism
         self.weights = {name: value.copy() for name, value in plan.start.items()}
-        self.about = RoundSpec(0)
-        self._aggregator = Aggregator(plan.lattice(self.about), plan.aggregation)
+        self.spec = RoundSpec(0)
+        self._aggregator = Aggregator(plan.fixed_point(self.spec), plan.aggregation)
         self._optimiser = make_optimiser(plan.server)
         self._protected = False
 
@@ -107,67 +107,67 @@ class Server:
     @property
     def view(self) -> Schema:
         """The schema of this round's messages: its tables have the rows that were sent."""
-        return self.lattice.view
+        return self.fixed_point.view
 
     @property
-    def lattice(self) -> FixedPoint:
+    def fixed_point(self) -> FixedPoint:
         """The whole numbers that this round's messages are added up in."""
-        return self._aggregator.lattice
+        return self._aggregator.fixed_point
 
-    def open_round(self, about: RoundSpec) -> None:
+    def open_round(self, spec: RoundSpec) -> None:
         """Begin a round with its spec."""
         self._refuse_after_noise()
-        self.about = about
-        lattice = self.plan.lattice(about)
-        if self.lattice != lattice:
-            self._aggregator.clear(lattice)
+        self.spec = spec
+        fixed_point = self.plan.fixed_point(spec)
+        if self.fixed_point != fixed_point:
+            self._aggregator.clear(fixed_point)
 
     def broadcast(self) -> ClientUpdates:
         """Model that clients get at the start of a round."""
-        if self.about.rows is None:
-            return whole_model(self.schema, self.weights, self.about.number)
-        return part_of_model(self.schema, self.weights, self.about.rows, self.about.number)
+        if self.spec.rows is None:
+            return whole_model(self.schema, self.weights, self.spec.number)
+        return part_of_model(self.schema, self.weights, self.spec.rows, self.spec.number)
 
     def receive(self, message: bytes) -> None:
-        """Check and add one device's message; a bad one raises and changes nothing."""
+        """Check and add one client's message; a bad one raises and changes nothing."""
         self.add(self.read(message))
 
     def read(self, message: bytes) -> ClientUpdates:
-        """Unpack one device's message for this round; one that cannot be added raises."""
-        uploads = messages.decode_update(message, self.view, self.about.number)
-        if (uploads.examples is not None) != self.plan.tells_examples:
+        """Unpack one client's message for this round; one that cannot be added raises."""
+        updates = messages.decode_update(message, self.view, self.spec.number)
+        if (updates.examples is not None) != self.plan.sends_examples:
             raise WrongExamples(
                 "the message does not tell its number of examples, by which this round weighs it"
-                if self.plan.tells_examples
+                if self.plan.sends_examples
                 else "the message tells its number of examples, which this round does not ask for"
             )
-        if uploads.examples is not None and uploads.examples.max() > MOST_EXAMPLES:
-            raise WrongExamples(f"the message tells of {uploads.examples.max()} examples: {MOST_EXAMPLES} are the most")
-        self.mechanism.check(uploads, self.about)
+        if updates.examples is not None and updates.examples.max() > MAX_EXAMPLES:
+            raise WrongExamples(f"the message tells of {updates.examples.max()} examples: {MAX_EXAMPLES} are the most")
+        self.mechanism.check(updates, self.spec)
         try:
-            self.lattice.check(uploads)
+            self.fixed_point.check(updates)
         except Diverged as beyond:
             raise BadUpdate(str(beyond)) from None
-        return uploads
+        return updates
 
-    def add(self, uploads: ClientUpdates) -> None:
+    def add(self, updates: ClientUpdates) -> None:
         """Add messages that need neither decoding nor checking: the simulator's way in."""
         self._refuse_after_noise()
-        self._aggregator.add(uploads)
+        self._aggregator.add(updates)
 
-    def add_integers(self, total: Offsets, *, devices: int) -> None:
+    def add_integers(self, total: Offsets, *, clients: int) -> None:
         """Add a fixed-point sum of updates: from secure aggregation, or from a worker of a simulation."""
         self._refuse_after_noise()
-        self._aggregator.add_integers(total, devices=devices)
+        self._aggregator.add_integers(total, clients=clients)
 
     def add_to_sum(self, noise: Mapping[str, Floats]) -> None:
-        """Add the noise of all devices' messages at once: the simulator's shortcut."""
+        """Add the noise of all clients' messages at once: the simulator's shortcut."""
         self._aggregator.add_to_sum(noise)
 
     def protect(self, source: Source) -> None:
-        """Put its noise on the sum; from here on nothing depends on one device by more than is promised."""
+        """Put its noise on the sum; from here on nothing depends on one client by more than is promised."""
         self._refuse_after_noise()
-        self.mechanism.protect(self._aggregator.sums, self.about, source)
+        self.mechanism.protect(self._aggregator.sums, self.spec, source)
         self._protected = True
 
     def _refuse_after_noise(self) -> None:
@@ -183,41 +183,41 @@ class Server:
         self._protected = False
         bound = self._next_bound()
         if self.plan.decay_share:
-            share = np.float32(self.plan.decay_share) * np.float32(self._aggregator.devices)  # of the sum
+            share = np.float32(self.plan.decay_share) * np.float32(self._aggregator.clients)  # of the sum
             learnt = {tensor.name for tensor in self.view.tensors}
             self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
         change = {name: value for name, value in self._change().items() if name not in bound}
         self._optimiser.step(self.weights, change)
         for name, value in bound.items():
             self.weights[name][...] = value
-        self._aggregator.clear(self.lattice)
-        self.about = RoundSpec(self.about.number + 1)
+        self._aggregator.clear(self.fixed_point)
+        self.spec = RoundSpec(self.spec.number + 1)
 
     def drop_round(self) -> None:
         """End a void round: keep the model, and clear the sums."""
         self._protected = False
-        self._aggregator.clear(self.lattice)
-        self.about = RoundSpec(self.about.number + 1)
+        self._aggregator.clear(self.fixed_point)
+        self.spec = RoundSpec(self.spec.number + 1)
 
     def _next_bound(self) -> dict[str, float]:
         """The clip norm of the next round, from the protected count of this one; nothing where it is not learnt."""
-        if self.plan.bound_rule is None:
+        if self.plan.clipping_rule is None:
             return {}
         now, count = float(self.weights[BOUND][0]), float(self._aggregator.sums[BOUND][0])
-        return {BOUND: self.plan.bound_rule.next(now, count)}
+        return {BOUND: self.plan.clipping_rule.next(now, count)}
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
         for tensor in self.schema.learnt.tables:
-            if not self.about.concerns(tensor.name):
+            if not self.spec.concerns(tensor.name):
                 continue
-            basis = self.about.basis(tensor.shape[1])
+            basis = self.spec.basis(tensor.shape[1])
             if basis is not None:
                 moved = np.matmul(change[tensor.name], basis, dtype=np.float32)
                 change[tensor.name] = np.matmul(moved, basis.T, dtype=np.float32)
-            if self.about.rows is not None:
+            if self.spec.rows is not None:
                 whole = np.zeros(tensor.shape, np.float32)
-                whole[self.about.rows] = change[tensor.name]
+                whole[self.spec.rows] = change[tensor.name]
                 change[tensor.name] = whole
         return change
 
@@ -232,7 +232,7 @@ class Server:
             self.weights[name][...] = state[f"weights.{name}"]
         saved = {key.partition(".")[2]: value for key, value in state.items() if key.startswith("optimiser.")}
         self._optimiser.load_state(saved)
-        self.about = RoundSpec(round_number)
+        self.spec = RoundSpec(round_number)
 
 
 _SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
@@ -248,7 +248,7 @@ class ServerState:
         self.averaging = np.float32(plan.averaging)
         self.averages = {n: value.copy() for n, value in plan.start.items()} if plan.averaging else {}
         # How often each item was part of what a round was about, where rounds are about parts.
-        leaves_out = plan.agenda.leaves_out
+        leaves_out = plan.round_planner.leaves_out
         self.sent = np.zeros(plan.schema.tables[0].shape[0], np.int64) if leaves_out else None
 
     def take_in(self, tally: Tally | None) -> None:
@@ -266,7 +266,7 @@ class ServerState:
 
     def step(self) -> None:
         """End the round, and update average and coverage."""
-        rows = self.server.about.rows
+        rows = self.server.spec.rows
         if self.sent is not None:
             self.sent[slice(None) if rows is None else rows] += 1
         self.server.step()
@@ -306,7 +306,7 @@ class SelectionOutcome:
     kept: Literal["start", "trained"]
     gain: float  # noisy mean of the clipped gains
     threshold: float  # that it had to exceed
-    judges: int  # how many, which is public
+    validators: int  # how many, which is public
 
     def to_json(self) -> dict[str, Any]:
         """Encode for `result.json`."""
@@ -314,28 +314,28 @@ class SelectionOutcome:
 
     def line(self) -> str:
         """Describe the outcome in a sentence."""
-        if self.judges == 0:
+        if self.validators == 0:
             return "Nobody was left to judge what was learnt, and the start is kept: it takes more people."
         kept = "the trained model" if self.kept == "trained" else "the start"
         compared = "more than" if self.kept == "trained" else "not more than"
         return (
-            f"{self.judges:,} devices that never learnt compared the trained model with the start, and {kept} is kept:"
-            f" the noisy mean of their gains, each clipped, is {self.gain:.4f}, {compared} the {self.threshold:.4f}"
-            " that noise and chance explain."
+            f"{self.validators:,} clients that never learnt compared the trained model with the start, and {kept} is"
+            f" kept: the noisy mean of their gains, each clipped, is {self.gain:.4f}, {compared} the"
+            f" {self.threshold:.4f} that noise and chance explain."
         )
 
     def state(self) -> Doubles:
         """Encode for a checkpoint."""
-        return np.array([self.kept == "trained", self.gain, self.threshold, self.judges], np.float64)
+        return np.array([self.kept == "trained", self.gain, self.threshold, self.validators], np.float64)
 
     @classmethod
     def restored(cls, state: Doubles) -> SelectionOutcome:
         """Decode what `state` returned."""
-        trained, gain, threshold, judges = state.tolist()
-        return cls("trained" if trained else "start", gain, threshold, int(judges))
+        trained, gain, threshold, validators = state.tolist()
+        return cls("trained" if trained else "start", gain, threshold, int(validators))
 
 
-def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
+def selection_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
     """Select a model by the messages of validation clients; a bad one raises before noise is drawn."""
     told = [messages.decode_gain(message) for message in sent]
     for gain in told:
@@ -344,9 +344,9 @@ def verdict_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> Sele
     return decide(float(noisy[0]), len(told), mechanism)
 
 
-def decide(noisy_sum: float, judges: int, mechanism: GainSum) -> SelectionOutcome:
+def decide(noisy_sum: float, validators: int, mechanism: GainSum) -> SelectionOutcome:
     """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance."""
-    if judges == 0:
+    if validators == 0:
         return SelectionOutcome("start", 0.0, mechanism.clip, 0)
-    gain, threshold = noisy_sum / judges, mechanism.threshold(judges)
-    return SelectionOutcome("trained" if gain > threshold else "start", gain, threshold, judges)
+    gain, threshold = noisy_sum / validators, mechanism.threshold(validators)
+    return SelectionOutcome("trained" if gain > threshold else "start", gain, threshold, validators)

@@ -119,7 +119,7 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
 
 HOT = "/v1/recommend"
 _ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
-_MOST_CHANGES_WAITING = 64
+_MAX_CHANGES_WAITING = 64
 _ZIPPED_FILES, _LARGEST_ZIPPED = ("items.safetensors", "ranking.safetensors"), 1 << 26  # that a browser fetches
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -270,7 +270,7 @@ class Routes:
         name = check_id(_tail(request, _ITEMS))
         service = self._service
         ready(service)
-        if service.waiting >= _MOST_CHANGES_WAITING:
+        if service.waiting >= _MAX_CHANGES_WAITING:
             raise RequestRefused(503, "too many changes are waiting: try again in a moment", BUSY)
         try:
             if request.method == "DELETE":

@@ -177,7 +177,7 @@ class ItemStore:
         return found
 
 
-_MOST_KEPT = 1 << 16  # items whose JSON is kept
+_MAX_KEPT = 1 << 16  # items whose JSON is kept
 
 
 class ReleaseTexts:
@@ -216,7 +216,7 @@ class ReleaseTexts:
             except KeyError:  # it became visible this moment
                 return None
             found = msgspec.json.encode({"id": name, "title": title, "category": category})[:-1] + b',"score":'
-            if len(self._kept) >= _MOST_KEPT:
+            if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
             self._kept[number] = found
         return found
@@ -299,8 +299,8 @@ class _Packed:
 POOL_K = 10  # the pool of a release holds everybody's so many best
 LARGEST_WHOLE = 700_000  # bytes of numbers of a pool that holds everything
 LARGEST_FILLED = 800_000  # of one that is filled up: below a megabyte with its titles
-_LISTED = 30  # items of a made-up reader's list
-_MOST_NUMBERS = 20_000_000  # of all vectors, for lists of synthetic readers
+_LISTED = 30  # items of a synthetic reader's list
+_MAX_NUMBERS = 20_000_000  # of all vectors, for lists of synthetic readers
 _SCORES_AT_ONCE = 1 << 22
 
 
@@ -419,7 +419,7 @@ class Edition:
         """The items that synthetic readers with whole vectors would get most often: at most `room`."""
         with self._lock:
             numbers = self.texts.numbers()
-        if self._readers is None or len(numbers) * self.dim > _MOST_NUMBERS:
+        if self._readers is None or len(numbers) * self.dim > _MAX_NUMBERS:
             return np.zeros(0, np.int64)
         vectors, counts = self.catalogue.rows(numbers)[0].T, np.zeros(len(numbers), np.int64)
         at_once = max(1, _SCORES_AT_ONCE // len(numbers))

@@ -30,8 +30,8 @@ from veilrec.core.errors import BadInput
 from veilrec.serving.middleware import FromLibrary, Log, RequestMiddleware
 from veilrec.wire.signing import is_loopback
 
-_MOST_HEADER_BYTES = 16 << 10
-_MOST_HEADERS = 100
+_MAX_HEADER_BYTES = 16 << 10
+_MAX_HEADERS = 100
 _SLOWEST_SECONDS = 20.0  # for a whole request to come in
 
 
@@ -88,13 +88,13 @@ class Connection(HttpToolsProtocol):
             self.began = self.loop.time()
         self._before_body += len(data)
         super().data_received(data)
-        if self.parser is not None and self._before_body > _MOST_HEADER_BYTES and not self.transport.is_closing():
+        if self.parser is not None and self._before_body > _MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refuse()
 
     def on_headers_complete(self) -> None:
         """Check the size of the headers."""
         size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
-        if size > _MOST_HEADER_BYTES or len(self.headers) > _MOST_HEADERS:
+        if size > _MAX_HEADER_BYTES or len(self.headers) > _MAX_HEADERS:
             self._before_body = size
             raise ValueError("headers")  # the parser stops, and the client gets a 400
         self._before_body = -(1 << 62)
@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
 
 
 _BACKLOG = 2048
-_MOST_CONNECTIONS = 4096
+_MAX_CONNECTIONS = 4096
 _KEEP_ALIVE_SECONDS = 30
 _FINISH_SECONDS = 10  # for what runs when the end is asked for
 _LOG_SECONDS = 0.05
@@ -221,7 +221,7 @@ def serve_app(
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_FINISH_SECONDS,
     )

@@ -24,7 +24,7 @@ from veilrec._version import __version__
 from veilrec.wire.releases import Release
 
 _HERE = Path(__file__).parent
-MOST_K = 1000
+MAX_K = 1000
 BODY_CAP = 1 << 16  # bytes of a body that are read; more are refused before they are parsed
 LARGEST_NUMBER = 1e6  # of a vector or a prior: far beyond any model, and scores stay finite
 
@@ -34,7 +34,7 @@ Shares = Annotated[
     list[Share], Meta(min_length=1, max_length=4096, description="Over the interests; they add up to 1.")
 ]
 Numbers = Annotated[list[Number], Meta(min_length=1, max_length=4096)]
-Count = Annotated[int, Meta(ge=1, le=MOST_K, description="How many items come back.")]
+Count = Annotated[int, Meta(ge=1, le=MAX_K, description="How many items come back.")]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=2000)]
 Moment = Annotated[str, Meta(max_length=40, description="RFC 3339, as in 2026-11-17T06:40:00Z.")]
@@ -238,7 +238,7 @@ def document(release: Release) -> dict[str, Any]:
     api["info"] = {
         "title": f"veilrec: {release.name}",
         "version": __version__,
-        "description": f"Recommendations without a history leaving the device.{promise}",
+        "description": f"Recommendations without a history leaving the client.{promise}",
     }
     api["components"]["schemas"] = schemas
     return api

@@ -31,7 +31,7 @@ from veilrec.serving.middleware import Log
 from veilrec.serving.requests import (
     BUSY,
     LARGEST_NUMBER,
-    MOST_K,
+    MAX_K,
     NewItem,
     Receive,
     RecommendRequest,
@@ -207,7 +207,7 @@ class RecommenderService:
 
     def _changeable(self) -> tuple[Edition, ItemStore]:
         if self.edition is None or self.store is None or not self.edition.ranks_here:
-            raise BadInput("items of this release cannot be changed: it ranks on devices only, or has no --items file")
+            raise BadInput("items of this release cannot be changed: it ranks on clients only, or has no --items file")
         return self.edition, self.store
 
     def sweep(self) -> int:
@@ -290,7 +290,7 @@ class RecommenderService:
 
 JSON, BYTES = b"application/json", b"application/octet-stream"
 _LIGHT = 2_000_000  # numbers that are looked at on the way: more are not the event loop's business
-_MOST_WAITING = 32
+_MAX_WAITING = 32
 _SUM = 1e-3  # by which weights may miss 1
 _KIND_AT, _LEAST_BYTES = 4, 7  # of a query in bytes
 
@@ -353,7 +353,7 @@ class RecommendRoute:
 
     async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run slow work beside the event loop; refuse it where too much is waiting."""
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise RequestRefused(503, "too many ask for this at once: ask again in a moment", BUSY)
         self._waiting += 1
         try:
@@ -368,7 +368,7 @@ def ready(service: RecommenderService) -> Edition:
     if edition is None:
         raise RequestRefused(503, "the index is not ready: ask again in a moment", BUSY)
     if not edition.ranks_here:
-        raise RequestRefused(409, "this release ranks on devices only: get it from /v1/release and ask nobody")
+        raise RequestRefused(409, "this release ranks on clients only: get it from /v1/release and ask nobody")
     return edition
 
 
@@ -467,7 +467,7 @@ def _options(query: bytes, largest_pool: int, *, is_json: bool) -> tuple[bool, R
     except (ValueError, UnicodeDecodeError):
         raise RequestRefused(400, "the query string is not as it should be: see /docs") from None
     form, ask = "list", RecommendRequest()
-    most = max(MOST_K, largest_pool) if ("form", "pool") in pairs else MOST_K
+    most = max(MAX_K, largest_pool) if ("form", "pool") in pairs else MAX_K
     for name, value in pairs:
         if name == "form" and value in ("list", "pool"):
             form = value

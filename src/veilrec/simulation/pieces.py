@@ -18,7 +18,7 @@ from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
-from veilrec.privacy.randomness import FastSource, noise_of_device, noise_of_learning
+from veilrec.privacy.randomness import FastSource, noise_of_client, noise_of_learning
 from veilrec.server.aggregation import Aggregator
 from veilrec.server.server import Server
 from veilrec.wire import messages
@@ -32,7 +32,7 @@ class Seeds:
     after a restart, so that no round is released with two noises. Without it anybody can reproduce them: no guarantee.
     """
 
-    draws: int  # of what devices draw locally: negatives, orders, starting vectors
+    draws: int  # of what clients draw locally: negatives, orders, starting vectors
     cohorts: int  # of who takes part, is reached, and drops out
     noise: int
     secret: bytes | None = None
@@ -47,7 +47,7 @@ class Seeds:
 class OpenRound:
     """Round spec and model as clients receive them."""
 
-    about: RoundSpec
+    spec: RoundSpec
     model: Mapping[str, Floats]
     place: Indices | None  # of every item in the part that the round is about; None: it is about all
 
@@ -57,7 +57,7 @@ class Piece:
     """Clients of a round that train together."""
 
     start: int  # the place of the first among all of the round
-    devices: Offsets
+    clients: Offsets
     arrives: Bools  # whose messages reach the server
     private: dict[str, Floats]  # what they keep; changed in place
 
@@ -68,10 +68,10 @@ class PieceReport:
 
     up_bytes: int
     up_params: int
-    loss: Floats  # of every device
+    loss: Floats  # of every client
     shares: Floats | None
     weights: Offsets  # how often each message counts
-    private: dict[str, Floats]  # what the devices keep from now on
+    private: dict[str, Floats]  # what the clients keep from now on
 
 
 class CohortWorker:
@@ -82,18 +82,18 @@ class CohortWorker:
 
     def learn(self, piece: Piece, opened: OpenRound, sums: Server | Aggregator) -> PieceReport:
         """Train the clients of a piece and add up their updates; linear noise is added later, at once."""
-        mechanism, secret, about = self.plan.mechanism, self.seeds.secret, opened.about
-        view, fills = about.view(self.plan.schema), mechanism.fills_messages
-        uploads, learned = self._bounded(piece, opened)
-        kept = keep(uploads, piece.arrives)
+        mechanism, secret, spec = self.plan.mechanism, self.seeds.secret, opened.spec
+        view, fills = spec.view(self.plan.schema), mechanism.fills_messages
+        updates, learned = self._bounded(piece, opened)
+        kept = keep(updates, piece.arrives)
         if isinstance(mechanism, DistributedNoiseSum):
-            return self._shared(mechanism, piece, kept, learned, about, sums)
+            return self._shared(mechanism, piece, kept, learned, spec, sums)
         if secret is not None and mechanism.noise_on == "message":
-            sent = self._perturb_alone(kept, piece.devices[piece.arrives], about, secret)
+            sent = self._perturb_alone(kept, piece.clients[piece.arrives], spec, secret)
         else:
             if mechanism.perturbs_each:
-                fast = FastSource(self.seeds.noise, rng.NOISE, about.number, piece.start)
-                kept = mechanism.perturb_each(kept, about, fast)
+                fast = FastSource(self.seeds.noise, rng.NOISE, spec.number, piece.start)
+                kept = mechanism.perturb_each(kept, spec, fast)
             sent = [kept]
         up_bytes = up_params = 0
         weights = []
@@ -111,81 +111,81 @@ class CohortWorker:
         piece: Piece,
         kept: ClientUpdates,
         learned: LocalResults,
-        about: RoundSpec,
+        spec: RoundSpec,
         sums: Server | Aggregator,
     ) -> PieceReport:
         """Sum as secure aggregation opens it, with distributed noise where each client draws its own."""
-        secret, lattice, view = self.seeds.secret, sums.lattice, about.view(self.plan.schema)
-        devices = [] if secret is None else piece.devices[piece.arrives].tolist()
-        sources = [noise_of_device(secret or b"", about.number, device) for device in devices]
-        total = mechanism.shared(messages.rounded_update(kept, view), about, lattice, sources)
-        sums.add_integers(total, devices=kept.count)
-        up_bytes, up_params = kept.count * lattice.size * (lattice.ring // 8), kept.count * lattice.size
+        secret, fixed_point, view = self.seeds.secret, sums.fixed_point, spec.view(self.plan.schema)
+        clients = [] if secret is None else piece.clients[piece.arrives].tolist()
+        sources = [noise_of_client(secret or b"", spec.number, client) for client in clients]
+        total = mechanism.shared(messages.rounded_update(kept, view), spec, fixed_point, sources)
+        sums.add_integers(total, clients=kept.count)
+        up_bytes, up_params = kept.count * fixed_point.size * (fixed_point.ring // 8), kept.count * fixed_point.size
         ones = np.ones(kept.count, np.int64)
         return PieceReport(up_bytes, up_params, learned.loss, learned.shares, ones, piece.private)
 
     def _bounded(self, piece: Piece, opened: OpenRound) -> tuple[ClientUpdates, LocalResults]:
-        about, plan = opened.about, self.plan
-        data = self.data.take(piece.devices)
+        spec, plan = opened.spec, self.plan
+        data = self.data.take(piece.clients)
         if opened.place is not None:
             data = data.inside(opened.place)
-        noise = self.local_noise(about.number, piece.start)
-        cohort = Cohort(piece.devices, data, piece.private, self.seeds.draws, noise)
-        learned = plan.learner.learn(cohort, opened.model, about)
-        return plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about), learned
+        noise = self.local_noise(spec.number, piece.start)
+        cohort = Cohort(piece.clients, data, piece.private, self.seeds.draws, noise)
+        learned = plan.trainer.learn(cohort, opened.model, spec)
+        return plan.mechanism.bound(examples_if_asked(learned.updates, plan.sends_examples), spec), learned
 
     def local_noise(self, number: int, start: int) -> OwnSources:
         """Sources of the noise that clients add to their data before training; `start` keys the first."""
         secret = self.seeds.secret
         if secret is None:
             return SharedSource(FastSource(self.seeds.noise, rng.LOCAL_NOISE, number, start))
-        return OwnSources(lambda device: noise_of_learning(secret, number, device))
+        return OwnSources(lambda client: noise_of_learning(secret, number, client))
 
     def _perturb_alone(
-        self, uploads: ClientUpdates, devices: Offsets, about: RoundSpec, secret: bytes
+        self, updates: ClientUpdates, clients: Offsets, spec: RoundSpec, secret: bytes
     ) -> list[ClientUpdates]:
         """Perturb every update with the noise of its own client."""
         return [
-            self.plan.mechanism.perturb(one_of(uploads, i), about, noise_of_device(secret, about.number, int(device)))
-            for i, device in enumerate(devices)
+            self.plan.mechanism.perturb(one_of(updates, i), spec, noise_of_client(secret, spec.number, int(client)))
+            for i, client in enumerate(clients)
         ]
 
 
-def one_of(uploads: ClientUpdates, device: int) -> ClientUpdates:
+def one_of(updates: ClientUpdates, client: int) -> ClientUpdates:
     """Select the update of one client by its position."""
 
     def rows_of(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         cut = {}
         for name, rows in packed.items():
-            part = slice(rows.offsets[device], rows.offsets[device + 1])
+            part = slice(rows.offsets[client], rows.offsets[client + 1])
             cut[name] = Rows(np.array([0, part.stop - part.start]), rows.index[part], rows.values[part])
         return cut
 
-    one = slice(device, device + 1)
+    one = slice(client, client + 1)
     return replace(
-        uploads,
+        updates,
         count=1,
-        tables=rows_of(uploads.tables),
-        dense={name: values[one] for name, values in uploads.dense.items()},
-        examples=None if uploads.examples is None else uploads.examples[one],
-        entries=rows_of(uploads.entries),
-        factors={n: Factors(f.left[one], f.scales[one], f.right[one]) for n, f in uploads.factors.items()},
+        tables=rows_of(updates.tables),
+        dense={name: values[one] for name, values in updates.dense.items()},
+        examples=None if updates.examples is None else updates.examples[one],
+        entries=rows_of(updates.entries),
+        factors={n: Factors(f.left[one], f.scales[one], f.right[one]) for n, f in updates.factors.items()},
     )
 
 
-def keep(uploads: ClientUpdates, arrives: Bools) -> ClientUpdates:
+def keep(updates: ClientUpdates, arrives: Bools) -> ClientUpdates:
     """Select the updates that arrive."""
     if arrives.all():
-        return uploads
+        return updates
     chosen = np.flatnonzero(arrives)
     return replace(
-        uploads,
+        updates,
         count=len(chosen),
-        tables={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.tables.items()},
-        dense={name: values[chosen] for name, values in uploads.dense.items()},
-        examples=None if uploads.examples is None else uploads.examples[chosen],
-        entries={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.entries.items()},
-        factors={n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in uploads.factors.items()},
+        tables={name: _keep_rows(rows, arrives, chosen) for name, rows in updates.tables.items()},
+        dense={name: values[chosen] for name, values in updates.dense.items()},
+        examples=None if updates.examples is None else updates.examples[chosen],
+        entries={name: _keep_rows(rows, arrives, chosen) for name, rows in updates.entries.items()},
+        factors={n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in updates.factors.items()},
     )
 
 

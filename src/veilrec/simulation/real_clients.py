@@ -15,10 +15,10 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.guarantee import TRUSTS, Unit
-from veilrec.privacy.randomness import noise_of_comparison, noise_of_device, noise_of_learning, noise_of_report
+from veilrec.privacy.randomness import noise_of_client, noise_of_comparison, noise_of_learning, noise_of_report
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import RoundReport
-from veilrec.server.server import SelectionOutcome, verdict_of
+from veilrec.server.server import SelectionOutcome, selection_of
 from veilrec.simulation.simulation import Seeds
 from veilrec.wire import rounds
 
@@ -30,7 +30,7 @@ def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
     """Budget that covers every message of a plan."""
     units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
     unit: Unit = "click" if "click" in units else "user"
-    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.comparison) if part is not None))
+    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.model_selection) if part is not None))
     trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
     return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
 
@@ -49,19 +49,19 @@ class RealRun:
 
     def __init__(self, folder: Path, plan: Plan, data: LocalData, seeds: Seeds, **options: Any) -> None:
         if seeds.secret is None:
-            raise ValueError("real devices draw their noise from a secret: give the simulation one")
+            raise ValueError("real clients draw their noise from a secret: give the simulation one")
         self.folder, self.plan, self.data, self.seeds = folder, plan, data, seeds
         self.coordinator = Coordinator(put_secret(folder / "server", seeds.secret), plan, **options)
-        self.devices: dict[str, FederatedClient[Any]] = {}
+        self.clients: dict[str, FederatedClient[Any]] = {}
         for place, number in enumerate(np.flatnonzero(data.rows.lengths() > 0)):  # who has something to learn from
-            if self.coordinator.enrol(f"device {number}") != place:
-                raise VeilrecError(f"the coordinator gave device {number} a place of another")
+            if self.coordinator.enrol(f"client {number}") != place:
+                raise VeilrecError(f"the coordinator gave client {number} a place of another")
 
-    def device(self, name: str) -> FederatedClient[Any]:
+    def client(self, name: str) -> FederatedClient[Any]:
         """Return the client of that name, created on first use."""
-        if name not in self.devices:
+        if name not in self.clients:
             number, secret = int(name.split()[1]), self.seeds.secret or b""
-            self.devices[name] = FederatedClient.create(
+            self.clients[name] = FederatedClient.create(
                 self.folder / name,
                 self.plan,
                 self.data.take(np.array([number])),
@@ -69,46 +69,46 @@ class RealRun:
                 number=number,
                 draws_seed=self.seeds.draws,
                 unprotected=True,
-                noise_of_message=lambda about: noise_of_device(secret, about, number),
+                noise_of_message=lambda spec: noise_of_client(secret, spec, number),
                 noise_of_report=lambda period: noise_of_report(secret, period, number),
-                noise_of_learning=lambda about: noise_of_learning(secret, about, number),
+                noise_of_learning=lambda spec: noise_of_learning(secret, spec, number),
             )
-        return self.devices[name]
+        return self.clients[name]
 
     def step(self) -> RoundReport:
         """Run one round, including the reports before it."""
         question = self.coordinator.ask()
         if question is not None:
-            for name in question.devices:
-                report = self.device(name).report(question.round_number, question.period)
+            for name in question.clients:
+                report = self.client(name).report(question.round_number, question.period)
                 _taken(self.coordinator.receive_report(name, report), f"the report of {name}")
         broadcast, cohort = self.coordinator.open_round()
         number = self.coordinator.round_number
         for name in reversed(cohort):  # the order in which messages come changes nothing
-            message = self.device(name).take_part(broadcast, number)
+            message = self.client(name).take_part(broadcast, number)
             _taken(self.coordinator.receive(name, message), f"the message of {name}")
         return self.coordinator.close_round()
 
     def compare(self) -> SelectionOutcome | None:
         """Run private model selection after the last round; None without validation clients."""
-        comparison, schema, secret = self.plan.comparison, self.plan.schema, self.seeds.secret
+        comparison, schema, secret = self.plan.model_selection, self.plan.schema, self.seeds.secret
         if comparison is None or secret is None:
             return None
-        number, standing = self.coordinator.round_number, self.coordinator.standing
-        about = RoundSpec(number)
+        number, server_state = self.coordinator.round_number, self.coordinator.server_state
+        spec = RoundSpec(number)
         start, trained = (
-            rounds.encode(about, whole_model(schema, weights, number), schema)
-            for weights in ({**self.plan.start, **standing.known}, standing.weights)
+            rounds.encode(spec, whole_model(schema, weights, number), schema)
+            for weights in ({**self.plan.start, **server_state.known}, server_state.weights)
         )
-        judges = comparison.judge.devices(self.data).tolist()
-        told = [self.device(f"device {judge}").judge(start, trained, number) for judge in judges]
-        return verdict_of(told, comparison.mechanism, noise_of_comparison(secret))
+        validators = comparison.validator.clients(self.data).tolist()
+        told = [self.client(f"client {validator}").validate(start, trained, number) for validator in validators]
+        return selection_of(told, comparison.mechanism, noise_of_comparison(secret))
 
     def close(self) -> None:
         """Close all files."""
         self.coordinator.close()
-        for device in self.devices.values():
-            device.close()
+        for client in self.clients.values():
+            client.close()
 
 
 def _taken(answer: str, what: str) -> None:

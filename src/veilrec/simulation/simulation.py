@@ -41,7 +41,7 @@ from veilrec.wire import messages, rounds
 class StepReport:
     """Participation, traffic and loss of one round (centralised: one epoch)."""
 
-    devices: int = 0
+    clients: int = 0
     down_bytes: int = 0
     up_bytes: int = 0
     down_params: int = 0
@@ -74,7 +74,7 @@ class Trainer(Protocol):
 __all__ = ["Seeds", "Simulation", "keep", "one_of"]
 
 _TALLY = "reports.counts"
-_VERDICT = "comparison"
+_SELECTION = "comparison"
 _MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
 
 
@@ -84,66 +84,68 @@ class Simulation:
     def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
         self.plan = plan
         self.data = data
-        self.histories = histories  # the items of every device: what it ranks by
+        self.histories = histories  # the items of every client: what it ranks by
         self.seeds = seeds
-        self.standing = ServerState(plan)
-        self.server = self.standing.server
+        self.server_state = ServerState(plan)
+        self.server = self.server_state.server
         self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
         self.sampler = CohortSampler(plan.cohort, self._everybody, seeds.cohorts, secret=seeds.secret)
-        self.private = plan.learner.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
-        self._learner_of_sums = plan.learner if isinstance(plan.learner, SumLocalTrainer) else None
+        self.private = plan.trainer.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
+        self._trainer_of_sums = plan.trainer if isinstance(plan.trainer, SumLocalTrainer) else None
         self._tally: Tally | None = None  # where one serves the whole run
         self.start = plan.start  # what training is compared with in the end
-        self.verdict: SelectionOutcome | None = None  # of the last comparison, once it was made
+        self.selection: SelectionOutcome | None = None  # of the last comparison, once it was made
         self.crew: WorkerPool | None = None  # other processes that work on pieces of a round; None: this one alone
 
     def step(self, number: int) -> StepReport:
         """Run one round."""
-        devices = self.sampler.draw(number)
-        arrives = self.sampler.arrives(number, devices)
-        report_bytes = self._open_round(number, devices)
+        clients = self.sampler.draw(number)
+        arrives = self.sampler.arrives(number, clients)
+        report_bytes = self._open_round(number, clients)
         server, plan = self.server, self.plan
         broadcast = server.broadcast()
         model = weights_of(messages.rounded_update(broadcast, server.schema), server.view)
-        if self._learner_of_sums is not None and self._takes_shortcuts:
-            sent = self._learn_sum(self._learner_of_sums, devices[arrives], model)
+        if self._trainer_of_sums is not None and self._takes_shortcuts:
+            sent = self._learn_sum(self._trainer_of_sums, clients[arrives], model)
         else:
-            sent = self._learn_each(devices, arrives, model)
+            sent = self._learn_each(clients, arrives, model)
         if plan.mechanism.noise_on == "sum":
             server.protect(self._source_of_sums(number))
-        is_void = isinstance(plan.mechanism, DistributedNoiseSum) and arrives.sum() < plan.mechanism.shares.least
-        counted = sum(plan.mechanism.counted_parameters(table, server.about) for table in server.view.tables)
-        down = int(messages.sizes(broadcast, server.schema)[0]) + rounds.size(server.about, server.schema)
+        is_void = (
+            isinstance(plan.mechanism, DistributedNoiseSum) and arrives.sum() < plan.mechanism.distributed_noise.least
+        )
+        counted = sum(plan.mechanism.counted_parameters(table, server.spec) for table in server.view.tables)
+        down = int(messages.sizes(broadcast, server.schema)[0]) + rounds.size(server.spec, server.schema)
         if is_void:  # too few to carry the noise: nobody opens the sum
             server.drop_round()
         else:
-            self.standing.step()
-        judges = self.compare() if number + 1 == plan.rounds else 0
+            self.server_state.step()
+        validators = self.compare() if number + 1 == plan.rounds else 0
         return StepReport(
-            devices=len(devices),
-            down_bytes=down * (len(devices) + _MODELS_COMPARED * judges),
-            up_bytes=sent.up_bytes + report_bytes + messages.SIZE * judges,
-            down_params=messages.parameters(broadcast, server.schema) * len(devices),
+            clients=len(clients),
+            down_bytes=down * (len(clients) + _MODELS_COMPARED * validators),
+            up_bytes=sent.up_bytes + report_bytes + messages.SIZE * validators,
+            down_params=messages.parameters(broadcast, server.schema) * len(clients),
             up_params=sent.up_params,
             selection_bytes=report_bytes,
-            paper_params=counted * len(devices),
+            paper_params=counted * len(clients),
             loss=sent.loss,
             shares=sent.shares,
         )
 
-    def _open_round(self, number: int, devices: Offsets) -> int:
+    def _open_round(self, number: int, clients: Offsets) -> int:
         """Collect reports and open the round on the server; return the bytes of the reports."""
-        tally, report_bytes = self._ask(number, devices)
-        self.standing.take_in(tally)
-        about = self.plan.agenda.next(number, self.server.weights, tally)
-        self.server.open_round(about)
+        tally, report_bytes = self._ask(number, clients)
+        self.server_state.take_in(tally)
+        spec = self.plan.round_planner.next(number, self.server.weights, tally)
+        self.server.open_round(spec)
         return report_bytes
 
-    def _ask(self, number: int, devices: Offsets) -> tuple[Tally | None, int]:
+    def _ask(self, number: int, clients: Offsets) -> tuple[Tally | None, int]:
         reports = self.plan.reports
         if reports is None:
             return None, 0
-        asked = self._everybody if reports.who == "everybody" else devices
+        asked = self._everybody if reports.who == "everybody" else clients
         sent = 0 if reports.once and number > 0 else len(asked)
         if reports.once and self._tally is not None:
             return self._tally, sent * messages.size(reports.mechanism.length)
@@ -157,7 +159,7 @@ class Simulation:
             key = (self.seeds.noise, rng.HISTOGRAM, *((period,) if period else ()))  # fresh counts, fresh noise
             noise = FastSource(*key, one_generator=True)
         else:
-            counts = mechanism.count_each(data, asked, lambda device: noise_of_report(secret, period, device))
+            counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
             noise = noise_of_histogram(secret, period)
         tally = Tally(mechanism.protect(counts, noise), len(asked))
         if reports.once:
@@ -170,48 +172,48 @@ class Simulation:
         exact = all(tensor.values == "float32" for tensor in self.server.view.tensors)
         return exact and self.plan.mechanism.is_linear and self.seeds.secret is None
 
-    def _learn_sum(self, learner: SumLocalTrainer[Any], devices: Offsets, model: Mapping[str, Floats]) -> _Sent:
+    def _learn_sum(self, trainer: SumLocalTrainer[Any], clients: Offsets, model: Mapping[str, Floats]) -> _Sent:
         """Compute the weighted mean of all updates without forming any; only their sizes are known."""
-        if not len(devices):
+        if not len(clients):
             return _Sent()
-        server, weighs = self.server, self.plan.tells_examples
-        noise = self._hand.local_noise(server.about.number, 0)
-        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, noise)
-        learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)
-        server.add(examples_if_asked(learned.uploads, weighs))
+        server, weighs = self.server, self.plan.sends_examples
+        noise = self._hand.local_noise(server.spec.number, 0)
+        cohort = Cohort(clients, self.data.take(clients), {}, self.seeds.draws, noise)
+        learned, outlines = trainer.learn_sum(cohort, model, server.spec, weighs_examples=weighs)
+        server.add(examples_if_asked(learned.updates, weighs))
         up_bytes, up_params = (
             int(messages.sizes(outlines, server.view).sum()),
             messages.parameters(outlines, server.view),
         )
-        return _Sent(up_bytes, up_params, float(learned.loss.mean()), _mean_shares([learned.shares], [len(devices)]))
+        return _Sent(up_bytes, up_params, float(learned.loss.mean()), _mean_shares([learned.shares], [len(clients)]))
 
-    def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
+    def _learn_each(self, clients: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
         """Form every client update, some clients at a time; then add linear noise for all at once."""
         server, mechanism = self.server, self.plan.mechanism
-        rows, n_items = server.about.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
-        opened = OpenRound(server.about, model, None if rows is None else places(rows, n_items))
-        told = self._heard(opened, self._pieces(devices, arrives))
+        rows, n_items = server.spec.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
+        opened = OpenRound(server.spec, model, None if rows is None else places(rows, n_items))
+        told = self._heard(opened, self._pieces(clients, arrives))
         if isinstance(mechanism, DistributedNoiseSum) and self.seeds.secret is None:
             arrived = sum(len(one.weights) for one in told)
-            source = FastSource(self.seeds.noise, rng.NOISE, server.about.number, one_generator=True)
-            server.add_to_sum(mechanism.noise_of_shares(server.lattice, server.about, arrived, source))
+            source = FastSource(self.seeds.noise, rng.NOISE, server.spec.number, one_generator=True)
+            server.add_to_sum(mechanism.total_of_shares(server.fixed_point, server.spec, arrived, source))
         if mechanism.noise_on == "message" and self.seeds.secret is None:
             weights = np.concatenate([np.zeros(0, np.int64), *(one.weights for one in told)])
-            number = server.about.number
+            number = server.spec.number
             generator = FastSource(self.seeds.noise, rng.NOISE, number, one_generator=True).generator()
             server.add_to_sum(mechanism.noise_of_messages(server.view, weights, generator))
         losses = np.concatenate([np.zeros(0, np.float32), *(one.loss for one in told)])
         return _Sent(
             sum(one.up_bytes for one in told),
             sum(one.up_params for one in told),
-            float(losses.sum()) / len(devices) if len(devices) else None,
+            float(losses.sum()) / len(clients) if len(clients) else None,
             _mean_shares([one.shares for one in told], [len(one.loss) for one in told]),
         )
 
-    def _pieces(self, devices: Offsets, arrives: Bools) -> Iterator[Piece]:
-        at_once = self.plan.devices_at_once
-        for start in range(0, len(devices), at_once):
-            some = devices[start : start + at_once]
+    def _pieces(self, clients: Offsets, arrives: Bools) -> Iterator[Piece]:
+        at_once = self.plan.clients_per_batch
+        for start in range(0, len(clients), at_once):
+            some = clients[start : start + at_once]
             private = {name: values[some] for name, values in self.private.items()}
             yield Piece(start, some, arrives[start : start + at_once], private)
 
@@ -222,12 +224,12 @@ class Simulation:
         given = list(pieces)
         told, sums = self.crew.learn(opened, given)
         for part in sums:
-            self.server.add_integers(part.total, devices=part.devices)
+            self.server.add_integers(part.total, clients=part.clients)
         return [self._keep(piece, one) for piece, one in zip(given, told, strict=True)]
 
     def _keep(self, piece: Piece, told: PieceReport) -> PieceReport:
         for name, values in told.private.items():
-            self.private[name][piece.devices] = values
+            self.private[name][piece.clients] = values
         return told
 
     @property
@@ -241,27 +243,27 @@ class Simulation:
 
     def compare(self) -> int:
         """Run private model selection; return the number of validation clients."""
-        comparison, secret = self.plan.comparison, self.seeds.secret
+        comparison, secret = self.plan.model_selection, self.seeds.secret
         if comparison is None:
             return 0
-        mechanism, judges = comparison.mechanism, comparison.judge.devices(self.data)
-        told = comparison.judge.gains(self.data.take(judges), self._untrained, self.standing.weights)
+        mechanism, validators = comparison.mechanism, comparison.validator.clients(self.data)
+        told = comparison.validator.gains(self.data.take(validators), self._untrained, self.server_state.weights)
         fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
         noise: Source = fast if secret is None else noise_of_comparison(secret)
         noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
-        self.verdict = decide(float(noisy[0]), len(judges), mechanism)
-        return len(judges)
+        self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        return len(validators)
 
     def parts(self) -> ModelParts:
         """Model in parts: public weights, and the private state of the simulated clients."""
-        keeps_start = self.verdict is not None and self.verdict.kept == "start"
-        weights = self._untrained if keeps_start else self.standing.weights
-        return ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items)
+        keeps_start = self.selection is not None and self.selection.kept == "start"
+        weights = self._untrained if keeps_start else self.server_state.weights
+        return ModelParts(self.plan.ranker, dict(weights), self._own, self.server_state.sent_items)
 
     @property
     def _untrained(self) -> dict[str, Floats]:
         """Model before the first round, with what reports told."""
-        return {**self.start, **self.standing.known}
+        return {**self.start, **self.server_state.known}
 
     @property
     def _own(self) -> dict[str, NDArray[Any]]:
@@ -270,11 +272,13 @@ class Simulation:
 
     def compared(self) -> dict[str, Model]:
         """Start and trained model, where private model selection chose between them."""
-        if self.verdict is None:
+        if self.selection is None:
             return {}
-        both = {"start": self._untrained, "trained": self.standing.weights}
+        both = {"start": self._untrained, "trained": self.server_state.weights}
         return {
-            name: ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items).model(self.histories)
+            name: ModelParts(self.plan.ranker, dict(weights), self._own, self.server_state.sent_items).model(
+                self.histories
+            )
             for name, weights in both.items()
         }
 
@@ -286,20 +290,20 @@ class Simulation:
         """State of the server and of all simulated clients."""
         private = {f"private.{name}": values for name, values in self.private.items()}
         tally = {} if self._tally is None else {_TALLY: self._tally.counts}
-        verdict = {} if self.verdict is None else {_VERDICT: self.verdict.state()}
-        return self.standing.state() | private | tally | verdict
+        selection = {} if self.selection is None else {_SELECTION: self.selection.state()}
+        return self.server_state.state() | private | tally | selection
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Resume from a saved state."""
-        self.standing.load_state(state, steps_done)
+        self.server_state.load_state(state, steps_done)
         if steps_done == 0:  # of an earlier run, from which this one starts
-            self.start = {name: weights.copy() for name, weights in self.standing.weights.items()}
+            self.start = {name: weights.copy() for name, weights in self.server_state.weights.items()}
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
         if _TALLY in state:
             self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
-            self.standing.take_in(self._tally)
-        self.verdict = SelectionOutcome.restored(state[_VERDICT]) if _VERDICT in state else None
+            self.server_state.take_in(self._tally)
+        self.selection = SelectionOutcome.restored(state[_SELECTION]) if _SELECTION in state else None
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class PartialSum:
     """Fixed-point sum of the updates of some clients."""
 
     total: Offsets
-    devices: int
+    clients: int
     cpu_seconds: float  # that it took whoever worked on it
 
 
@@ -108,10 +108,10 @@ class Worker:
     def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], PartialSum]:
         """Train some pieces of a round."""
         begun, plan = time.process_time(), self._hand.plan
-        aggregator = Aggregator(plan.lattice(opened.about), plan.aggregation)
+        aggregator = Aggregator(plan.fixed_point(opened.spec), plan.aggregation)
         own = replace(opened, model=_own(opened.model), place=None if opened.place is None else opened.place.copy())
         told = [self._hand.learn(replace(piece, private=_own(piece.private)), own, aggregator) for piece in pieces]
-        return told, PartialSum(aggregator.vector, aggregator.devices, time.process_time() - begun)
+        return told, PartialSum(aggregator.vector, aggregator.clients, time.process_time() - begun)
 
 
 def _own(arrays: Mapping[str, Floats]) -> dict[str, Floats]:

@@ -42,7 +42,7 @@ from veilrec.core.schema import ClientUpdates, Factors, Rows, Schema, Tensor, Va
 CODINGS: tuple[ValueCoding, ...] = ("float32", "float16", "int8", "int4")  # their numbers on the wire
 _SCALE = 2  # bytes
 _LARGEST = {"int8": 127, "int4": 7}
-_MOST_HALF = np.float32(65504.0)
+_MAX_HALF = np.float32(65504.0)
 
 
 def row_size(coding: ValueCoding, width: int) -> int:
@@ -94,12 +94,12 @@ def decode_values(content: memoryview, rows: int, width: int, coding: ValueCodin
     scales = np.frombuffer(content[: _SCALE * rows], "<u2").astype(np.uint16)
     packed = np.frombuffer(content[_SCALE * rows :], np.uint8)
     steps = packed.view(np.int8).reshape(rows, width) if coding == "int8" else _nibbles(packed, rows, width)
-    with np.errstate(invalid="ignore"):  # a made-up scale may be infinite: the caller checks for that
+    with np.errstate(invalid="ignore"):  # a synthetic scale may be infinite: the caller checks for that
         return steps.astype(np.float32) * _from_half_word(scales)[:, np.newaxis]
 
 
 def _to_half(values: Floats) -> NDArray[np.float16]:
-    return np.clip(values, -_MOST_HALF, _MOST_HALF).astype(np.float16)
+    return np.clip(values, -_MAX_HALF, _MAX_HALF).astype(np.float16)
 
 
 def _scales(values: Floats, largest: int) -> NDArray[np.uint16]:
@@ -146,7 +146,7 @@ _FOR_TABLES = range(_ALL_ROWS, _FACTORS + 1)
 _FOR_DENSE = (_DENSE, _ALL_ENTRIES, _ENTRY_BITMAP, _ENTRY_LIST)
 _FOR_MATRICES = (*_FOR_DENSE, _FACTORS)
 _ENTRIES = _ALL_ENTRIES - _ALL_ROWS  # from the coding of rows to that of entries
-_MOST_U16 = 1 << 16
+_MAX_U16 = 1 << 16
 
 
 class BadMessage(VeilrecError):
@@ -186,25 +186,25 @@ def _entry_sizes(tensor: Tensor, counts: Offsets) -> Offsets:
 
 
 def _list_type(tensor: Tensor) -> np.dtype[np.unsignedinteger]:
-    return np.dtype("<u2") if tensor.shape[0] <= _MOST_U16 else np.dtype("<u4")
+    return np.dtype("<u2") if tensor.shape[0] <= _MAX_U16 else np.dtype("<u4")
 
 
 def _row_sizes(offsets: Offsets, height: int, number_size: int, row_size: int) -> Offsets:
-    """Every device's rows and the cheapest index of them."""
+    """Every client's rows and the cheapest index of them."""
     rows = np.diff(offsets)
     index = np.minimum(rows * number_size, (height + 7) // 8)
     index[rows == height] = 0
     return np.asarray(index + rows * row_size)
 
 
-def sizes(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> Offsets:
-    """The encoded length of every device's message, without encoding it.
+def sizes(updates: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> Offsets:
+    """The encoded length of every client's message, without encoding it.
 
     `all_rows`: as if every row of every table were in it, because noise will fill them.
     """
-    total = np.zeros(uploads.count, np.int64)
+    total = np.zeros(updates.count, np.int64)
     same = _HEADER.size  # in every message
-    for name, part in uploads.tables.items():
+    for name, part in updates.tables.items():
         tensor = schema[name]
         height, row = tensor.shape[0], row_size(tensor.values, _width(tensor))
         same += _TENSOR.size + _COUNT.size
@@ -212,63 +212,63 @@ def sizes(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> 
             same += height * row
         else:
             total += _row_sizes(part.offsets, height, _list_type(tensor).itemsize, row)
-    for name, part in uploads.entries.items():
+    for name, part in updates.entries.items():
         tensor = flat(schema[name])
         same += _TENSOR.size + _COUNT.size
         total += _row_sizes(part.offsets, tensor.shape[0], _list_type(tensor).itemsize, 0)
         total += _entry_sizes(tensor, np.diff(part.offsets))
-    for name, factors in uploads.factors.items():
+    for name, factors in updates.factors.items():
         rank = factors.scales.shape[1]
         numbers = sum(_values_size(schema[name], *shape) for shape in _factor_shapes(schema[name], rank))
         same += _TENSOR.size + _COUNT.size + numbers
-    for name in uploads.dense:
+    for name in updates.dense:
         same += _TENSOR.size + _values_size(schema[name], *_block(schema[name]))
     total += same
     return total
 
 
-def parameters(uploads: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> int:
+def parameters(updates: ClientUpdates, schema: Schema, *, all_rows: bool = False) -> int:
     """Count the model parameters in all messages; `all_rows`: as if every row of every table were in them."""
     if all_rows:
-        total = sum(uploads.count * schema[name].size for name in uploads.tables)
+        total = sum(updates.count * schema[name].size for name in updates.tables)
     else:
-        total = sum(len(part.index) * _width(schema[name]) for name, part in uploads.tables.items())
-    total += sum(len(part.index) for part in uploads.entries.values())
-    total += sum(f.left.size + f.scales.size + f.right.size for f in uploads.factors.values())
-    return total + sum(uploads.count * schema[name].size for name in uploads.dense)
+        total = sum(len(part.index) * _width(schema[name]) for name, part in updates.tables.items())
+    total += sum(len(part.index) for part in updates.entries.values())
+    total += sum(f.left.size + f.scales.size + f.right.size for f in updates.factors.values())
+    return total + sum(updates.count * schema[name].size for name in updates.dense)
 
 
-def rounded_update(uploads: ClientUpdates, schema: Schema) -> ClientUpdates:
+def rounded_update(updates: ClientUpdates, schema: Schema) -> ClientUpdates:
     """The messages as the other side will read them, where their values are written with fewer digits."""
     if all(tensor.values == "float32" for tensor in schema.tensors):
-        return uploads
+        return updates
     tables = {
         name: Rows(part.offsets, part.index, rounded_values(part.values, schema[name].values))
-        for name, part in uploads.tables.items()
+        for name, part in updates.tables.items()
     }
     dense = {}
-    for name, values in uploads.dense.items():
-        blocks = values.reshape(uploads.count, *_block(schema[name]))
+    for name, values in updates.dense.items():
+        blocks = values.reshape(updates.count, *_block(schema[name]))
         dense[name] = rounded_values(blocks, schema[name].values).reshape(values.shape)
-    if uploads.entries or uploads.factors:
+    if updates.entries or updates.factors:
         raise ValueError("entries and factors are sent in float32 only")
-    return replace(uploads, tables=tables, dense=dense)
+    return replace(updates, tables=tables, dense=dense)
 
 
-def encode_update(uploads: ClientUpdates, schema: Schema, device: int = 0) -> bytes:
-    """The message of one of the devices."""
-    examples = 0 if uploads.examples is None else int(uploads.examples[device])
-    carried = sum(len(m) for m in (uploads.tables, uploads.dense, uploads.entries, uploads.factors))
-    parts = [_HEADER.pack(_MAGIC, uploads.round_number, examples, carried)]
+def encode_update(updates: ClientUpdates, schema: Schema, client: int = 0) -> bytes:
+    """The message of one of the clients."""
+    examples = 0 if updates.examples is None else int(updates.examples[client])
+    carried = sum(len(m) for m in (updates.tables, updates.dense, updates.entries, updates.factors))
+    parts = [_HEADER.pack(_MAGIC, updates.round_number, examples, carried)]
     for number, tensor in enumerate(schema.tensors):
-        if tensor.name in uploads.tables:
-            parts += _encode_rows(number, tensor, uploads.tables[tensor.name], device, 0)
-        elif tensor.name in uploads.entries:
-            parts += _encode_rows(number, flat(tensor), uploads.entries[tensor.name], device, _ENTRIES)
-        elif tensor.name in uploads.factors:
-            parts += _encode_factors(number, tensor, uploads.factors[tensor.name], device)
-        elif tensor.name in uploads.dense:
-            values = uploads.dense[tensor.name][device].reshape(_block(tensor))
+        if tensor.name in updates.tables:
+            parts += _encode_rows(number, tensor, updates.tables[tensor.name], client, 0)
+        elif tensor.name in updates.entries:
+            parts += _encode_rows(number, flat(tensor), updates.entries[tensor.name], client, _ENTRIES)
+        elif tensor.name in updates.factors:
+            parts += _encode_factors(number, tensor, updates.factors[tensor.name], client)
+        elif tensor.name in updates.dense:
+            values = updates.dense[tensor.name][client].reshape(_block(tensor))
             parts += [_TENSOR.pack(number, _DENSE | _nibble(tensor)), encode_values(values, tensor.values)]
     return b"".join(parts)
 
@@ -277,8 +277,8 @@ def _nibble(tensor: Tensor) -> int:
     return CODINGS.index(tensor.values) << 4
 
 
-def _encode_rows(number: int, tensor: Tensor, rows: Rows, device: int, kind: int) -> list[bytes]:
-    start, end = rows.offsets[device], rows.offsets[device + 1]
+def _encode_rows(number: int, tensor: Tensor, rows: Rows, client: int, kind: int) -> list[bytes]:
+    start, end = rows.offsets[client], rows.offsets[client + 1]
     order = np.argsort(rows.index[start:end])
     index, values = rows.index[start:end][order], rows.values[start:end][order]
     height = tensor.shape[0]
@@ -300,9 +300,9 @@ def _factor_shapes(tensor: Tensor, rank: int) -> tuple[tuple[int, int], ...]:
     return (height, rank), (1, rank), (rank, width)
 
 
-def _encode_factors(number: int, tensor: Tensor, factors: Factors, device: int) -> list[bytes]:
+def _encode_factors(number: int, tensor: Tensor, factors: Factors, client: int) -> list[bytes]:
     rank = factors.scales.shape[1]
-    parts = (factors.left[device], factors.scales[device : device + 1], factors.right[device])
+    parts = (factors.left[client], factors.scales[client : client + 1], factors.right[client])
     head = [_TENSOR.pack(number, _FACTORS | _nibble(tensor)), _COUNT.pack(rank)]
     return head + [encode_values(part, tensor.values) for part in parts]
 
@@ -436,7 +436,7 @@ def size(n_items: int) -> int:
 
 
 def encode_report(bits: Bools, round_number: int) -> bytes:
-    """The report of one device."""
+    """The report of one client."""
     return _BITS_HEADER.pack(_BITS_MAGIC, round_number, len(bits)) + np.packbits(bits).tobytes()
 
 

@@ -1,10 +1,10 @@
-"""A query on its way to the server: what a device tells of its user to be recommended something, and nothing else.
+"""A query on its way to the server: what a client tells of its user to be recommended something, and nothing else.
 
 Layout, little-endian: magic `VRQ1`, kind u8, how many numbers u16, the numbers as float32 (an interest: one u16). There
-is no room for anything more: no user, no device, no time, no length of a history. Two devices that ask the same kind of
+is no room for anything more: no user, no client, no time, no length of a history. Two clients that ask the same kind of
 question send the same number of bytes.
 
-A pool on its way to a device: items with their vectors and titles, for the device to rank by itself.
+A pool on its way to a client: items with their vectors and titles, for the client to rank by itself.
 
 A file of safetensors. What it holds does not depend on who asks where it is the reachable set of a release; where it
 answers a private query, it depends on the query and on nothing else.
@@ -29,7 +29,7 @@ from veilrec.core.errors import BadInput
 from veilrec.wire.messages import BadMessage, NotFinite
 
 Kind = Literal["vector", "attention", "pooled", "pooled-and-clear", "interest"]
-"""A user vector; attention over basis vectors; a pooled vector; one beside that of clicks in the clear; an interest."""
+"""A user vector; attention over basis vectors; a pooled vector; one beside that of clicks in plaintext; an interest."""
 KINDS: tuple[Kind, ...] = get_args(Kind)  # their numbers on the wire
 _HEADER = struct.Struct("<4sBH")
 _MAGIC = b"VRQ1"
@@ -57,7 +57,7 @@ class QueryShape:
 
 
 def encode(values: Floats, question: QueryShape) -> bytes:
-    """The query of one device: its numbers, [size], or the number of an interest, [1]."""
+    """The query of one client: its numbers, [size], or the number of an interest, [1]."""
     if question.kind == "interest":
         if values.shape != (1,) or not 0 <= values[0] < question.size or values[0] != int(values[0]):
             raise BadInput(f"no interest of {question.size}: {values}")

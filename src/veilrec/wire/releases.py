@@ -1,6 +1,6 @@
-"""A release: a trained model on its way from a server to devices, whole, signed, and never older than the last one.
+"""A release: a trained model on its way from a server to clients, whole, signed, and never older than the last one.
 
-The manifest names every file with its size, its hash and the shapes of its arrays; its own bytes are signed. A device
+The manifest names every file with its size, its hash and the shapes of its arrays; its own bytes are signed. A client
 believes nothing that it has not checked: not the size of a file before it is read, not a name, not a shape. What it
 refuses it refuses in one line, and nothing of it is used.
 """
@@ -45,7 +45,7 @@ FAMILIES = ("news", "factors", "catalogue", "ranker")
 LARGEST = 8 << 30  # bytes of all files together that are read unless told otherwise
 _LARGEST_MANIFEST = 1 << 20
 _LARGEST_KEYS = 1 << 16
-_MOST_FILES = 64
+_MAX_FILES = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _FILE = re.compile(r"(model/)?[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -76,7 +76,7 @@ class BadRelease(BadInput):
 
 @dataclass(frozen=True)
 class Newest:
-    """The last release of a name that a device has used: nothing older is used after it, nor another of its number."""
+    """The last release of a name that a client has used: nothing older is used after it, nor another of its number."""
 
     name: str
     version: int
@@ -200,7 +200,7 @@ def sign_release(folder: Path, manifest: Mapping[str, Any], key: SigningKey, key
 def open_release(
     folder: Path, *, trusted: bytes | None = None, newest: Newest | None = None, largest: int = LARGEST
 ) -> Release:
-    """Check a release and open it; `trusted` is the public key that a device knows, `newest` what it used last.
+    """Check a release and open it; `trusted` is the public key that a client knows, `newest` what it used last.
 
     Without a trusted key the release is checked against the key that it names itself: whole, but of an unknown author.
     """
@@ -226,13 +226,13 @@ def open_release(
 
 
 def refuse_older(release: Release, newest: Newest | None) -> None:
-    """A device never goes back, and never takes two releases of the same number."""
+    """A client never goes back, and never takes two releases of the same number."""
     if newest is None or newest.name != release.name:
         return
     if release.version < newest.version:
         raise BadRelease(
             f"release {release.name} is version {release.version}, and version {newest.version} was used before: a"
-            " device never goes back to an older model"
+            " client never goes back to an older model"
         )
     if release.version == newest.version and release.digest != newest.manifest_sha256:
         raise BadRelease(
@@ -272,8 +272,8 @@ def check_manifest(manifest: Any) -> None:
         raise BadRelease("the manifest is not as it should be: name, family or version are impossible")
     for name, about in manifest["files"].items():
         _check_entry(name, about)
-    if len(manifest["files"]) > _MOST_FILES:
-        raise BadRelease(f"the release has {len(manifest['files'])} files: at most {_MOST_FILES} are read")
+    if len(manifest["files"]) > _MAX_FILES:
+        raise BadRelease(f"the release has {len(manifest['files'])} files: at most {_MAX_FILES} are read")
     Guarantee.from_json(manifest["guarantee"])
 
 

@@ -1,4 +1,4 @@
-"""A round on its way to the devices: what it is about, and the model.
+"""A round on its way to the clients: what it is about, and the model.
 
 Layout, little-endian: magic `VRR1`, flags u8, then what the flags announce, in this order: the public seed u64, the
 shares (how many u8; each the number of its tensor u8 and the share f64), the rank u32, the clip norm f64, the coding
@@ -24,38 +24,38 @@ _SEED, _SHARES, _RANK, _CLIP, _CODING, _TENSORS = (1 << bit for bit in range(6))
 _U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d", "I", "B", "Bd"))
 
 
-def encode(about: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
+def encode(spec: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
     """Encode a round spec and its model for the clients."""
-    return _encode_about(about, schema) + messages.encode_update(model, schema)
+    return _encode_about(spec, schema) + messages.encode_update(model, schema)
 
 
-def size(about: RoundSpec, schema: Schema) -> int:
+def size(spec: RoundSpec, schema: Schema) -> int:
     """Size of the encoded spec in bytes, without the model."""
-    return len(_encode_about(about, schema))
+    return len(_encode_about(spec, schema))
 
 
-def _encode_about(about: RoundSpec, schema: Schema) -> bytes:
+def _encode_about(spec: RoundSpec, schema: Schema) -> bytes:
     flags, parts = 0, []
-    if about.shares or about.rank is not None:
+    if spec.shares or spec.rank is not None:
         flags |= _SEED
-        parts.append(_U64.pack(about.public_seed))
-    if about.shares:
+        parts.append(_U64.pack(spec.public_seed))
+    if spec.shares:
         flags |= _SHARES
         numbers = {tensor.name: number for number, tensor in enumerate(schema.tensors)}
-        parts.append(_U8.pack(len(about.shares)))
-        parts += [_SHARE.pack(numbers[name], share) for name, share in about.shares.items()]
-    if about.rank is not None:
+        parts.append(_U8.pack(len(spec.shares)))
+        parts += [_SHARE.pack(numbers[name], share) for name, share in spec.shares.items()]
+    if spec.rank is not None:
         flags |= _RANK
-        parts.append(_U32.pack(about.rank))
-    if about.clip_norm is not None:
+        parts.append(_U32.pack(spec.rank))
+    if spec.clip_norm is not None:
         flags |= _CLIP
-        parts.append(_F64.pack(about.clip_norm))
-    if about.coding is not None:
+        parts.append(_F64.pack(spec.clip_norm))
+    if spec.coding is not None:
         flags |= _CODING
-        parts.append(_U8.pack(CODINGS.index(about.coding)))
-    if about.tensors is not None:
+        parts.append(_U8.pack(CODINGS.index(spec.coding)))
+    if spec.tensors is not None:
         flags |= _TENSORS
-        chosen = [number for number, tensor in enumerate(schema.tensors) if tensor.name in about.tensors]
+        chosen = [number for number, tensor in enumerate(schema.tensors) if tensor.name in spec.tensors]
         parts += [_U8.pack(number) for number in (len(chosen), *chosen)]
     return b"".join([_HEAD.pack(_MAGIC, flags), *parts])
 
@@ -84,7 +84,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec
         raise BadMessage(f"the round asks for coding {coding}, which does not exist")
     tensors = _read_tensors(reader, schema) if flags & _TENSORS else None
     model = messages.decode_update(content[reader.position :], schema, round_number)
-    about = RoundSpec(
+    spec = RoundSpec(
         round_number,
         sent_rows(model, schema),
         seed,
@@ -94,7 +94,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec
         None if coding is None else CODINGS[coding],
         tensors,
     )
-    return about, model
+    return spec, model
 
 
 def _read_tensors(reader: BytesReader, schema: Schema) -> tuple[str, ...]:

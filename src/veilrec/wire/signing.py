@@ -27,7 +27,7 @@ from veilrec.core.files import replacing
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 RELEASE, ROTATION = b"veilrec release\n", b"veilrec key rotation\n"  # what a signature is for goes into it
-MOST_ROTATIONS = 64
+MAX_ROTATIONS = 64
 _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
@@ -100,8 +100,8 @@ def follow(trusted: bytes, rotations: Sequence[Rotation]) -> set[bytes]:
 
     Keys before the trusted one in a chain are not trusted: they were given up.
     """
-    if len(rotations) > MOST_ROTATIONS:
-        raise BadSignature(f"there are {len(rotations)} rotations of keys: at most {MOST_ROTATIONS} are read")
+    if len(rotations) > MAX_ROTATIONS:
+        raise BadSignature(f"there are {len(rotations)} rotations of keys: at most {MAX_ROTATIONS} are read")
     reached = {trusted}
     for rotation in rotations:
         rotation.check()

@@ -1,4 +1,4 @@
-"""Whole rounds of both protocols among made-up devices, with whoever is lost at every step."""
+"""Whole rounds of both protocols among synthetic clients, with whoever is lost at every step."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def identity(number: int) -> SigningKey:
     return SigningKey(Ed25519PrivateKey.from_private_bytes(number.to_bytes(32, "big")))
 
 
-def registry(devices: int) -> dict[int, bytes]:
-    return {number: identity(number).public for number in range(devices)}
+def registry(clients: int) -> dict[int, bytes]:
+    return {number: identity(number).public for number in range(clients)}
 
 
-def made_values(devices: int, length: int, seed: int, largest: int = 2**15) -> dict[int, np.ndarray]:
-    draws = np.random.default_rng([seed, devices, length])
-    return {number: draws.integers(-largest, largest, length) for number in range(devices)}
+def made_values(clients: int, length: int, seed: int, largest: int = 2**15) -> dict[int, np.ndarray]:
+    draws = np.random.default_rng([seed, clients, length])
+    return {number: draws.integers(-largest, largest, length) for number in range(clients)}
 
 
 def total(values: dict[int, np.ndarray], numbers: Iterable[int]) -> np.ndarray:
@@ -46,7 +46,7 @@ class Helped:
     """A federation with helpers, in a folder."""
 
     folder: Path
-    devices: int = 8
+    clients: int = 8
     length: int = 50
     width: int = 32
     least: int = 3
@@ -55,7 +55,7 @@ class Helped:
     made: list[Helper] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.registered = registry(self.devices)
+        self.registered = registry(self.clients)
         self.keys = [identity(1000 + place) for place in range(self.helpers)]
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
         self.proposal = Proposal(self.terms, tuple(key.public for key in self.keys))
@@ -66,7 +66,7 @@ class Helped:
         settings = {"federation": FEDERATION, "registered": self.registered, "least": self.least} | other
         return Helper(self.folder / f"helper-{place}", self.keys[place], **settings)
 
-    def device(self, number: int, **other) -> HelperSumClient:
+    def client(self, number: int, **other) -> HelperSumClient:
         settings = {"federation": FEDERATION, "helpers": self.proposal.helpers, "least": self.least} | other
         return HelperSumClient(number, identity(number), **settings)
 
@@ -77,7 +77,7 @@ class Helped:
         invitation = self.invitation()
         came = stay("upload", values)
         for number in came:
-            self.server.receive(self.device(number).upload(invitation, values[number]))
+            self.server.receive(self.client(number).update(invitation, values[number]))
         return came
 
     def finish(self) -> np.ndarray:
@@ -93,22 +93,22 @@ class Helped:
 
 @dataclass
 class Paired:
-    """A round among devices alone."""
+    """A round among clients alone."""
 
     neighbourhood: Neighbourhood
-    devices: int = 12
+    clients: int = 12
     length: int = 40
     width: int = 32
     least: int = 3
     round_number: int = 5
 
     def __post_init__(self) -> None:
-        self.registered = registry(self.devices)
+        self.registered = registry(self.clients)
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
         self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered)
-        self.made = {number: self.device(number) for number in range(self.devices)}
+        self.made = {number: self.client(number) for number in range(self.clients)}
 
-    def device(self, number: int) -> PairwiseSumClient:
+    def client(self, number: int) -> PairwiseSumClient:
         return PairwiseSumClient(
             number,
             identity(number),

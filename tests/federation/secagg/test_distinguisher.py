@@ -1,8 +1,8 @@
 """Everything that a server sees is not told apart from what it would see of other vectors with the same sum.
 
-Worlds: of two devices, one has the vector v and the other w; or the other way round. Everybody else, and so the sum, is
+Worlds: of two clients, one has the vector v and the other w; or the other way round. Everybody else, and so the sum, is
 the same. The server knows v and w, follows the protocol, and holds all that colluding helpers (all but one) or
-colluding devices (fewer than the threshold) can tell it; it takes off the masks that this opens, and guesses by what is
+colluding clients (fewer than the threshold) can tell it; it takes off the masks that this opens, and guesses by what is
 left. Every way to guess below breaks one kind of bug. Each guesses in 100 worlds drawn by coins.
 
 Sound: the number of right guesses is binomial with 1/2. A test fails if it lies outside of the interval of confidence
@@ -21,7 +21,7 @@ from scipy.stats import binom
 
 from tests.federation.secagg.rounds import Paired, identity
 from veilrec.federation.secagg import helpers, pairs
-from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_upload
+from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_update
 from veilrec.federation.secagg.pairs import decode_masked
 from veilrec.federation.secagg.terms import MaskStream, Neighbourhood, RoundKey, Terms, digest, public_half
 
@@ -30,7 +30,7 @@ TRIALS, LENGTH = 100, 32
 
 @dataclass
 class View:
-    """What is left of the two devices' vectors, in two rounds, once all that can be taken off is."""
+    """What is left of the two clients' vectors, in two rounds, once all that can be taken off is."""
 
     first: list[np.ndarray] = field(default_factory=list)  # by round
     second: list[np.ndarray] = field(default_factory=list)
@@ -52,7 +52,7 @@ def shared(view: View, v, w) -> float:
 
 
 def repeated(view: View, v, w) -> float:
-    """The same for the vectors of one device in two rounds."""
+    """The same for the vectors of one client in two rounds."""
     return float((view.first[0] - view.first[1] == v[0] - v[1]).sum())
 
 
@@ -97,11 +97,11 @@ def look_at_helpers(first, second, trial) -> View:
             for place, (secret, name) in enumerate(zip((honest, traitor), names, strict=True))
         )
         invitation = HelperInvitation(proposal, keys, bytes(32)).encode()
-        for device, values, stripped in ((0, first, left.first), (1, second, left.second)):
+        for client, values, stripped in ((0, first, left.first), (1, second, left.second)):
             known = {"federation": bytes(32), "helpers": proposal.helpers, "least": 2}
-            upload = HelperSumClient(device, identity(device), **known).upload(invitation, values[number])
-            claim, check, words = read_upload(upload, proposal.terms)
-            stream = MaskStream(mask_key(traitor, claim.public, proposal.session, 1, device))
+            update = HelperSumClient(client, identity(client), **known).update(invitation, values[number])
+            claim, check, words = read_update(update, proposal.terms)
+            stream = MaskStream(mask_key(traitor, claim.public, proposal.session, 1, client))
             stream.add_to(check.copy(), sign=-1)
             words = words.copy()
             stream.add_to(words, sign=-1)
@@ -110,26 +110,26 @@ def look_at_helpers(first, second, trial) -> View:
 
 
 def look_at_pairs(first, second, trial) -> View:
-    """Two rounds of five devices: the last drops out, so that its key is opened; device 3 tells the server all."""
+    """Two rounds of five clients: the last drops out, so that its key is opened; client 3 tells the server all."""
     left, nothing = View(), np.zeros(LENGTH, np.int64)
     for number in range(2):
-        one = Paired(Neighbourhood(5, 4, 3, 1), devices=5, length=LENGTH, round_number=2 * trial + number)
+        one = Paired(Neighbourhood(5, 4, 3, 1), clients=5, length=LENGTH, round_number=2 * trial + number)
         boxes = one.share()
         values = {0: first[number], 1: second[number], 2: nothing, 3: nothing}
-        masked = {device: one.made[device].mask(boxes[device], values[device]) for device in values}
+        masked = {client: one.made[client].mask(boxes[client], values[client]) for client in values}
         for content in masked.values():
             one.server.receive_masked(content)
-        for device in values:
-            one.server.receive_signature(one.made[device].sign(one.server.survivors()))
-        for device in values:
-            one.server.receive_reveal(one.made[device].reveal(one.server.signatures()))
+        for client in values:
+            one.server.receive_signature(one.made[client].sign(one.server.survivors()))
+        for client in values:
+            one.server.receive_reveal(one.made[client].reveal(one.server.signatures()))
         gone = X25519PrivateKey.from_private_bytes(one.server._secret(4, "key"))
-        for device, stripped in ((0, left.first), (1, left.second)):
-            words = decode_masked(masked[device], one.terms)[1].copy()
-            pairs._own_mask(one.server._secret(device, "seed"), one.server._group).add_to(words, sign=-1)
+        for client, stripped in ((0, left.first), (1, left.second)):
+            words = decode_masked(masked[client], one.terms)[1].copy()
+            pairs._own_mask(one.server._secret(client, "seed"), one.server._group).add_to(words, sign=-1)
             for other, secret in ((4, gone), (3, one.made[3]._mask_key)):
-                public = one.server._adverts[device].public[32:]
-                pairs._add_pair_mask(words, secret, other, device, public, one.server._group)
+                public = one.server._adverts[client].public[32:]
+                pairs._add_pair_mask(words, secret, other, client, public, one.server._group)
             stripped.append(words)
     return left
 

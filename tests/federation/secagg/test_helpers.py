@@ -6,7 +6,7 @@ import pytest
 from tests.federation.secagg.rounds import FEDERATION, Helped, identity, made_values, total
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import helpers
-from veilrec.federation.secagg.helpers import MOST_OPEN, HelperRefusal, HelperSum, MaskRequest, Proposal
+from veilrec.federation.secagg.helpers import MAX_OPEN, HelperRefusal, HelperSum, MaskRequest, Proposal
 from veilrec.federation.secagg.terms import BrokenSum, RoundKey, Terms, TooFew, Void
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
@@ -28,10 +28,10 @@ def helped(tmp_path):
 def test_a_third_is_lost_in_random_rounds_and_every_sum_is_exact_or_void(helped):
     draws, outcomes = np.random.default_rng(0), []
     for trial in range(12):
-        devices, width = int(draws.integers(3, 20)), (32, 50, 64)[trial % 3]
-        least, helpers = max(2, int(0.7 * devices)), int(draws.integers(1, 4))
-        one = helped(devices=devices, length=int(draws.integers(1, 400)), width=width, least=least, helpers=helpers)
-        values = made_values(devices, one.length, trial, largest=2 ** (width - 5))
+        clients, width = int(draws.integers(3, 20)), (32, 50, 64)[trial % 3]
+        least, helpers = max(2, int(0.7 * clients)), int(draws.integers(1, 4))
+        one = helped(clients=clients, length=int(draws.integers(1, 400)), width=width, least=least, helpers=helpers)
+        values = made_values(clients, one.length, trial, largest=2 ** (width - 5))
         came = one.send(values, lambda step, numbers: [n for n in numbers if draws.random() > 0.3])
         try:
             np.testing.assert_array_equal(one.finish(), total(values, came))
@@ -48,7 +48,7 @@ def test_too_few_vectors_or_a_missing_helper_void_the_round(helped):
     with pytest.raises(TooFew, match="4 vectors came, and sums of 5"):
         one.server.request()
     one = helped(helpers=3)
-    one.send(made_values(one.devices, one.length, 0))
+    one.send(made_values(one.clients, one.length, 0))
     one.server.receive_answer(one.made[0].answer(one.server.request()))
     with pytest.raises(Void, match="no answer came from helpers 1, 2"):
         one.server.finish()
@@ -73,14 +73,14 @@ def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width):
 
         monkeypatch.setattr(helpers, "_masks", lying)
         one = helped(width=width)
-        one.send(made_values(one.devices, one.length, 0))
+        one.send(made_values(one.clients, one.length, 0))
         with pytest.raises(BrokenSum, match="does not pass its check|beyond 40 bits"):
             one.finish()
 
 
 def test_a_sum_that_does_not_fit_is_noticed_rather_than_wrapped(helped):
     one = helped(width=32)
-    one.send(made_values(one.devices, one.length, 0, largest=2**31))
+    one.send(made_values(one.clients, one.length, 0, largest=2**31))
     with pytest.raises(BrokenSum):
         one.finish()
     narrow = helped(width=20)
@@ -97,7 +97,7 @@ class Killed(BaseException):
 def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helped, monkeypatch, is_killed):
     """The list is on disk before the answer is made."""
     one = helped()
-    one.send(made_values(one.devices, one.length, 0))
+    one.send(made_values(one.clients, one.length, 0))
     request = one.server.request()
     fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[1:]).encode()
     helper = one.made[0]
@@ -125,16 +125,16 @@ def _forged(claim: RoundKey, **changes) -> RoundKey:
     return RoundKey(**{"number": claim.number, "public": claim.public, "signature": claim.signature} | changes)
 
 
-def test_a_helper_refuses_lists_that_are_not_of_registered_devices_and_their_keys(helped):
+def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_keys(helped):
     one = helped(least=4)
-    one.send(made_values(one.devices, one.length, 0))
+    one.send(made_values(one.clients, one.length, 0))
     session, claims = one.proposal.session, MaskRequest.decode(one.server.request()).claims
-    stranger = RoundKey.signed(bytes(32), identity(99), session, "device", 99)
-    other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "device", 0)
+    stranger = RoundKey.signed(bytes(32), identity(99), session, "client", 99)
+    other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "client", 0)
     as_helper = RoundKey.signed(claims[0].public, identity(0), session, "helper", 0)
     bad = {
-        "3 devices: 4 at least": claims[:3],
-        "device 99 is not registered": (*claims, stranger),
+        "3 clients: 4 at least": claims[:3],
+        "client 99 is not registered": (*claims, stranger),
         "signature is not that of": (_forged(claims[0], public=bytes(32)), *claims[1:]),
         "order of their numbers": (claims[0], claims[0], *claims[1:]),
         "not that of": (other_session, *claims[1:]),
@@ -148,12 +148,12 @@ def test_a_helper_refuses_lists_that_are_not_of_registered_devices_and_their_key
     with pytest.raises(HelperRefusal, match="never opened"):
         one.made[0].answer(MaskRequest(session, 7, claims).encode())
     one.finish()  # nothing of that was an answer
-    twice = helped(devices=4, least=4)
+    twice = helped(clients=4, least=4)
     twice.registered[3] = twice.registered[2]
     twice.send(made_values(3, twice.length, 0))
     session = twice.proposal.session
-    claims = [RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), session, "device", n) for n in range(4)]
-    with pytest.raises(HelperRefusal, match="two devices of the request are one"):
+    claims = [RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), session, "client", n) for n in range(4)]
+    with pytest.raises(HelperRefusal, match="two clients of the request are one"):
         twice.made[0].answer(MaskRequest(session, twice.round_number, tuple(claims)).encode())
 
 
@@ -173,13 +173,13 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
     }.items():
         with pytest.raises(HelperRefusal, match=words):
             helper.open(asked)
-    one.send(made_values(one.devices, one.length, 0))
+    one.send(made_values(one.clients, one.length, 0))
     one.finish()
     with pytest.raises(HelperRefusal, match="round 4 is over"):
         helper.open(proposal(number=4))
-    for number in range(6, 6 + MOST_OPEN):
+    for number in range(6, 6 + MAX_OPEN):
         helper.open(proposal(number=number))
-    with pytest.raises(HelperRefusal, match=f"{MOST_OPEN} rounds are open"):
+    with pytest.raises(HelperRefusal, match=f"{MAX_OPEN} rounds are open"):
         helper.open(proposal(number=60))
 
 
@@ -187,7 +187,7 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
     secrets = []
     for number in (5, 6):
         one = Helped(tmp_path, round_number=number, helpers=1)
-        one.send(made_values(one.devices, one.length, 0))
+        one.send(made_values(one.clients, one.length, 0))
         (row,) = one.made[0]._journal.database.execute("SELECT secret FROM rounds WHERE number = ?", (number,))
         secrets.append(row[0])
         request = one.server.request()
@@ -203,48 +203,48 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
     assert secrets[1] in on_disk
 
 
-def test_devices_refuse_other_helpers_federations_and_smaller_sums(helped):
+def test_clients_refuse_other_helpers_federations_and_smaller_sums(helped):
     one = helped()
     invitation, values = one.invitation(), np.zeros(one.length, np.int64)
     with pytest.raises(BadInput, match="another federation"):
-        one.device(0, federation=bytes(32)).upload(invitation, values)
+        one.client(0, federation=bytes(32)).update(invitation, values)
     with pytest.raises(BadInput, match="other helpers"):
-        one.device(0, helpers=one.proposal.helpers[::-1]).upload(invitation, values)
+        one.client(0, helpers=one.proposal.helpers[::-1]).update(invitation, values)
     with pytest.raises(BadInput, match="only among 4 or more"):
-        one.device(0, least=4).upload(invitation, values)
+        one.client(0, least=4).update(invitation, values)
     with pytest.raises(BadInput, match="adds up 50 int64"):
-        one.device(0).upload(invitation, values[1:])
+        one.client(0).update(invitation, values[1:])
     # A server that puts a key of its own in the place of a helper's is found out.
     own = RoundKey.signed(bytes(32), identity(7), one.proposal.session, "helper", 0).encode()
     forged = invitation.replace(one.made[0].open(one.proposal.encode()), own)
     assert forged != invitation
     with pytest.raises(BadSignature):
-        one.device(0).upload(forged, values)
+        one.client(0).update(forged, values)
 
 
 def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
     one = helped()
-    values = made_values(one.devices, one.length, 0)
+    values = made_values(one.clients, one.length, 0)
     one.send(values, lambda step, numbers: list(numbers)[:-1])
     invitation = one.invitation()
-    for words, upload in {
-        "device 2 has sent a vector already": one.device(2).upload(invitation, values[2]),
-        "not registered": one.device(99).upload(invitation, values[0]),
-        "ends after": one.device(7).upload(invitation, values[7])[:-1],
+    for words, update in {
+        "client 2 has sent a vector already": one.client(2).update(invitation, values[2]),
+        "not registered": one.client(99).update(invitation, values[0]),
+        "ends after": one.client(7).update(invitation, values[7])[:-1],
     }.items():
         with pytest.raises(BadMessage, match=words):
-            one.server.receive(upload)
+            one.server.receive(update)
     with pytest.raises(BadMessage, match="no helper has been asked"):
         one.server.receive_answer(b"")
     one.server.request()
     with pytest.raises(BadMessage, match="asked already"):
-        one.server.receive(one.device(7).upload(invitation, values[7]))
+        one.server.receive(one.client(7).update(invitation, values[7]))
     np.testing.assert_array_equal(one.finish(), total(values, range(7)))
 
 
 def test_answers_are_signed_for_their_request_and_count_once(helped):
     one = helped()
-    one.send(made_values(one.devices, one.length, 0))
+    one.send(made_values(one.clients, one.length, 0))
     request = one.server.request()
     answer = one.made[0].answer(request)
     flipped = bytearray(answer)
@@ -264,10 +264,10 @@ def test_answers_are_signed_for_their_request_and_count_once(helped):
 
 def test_a_server_that_starts_again_with_the_same_messages_asks_the_same(helped):
     one = helped()
-    values, invitation = made_values(one.devices, one.length, 0), one.invitation()
-    uploads = [one.device(number).upload(invitation, values[number]) for number in values]
+    values, invitation = made_values(one.clients, one.length, 0), one.invitation()
+    updates = [one.client(number).update(invitation, values[number]) for number in values]
     again = HelperSum(one.proposal, one.registered, check_key=one.server.check_key)
-    for first, second in zip(uploads, uploads[::-1], strict=True):
+    for first, second in zip(updates, updates[::-1], strict=True):
         one.server.receive(first)
         again.receive(second)
     assert one.server.request() == again.request()

@@ -17,7 +17,7 @@ from veilrec.federation.secagg.helpers import (
     MaskRequest,
     Proposal,
     read_answer,
-    read_upload,
+    read_update,
     signed_answer,
 )
 from veilrec.federation.secagg.pairs import Group, Reveal, SealedShares
@@ -83,7 +83,7 @@ DECODERS = (
     lambda content: whole(content, pairs.read_numbers),
     pairs.decode_signatures,
     lambda content: pairs.decode_masked(content, TERMS),
-    lambda content: read_upload(content, TERMS),
+    lambda content: read_update(content, TERMS),
     lambda content: read_answer(content, PROPOSAL, b"request"),
 )
 

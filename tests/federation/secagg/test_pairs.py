@@ -30,8 +30,8 @@ from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, 
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 
-SPARSE = Neighbourhood(devices=12, degree=8, threshold=3, corrupt=1)
-COMPLETE = Neighbourhood(devices=5, degree=20, threshold=3, corrupt=0)
+SPARSE = Neighbourhood(clients=12, degree=8, threshold=3, corrupt=1)
+COMPLETE = Neighbourhood(clients=5, degree=20, threshold=3, corrupt=0)
 
 
 def losing(**gone):
@@ -46,11 +46,11 @@ def losing(**gone):
 def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wrong():
     draws, outcomes = np.random.default_rng(1), []
     for trial in range(24):
-        lost, devices = (0.05, 0.1, 0.3)[trial % 3], int(draws.integers(6, 20))
-        degree, width = int(draws.choice([4, 6, devices])), int(draws.choice([32, 40, 64]))
-        woven = Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2)))
-        one = Paired(woven, devices=devices, length=int(draws.integers(1, 60)), width=width, round_number=trial)
-        values = made_values(devices, one.length, trial)
+        lost, clients = (0.05, 0.1, 0.3)[trial % 3], int(draws.integers(6, 20))
+        degree, width = int(draws.choice([4, 6, clients])), int(draws.choice([32, 40, 64]))
+        woven = Neighbourhood(max(3, int(0.6 * clients)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2)))
+        one = Paired(woven, clients=clients, length=int(draws.integers(1, 60)), width=width, round_number=trial)
+        values = made_values(clients, one.length, trial)
         try:
             got, came = one.run(values, lambda step, numbers: [n for n in numbers if draws.random() > lost])  # noqa: B023
         except Void:
@@ -61,30 +61,30 @@ def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wron
     assert min(outcomes.count("exact"), outcomes.count("void")) >= 4
 
 
-def test_late_devices_are_left_out_and_stay_hidden_behind_their_own_mask():
-    """The server holds the vector of a late device, opens its key to finish, and still sees no value of it."""
+def test_late_clients_are_left_out_and_stay_hidden_behind_their_own_mask():
+    """The server holds the vector of a late client, opens its key to finish, and still sees no value of it."""
     one = Paired(COMPLETE)
-    values = made_values(one.devices, one.length, 0)
+    values = made_values(one.clients, one.length, 0)
     boxes = one.share()
-    masked = {number: one.made[number].mask(boxes[number], values[number]) for number in range(one.devices)}
-    for number in range(1, one.devices):
+    masked = {number: one.made[number].mask(boxes[number], values[number]) for number in range(one.clients)}
+    for number in range(1, one.clients):
         one.server.receive_masked(masked[number])
     survivors = one.server.survivors()
-    with pytest.raises(BadMessage, match="device 0 comes too late"):
+    with pytest.raises(BadMessage, match="client 0 comes too late"):
         one.server.receive_masked(masked[0])
-    for number in range(1, one.devices):
+    for number in range(1, one.clients):
         one.server.receive_signature(one.made[number].sign(survivors))
-    for number in range(1, one.devices):
+    for number in range(1, one.clients):
         one.server.receive_reveal(one.made[number].reveal(one.server.signatures()))
-    np.testing.assert_array_equal(one.server.finish(), total(values, range(1, one.devices)))
+    np.testing.assert_array_equal(one.server.finish(), total(values, range(1, one.clients)))
     kinds = {reveal.shares[0][0] for reveal in one.server._reveals.values()}
     assert kinds == {"key"}
 
 
 def test_a_server_cannot_have_two_lists_signed():
-    """Half of the devices see one list, half another: neither is signed by a quorum, and nobody reveals anything."""
-    one = Paired(COMPLETE, devices=10)
-    values = made_values(one.devices, one.length, 0)
+    """Half of the clients see one list, half another: neither is signed by a quorum, and nobody reveals anything."""
+    one = Paired(COMPLETE, clients=10)
+    values = made_values(one.clients, one.length, 0)
     came = one.mask(values)
     lists = {number: tuple(n for n in came if n != (0 if number >= 5 else 9)) for number in range(1, 9)}
     signatures = {}
@@ -98,20 +98,20 @@ def test_a_server_cannot_have_two_lists_signed():
 
 
 def test_signatures_of_another_list_or_of_strangers_do_not_count():
-    one = Paired(COMPLETE, devices=6)
+    one = Paired(COMPLETE, clients=6)
     _, signed = one.sign(made_values(6, one.length, 0))
     right = one.server._signed
     quorum = one.neighbourhood.quorum(6)
     other = {number: identity(number).sign(SURVIVORS, bytes(32)) for number in signed}
     for signatures in (other, dict(list(right.items())[: quorum - 1]), right | {77: bytes(64)}):
-        device = one.made[3]
+        client = one.made[3]
         with pytest.raises((BadSignature, TooFew)):
-            device.reveal(encode_parts(signatures))
-        device._step = 4  # each as if it were the first
+            client.reveal(encode_parts(signatures))
+        client._step = 4  # each as if it were the first
 
 
 def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
-    one = Paired(COMPLETE, devices=6)
+    one = Paired(COMPLETE, clients=6)
     one.sign(made_values(6, one.length, 0))
     signatures = one.server.signatures()
     one.made[0].reveal(signatures)
@@ -122,7 +122,7 @@ def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
         one.made[0]._step = 3  # lists that are too short, leave the device out, or name a stranger are not signed
         with pytest.raises(error):
             one.made[0].sign(encode_numbers(numbers))
-    fresh = one.device(1)
+    fresh = one.client(1)
     with pytest.raises(BadInput, match="does not follow"):
         fresh.share(b"")
     with pytest.raises(BadInput, match="does not follow"):
@@ -134,23 +134,23 @@ def _forged(group: bytes, **changes) -> bytes:
     return Group(**{"members": told.members, "adverts": told.adverts} | changes).encode()
 
 
-def test_devices_check_who_takes_part_and_with_which_keys():
+def test_clients_check_who_takes_part_and_with_which_keys():
     one = Paired(SPARSE)
     groups = one.group()
     told = Group.decode(groups[0])
-    swapped = RoundKey.signed(bytes(64), identity(55), one.server._session, "device", told.adverts[0].number)
+    swapped = RoundKey.signed(bytes(64), identity(55), one.server._session, "client", told.adverts[0].number)
     for words, group in {
         "planned for 12": _forged(groups[0], members=told.members[:-1]),
         "not registered": _forged(groups[0], members=(*told.members, 99)),
         "not those that the session names": groups[1],
         "signature is not": _forged(groups[0], adverts=(swapped, *told.adverts[1:])),
     }.items():
-        device = one.made[0]
+        client = one.made[0]
         with pytest.raises(VeilrecError, match=words):
-            device.share(group)
-        device._step = 1
-    device.share(groups[0])
-    planned = Paired(replace(SPARSE, devices=5, most=11))
+            client.share(group)
+        client._step = 1
+    client.share(groups[0])
+    planned = Paired(replace(SPARSE, clients=5, most=11))
     groups = planned.group()
     with pytest.raises(BadMessage, match="11 at most"):
         planned.made[0].share(groups[0])
@@ -171,13 +171,13 @@ def test_no_choice_of_terms_moves_the_ring():
 
 def test_a_server_goes_on_from_what_it_kept():
     one = Paired(COMPLETE)
-    values = made_values(one.devices, one.length, 0)
+    values = made_values(one.clients, one.length, 0)
     boxes = one.share(losing(advertise=[2], share=[7]))
     kept = one.server.kept()
     masked = [one.made[number].mask(boxes[number], values[number]) for number in sorted(boxes) if number != 4]
     heard = one.server
     for anew in (PairwiseSum.restored(kept, COMPLETE, one.registered), heard.again(), heard.again()):
-        one.server = anew  # killed while devices sign, too, or asked once more by the same server
+        one.server = anew  # killed while clients sign, too, or asked once more by the same server
         assert one.server.boxes() == boxes
         came = [one.server.receive_masked(content) for content in masked]
         survivors = one.server.survivors()
@@ -191,7 +191,7 @@ def test_a_server_goes_on_from_what_it_kept():
 
 
 def test_boxes_open_only_for_their_neighbour_in_their_round():
-    one, other = Paired(COMPLETE, devices=6), Paired(COMPLETE, devices=6, round_number=6)
+    one, other = Paired(COMPLETE, clients=6), Paired(COMPLETE, clients=6, round_number=6)
     boxes, foreign = one.share(), other.share()
     values = np.zeros(one.length, np.int64)
     mixed = whole(boxes[0], read_boxes)
@@ -207,7 +207,7 @@ def test_boxes_open_only_for_their_neighbour_in_their_round():
 
 @pytest.mark.parametrize("kind", ["seed", "key"])
 def test_wrong_shares_void_the_round(kind):
-    one = Paired(COMPLETE, devices=8)
+    one = Paired(COMPLETE, clients=8)
     values = made_values(8, one.length, 0)
     _, signed = one.sign(values, losing(mask=[5]))
     signatures = one.server.signatures()
@@ -223,7 +223,7 @@ def test_wrong_shares_void_the_round(kind):
 
 
 def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
-    one = Paired(COMPLETE, devices=6)
+    one = Paired(COMPLETE, clients=6)
     groups = one.group(losing(advertise=[5]))
     with pytest.raises(BadMessage, match="too late"):
         one.server.receive_advert(one.made[5].advertise(one.server.propose()))
@@ -234,13 +234,13 @@ def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
         one.server.receive_shares(shares)
     with pytest.raises(BadMessage, match="than its neighbours"):
         one.server.receive_shares(SealedShares(1, few.commitment, few.boxes).encode())
-    stranger = Paired(COMPLETE, devices=6)
+    stranger = Paired(COMPLETE, clients=6)
     stranger.server._registered = {}
     with pytest.raises(BadMessage, match="not registered"):
         stranger.server.receive_advert(stranger.made[0].advertise(stranger.server.propose()))
-    with pytest.raises(TooFew, match="0 devices came"):
+    with pytest.raises(TooFew, match="0 clients came"):
         stranger.server.groups()
-    without = Paired(Neighbourhood(3, 10, 2, 0), devices=4)
+    without = Paired(Neighbourhood(3, 10, 2, 0), clients=4)
     without.mask(made_values(4, 40, 0), losing(share=[0]))
     with pytest.raises(BadMessage, match="without shares"):
         without.server.receive_masked(encode_masked(0, np.zeros(40, "<u4")))
@@ -252,7 +252,7 @@ def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
         ({"advertise": range(8)}, "planned for 5"),
         ({"share": range(6)}, "7 have to stay"),
         ({"mask": range(10)}, "sums of 3 at least"),
-        ({"sign": range(8)}, "devices signed the list"),
+        ({"sign": range(8)}, "clients signed the list"),
         ({"reveal": range(10)}, "shares came, and 3 are needed"),
     ):
         with pytest.raises(TooFew, match=words):

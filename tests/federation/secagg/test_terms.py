@@ -31,8 +31,8 @@ from veilrec.wire.signing import BadSignature
 
 
 def test_known_neighbourhoods_and_what_cannot_be():
-    for devices, corrupt, degree, threshold in ((500, 0.05, 48, 19), (500, 0.2, 102, 52), (10_000, 0.05, 66, 26)):
-        woven = choose(devices, corrupt=corrupt, lost=0.3)
+    for clients, corrupt, degree, threshold in ((500, 0.05, 48, 19), (500, 0.2, 102, 52), (10_000, 0.05, 66, 26)):
+        woven = choose(clients, corrupt=corrupt, lost=0.3)
         assert (woven.degree, woven.threshold) == (degree, threshold)
     woven = choose(5, corrupt=0.2, lost=0.2)  # chance does not help: everybody is next to everybody
     assert (woven.degree, woven.threshold, woven.quorum(5)) == (4, 2, 4)
@@ -46,10 +46,10 @@ def test_known_neighbourhoods_and_what_cannot_be():
     ("fewest", "most", "corrupt", "lost"),
     [(20, 20, 0.2, 0.3), (100, 100, 0.05, 0.45), (70, 100, 0.2, 0.3), (450, 500, 0.05, 0.4)],
 )
-def test_the_chances_hold_for_every_number_of_devices_that_a_round_may_begin_with(fewest, most, corrupt, lost):
+def test_the_chances_hold_for_every_number_of_clients_that_a_round_may_begin_with(fewest, most, corrupt, lost):
     woven = choose(fewest, most=most, corrupt=corrupt, lost=lost)
     k, t, bad = woven.degree, woven.threshold, woven.corrupt
-    assert (woven.devices, woven.most, bad) == (fewest, most, round(corrupt * most))
+    assert (woven.clients, woven.most, bad) == (fewest, most, round(corrupt * most))
     for members in range(fewest, most + 1):
         gone = int(lost * members)
         assert members * hypergeom.sf(t - 1, members - 1, bad, k) <= LEAK
@@ -91,7 +91,7 @@ def test_everybody_has_the_same_number_of_neighbours_and_is_theirs():
 
 
 def test_rings_fall_apart_no_more_often_than_the_bound_says():
-    """30 devices, 6 neighbours, 15 missing: the bound allows 0.37, and 2,000 rings fall apart in fewer than that.
+    """30 clients, 6 neighbours, 15 missing: the bound allows 0.37, and 2,000 rings fall apart in fewer than that.
 
     False alarms: if the true rate were at the bound, one in 2; it is far below, 0.06 or so: fewer than 1e-100.
     """
@@ -144,16 +144,16 @@ def test_keys_are_not_drawn_from_few():
 
 
 def test_a_round_key_is_bound_to_session_role_number_and_key():
-    key = RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "device", 7)
-    key.check(identity(1).public, b"s" * 32, "device")
+    key = RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "client", 7)
+    key.check(identity(1).public, b"s" * 32, "client")
     assert RoundKey.read(MessageReader(key.encode())) == key
     assert len(key.encode()) == RoundKey.size()
     for signer, session, role, claimed in (
-        (2, b"s" * 32, "device", key),
-        (1, b"t" * 32, "device", key),
+        (2, b"s" * 32, "client", key),
+        (1, b"t" * 32, "client", key),
         (1, b"s" * 32, "helper", key),
-        (1, b"s" * 32, "device", RoundKey(8, key.public, key.signature)),
-        (1, b"s" * 32, "device", RoundKey(7, b"q" * 32, key.signature)),
+        (1, b"s" * 32, "client", RoundKey(8, key.public, key.signature)),
+        (1, b"s" * 32, "client", RoundKey(7, b"q" * 32, key.signature)),
     ):
         with pytest.raises(BadSignature):
             claimed.check(identity(signer).public, session, role)

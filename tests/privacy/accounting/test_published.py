@@ -8,7 +8,7 @@ from veilrec.privacy.accounting import accountant
 
 
 @pytest.mark.parametrize(("population", "cohort"), [*accountant.MOVIELENS_TABLE, *accountant.FRAPPE_TABLE])
-def test_every_printed_entry_comes_from_counting_each_device_as_a_release(population: int, cohort: int) -> None:
+def test_every_printed_entry_comes_from_counting_each_client_as_a_release(population: int, cohort: int) -> None:
     for delta, printed in zip(
         accountant.DELTAS, (accountant.MOVIELENS_TABLE | accountant.FRAPPE_TABLE)[population, cohort], strict=True
     ):

@@ -1,4 +1,4 @@
-"""Many devices at once give what each gives by itself: no device's clicks touch another's message."""
+"""Many clients at once give what each gives by itself: no client's clicks touch another's message."""
 
 from __future__ import annotations
 
@@ -194,9 +194,9 @@ def test_what_makes_no_sense_is_refused() -> None:
 WIDTH, SLOTS = 6, 9
 
 
-def _clicks(devices: int = 40) -> ClickHistories:
+def _clicks(clients: int = 40) -> ClickHistories:
     generator = np.random.default_rng(3)
-    lengths = generator.integers(0, SLOTS + 1, devices)
+    lengths = generator.integers(0, SLOTS + 1, clients)
     lengths[:2] = (0, SLOTS)
     items = generator.integers(0, 30, lengths.sum()).astype(np.int32)
     return ClickHistories(2.0 * generator.normal(size=(30, WIDTH)), offsets_of(lengths), items)
@@ -207,18 +207,18 @@ def _pooled(**options: Any) -> PooledInterest:
     return PooledInterest(**right | {"epsilon": 1.0, "delta": 1e-6} | options)
 
 
-def test_pooling_of_many_devices_is_that_of_each() -> None:
+def test_pooling_of_many_clients_is_that_of_each() -> None:
     clicks, mechanism = _clicks(), _pooled()
     together = mechanism.pooled(clicks)
-    for device in range(40):
-        own = clicks.items[clicks.offsets[device] : clicks.offsets[device + 1]]
-        np.testing.assert_array_equal(together[device], mechanism.pooled(clicks.table[own]))
+    for client in range(40):
+        own = clicks.items[clicks.offsets[client] : clicks.offsets[client + 1]]
+        np.testing.assert_array_equal(together[client], mechanism.pooled(clicks.table[own]))
     first = clip_flat(clicks.table, 1.0)[clicks.items[: clicks.offsets[2]]].sum(axis=0)[:4] / SLOTS
     np.testing.assert_allclose(together[1], first, atol=1e-8)
     np.testing.assert_array_equal(together[0], np.zeros(4))
 
 
-def test_every_device_has_noise_of_its_own_of_the_stated_size() -> None:
+def test_every_client_has_noise_of_its_own_of_the_stated_size() -> None:
     """4,000 numbers: the spread is off by 5 standard errors (5.6 %) once in two million runs."""
     mechanism = _pooled()
     nobody = ClickHistories(np.zeros((1, WIDTH)), np.zeros(1001, np.int64), np.zeros(0, np.int32))
@@ -247,7 +247,7 @@ def _padded_slots(**options: Any) -> PaddedAttention:
     return PaddedAttention(**right | options)
 
 
-def test_padded_attention_of_many_devices_follows_the_law_of_one() -> None:
+def test_padded_attention_of_many_clients_follows_the_law_of_one() -> None:
     """Means of 6,000 and 6,000 draws, 5 standard errors apart at most: once in a million runs and coordinate."""
     history = np.random.default_rng(4).normal(size=(SLOTS, WIDTH)) * 3.0
     mechanism = _padded_slots(epsilon=30.0)

@@ -12,10 +12,10 @@ from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import clipping
 
-OFFSETS = np.array([0, 2, 2, 5])  # three devices; the second has no rows
+OFFSETS = np.array([0, 2, 2, 5])  # three clients; the second has no rows
 
 
-def _device_vectors(values: Floats, dense: Floats) -> list[Doubles]:
+def _client_vectors(values: Floats, dense: Floats) -> list[Doubles]:
     return [
         np.concatenate((values[OFFSETS[i] : OFFSETS[i + 1]].ravel(), dense[i].ravel())).astype(np.float64)
         for i in range(3)
@@ -31,11 +31,11 @@ _entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
     arrays(np.float32, (3, 2, 3), elements=_entries),
     st.floats(1e-2, 1e3),
 )
-def test_no_device_exceeds_the_bound_and_directions_stay(values: Floats, dense: Floats, clip_norm: float) -> None:
-    before = _device_vectors(values, dense)
+def test_no_client_exceeds_the_bound_and_directions_stay(values: Floats, dense: Floats, clip_norm: float) -> None:
+    before = _client_vectors(values, dense)
     clipped_values, clipped_dense = values.copy(), dense.copy()
-    norms = clipping.clip_devices([(OFFSETS, clipped_values)], [clipped_dense], clip_norm)
-    for old, new, norm in zip(before, _device_vectors(clipped_values, clipped_dense), norms, strict=True):
+    norms = clipping.clip_clients([(OFFSETS, clipped_values)], [clipped_dense], clip_norm)
+    for old, new, norm in zip(before, _client_vectors(clipped_values, clipped_dense), norms, strict=True):
         assert norm == pytest.approx(np.linalg.norm(old), rel=1e-6)
         assert np.linalg.norm(new) <= clip_norm
         expected = old * min(1.0, clip_norm / max(norm, 1e-300))
@@ -53,14 +53,14 @@ def test_bad_updates_are_refused_and_nothing_is_scaled() -> None:
     values[4, 1] = np.nan
     before = values.copy()
     with pytest.raises(BadInput, match="NaN"):
-        clipping.clip_devices([(OFFSETS, values)], (), 0.1)
+        clipping.clip_clients([(OFFSETS, values)], (), 0.1)
     np.testing.assert_array_equal(values, before)
     with pytest.raises(BadInput, match="clip_norm"):
-        clipping.clip_devices([(OFFSETS, values)], (), 0.0)
+        clipping.clip_clients([(OFFSETS, values)], (), 0.0)
     with pytest.raises(BadInput, match="rows"):
-        clipping.clip_devices([(np.array([0, 3]), values)], (), 1.0)
-    with pytest.raises(BadInput, match="devices"):
-        clipping.device_norms([(OFFSETS, np.ones((5, 4), np.float32))], [np.ones((2, 3))])
+        clipping.clip_clients([(np.array([0, 3]), values)], (), 1.0)
+    with pytest.raises(BadInput, match="clients"):
+        clipping.client_norms([(OFFSETS, np.ones((5, 4), np.float32))], [np.ones((2, 3))])
 
 
 def test_published_bound_falls_to_zero_section_5() -> None:
@@ -68,7 +68,7 @@ def test_published_bound_falls_to_zero_section_5() -> None:
     updates, bound, rounds = np.random.default_rng(4).normal(size=(20, 8)), 40.0, 0
     while bound > 1e-9:
         clipped = clipping.clip_flat(updates, bound)
-        norms = clipping.device_norms((), [clipped])
+        norms = clipping.client_norms((), [clipped])
         assert int((norms <= bound).sum()) == 20
         bound = clipping.published_next_clip_norm(bound, noisy_unclipped_fraction=1.0, quantile=0.9, learning_rate=1.0)
         rounds += 1

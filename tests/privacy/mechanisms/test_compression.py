@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, uploads
+from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, updates
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows, Schema, to_vectors
@@ -61,22 +61,22 @@ def test_a_share_of_nothing_or_more_than_all_is_refused(share: float) -> None:
     ],
 )
 def test_messages_survive_the_way_through_bytes(mechanism: UpdateMechanism, schema: Schema) -> None:
-    sent = mechanism.message(uploads(schema), ABOUT, SeededSource(0)).value
+    sent = mechanism.message(updates(schema), ABOUT, SeededSource(0)).value
     sizes = messages.sizes(sent, schema)
-    for device in range(3):
-        content = messages.encode_update(sent, schema, device)
-        assert len(content) == sizes[device]
+    for client in range(3):
+        content = messages.encode_update(sent, schema, client)
+        assert len(content) == sizes[client]
         got = messages.decode_update(content, schema, 5)
-        assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[device])
+        assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
 
 
 def test_deep_and_shallow_parts_are_clipped_by_themselves() -> None:
     mechanism = SparseDeep(gaussian(0.5), share=0.5, deep=("far",))
-    bounded = mechanism.bound(uploads(), ABOUT)
+    bounded = mechanism.bound(updates(), ABOUT)
     rows, far = bounded.tables["items"], bounded.entries["far"]
-    for device in range(3):
-        shallow = np.sum(rows.values[7 * device : 7 * device + 7] ** 2) + np.sum(bounded.dense["near"][device] ** 2)
-        deep = np.sum(far.values[15 * device : 15 * device + 15] ** 2)
+    for client in range(3):
+        shallow = np.sum(rows.values[7 * client : 7 * client + 7] ** 2) + np.sum(bounded.dense["near"][client] ** 2)
+        deep = np.sum(far.values[15 * client : 15 * client + 15] ** 2)
         assert np.sqrt([shallow, deep]) == pytest.approx([0.5, 0.5], rel=1e-4)
     assert set(mechanism.noise_of_messages(SCHEMA, np.ones(2), np.random.default_rng(0))) == {"items", "near"}
     each = mechanism.perturb_each(bounded, ABOUT, SeededSource(0))
@@ -91,7 +91,7 @@ def test_noise_goes_to_what_is_sent() -> None:
     assert np.all(sent.entries["far"].values != entries().entries["far"].values)
     assert sent.entries["far"].index.tolist() == [4, 9] * 3
     largest = LargestEntries(by_row(), share=0.25)
-    chosen = largest.message(uploads(TABLE), ABOUT, SeededSource(0)).value.entries["items"]
+    chosen = largest.message(updates(TABLE), ABOUT, SeededSource(0)).value.entries["items"]
     assert np.diff(chosen.offsets).tolist() == [12, 12, 12]
 
 
@@ -117,9 +117,9 @@ def test_rows_give_what_a_sort_gives(count: int) -> None:
     rows = some_rows()
     found = compression.largest_of_rows(rows, count)
     assert np.diff(found.offsets).tolist() == [min(n * WIDTH, count) for n in LENGTHS]
-    for device in range(len(LENGTHS)):
-        mine = slice(rows.offsets[device], rows.offsets[device + 1])
-        part = slice(found.offsets[device], found.offsets[device + 1])
+    for client in range(len(LENGTHS)):
+        mine = slice(rows.offsets[client], rows.offsets[client + 1])
+        part = slice(found.offsets[client], found.offsets[client + 1])
         expected = np.array(first_largest(rows.values[mine].reshape(-1), count), np.int64)
         assert np.array_equal(found.values[part, 0], rows.values[mine].reshape(-1)[expected])
         assert np.array_equal(found.index[part], rows.index[mine][expected // WIDTH] * WIDTH + expected % WIDTH)
@@ -130,8 +130,8 @@ def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
     generator = np.random.default_rng(1)
     values = generator.integers(-4, 5, (3, 5, 6)).astype(np.float32)  # many ties, many zeros
     found = compression.largest_of_dense(values, count)
-    for device, flat in enumerate(values.reshape(3, -1)):
-        part = slice(count * device, count * (device + 1))
+    for client, flat in enumerate(values.reshape(3, -1)):
+        part = slice(count * client, count * (client + 1))
         assert found.index[part].tolist() == first_largest(flat, count)
         assert np.array_equal(found.values[part, 0], flat[found.index[part]])
 
@@ -150,7 +150,7 @@ def test_what_is_no_number_counts_as_largest_so_that_it_is_noticed() -> None:
     assert compression.largest_of_dense(values, 2).index.tolist() == [1, 2]
 
 
-def test_no_devices_and_devices_without_rows() -> None:
+def test_no_clients_and_clients_without_rows() -> None:
     nobody = Rows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, WIDTH), np.float32))
     idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
     assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]

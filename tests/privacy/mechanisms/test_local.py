@@ -36,7 +36,7 @@ def layer(size: int) -> Schema:
     return Schema((Tensor("layer", (size,), False),))
 
 
-def uploads(n: int = 4, seed: int = 0, size: float = 1.0, *, dense: bool = True) -> ClientUpdates:
+def updates(n: int = 4, seed: int = 0, size: float = 1.0, *, dense: bool = True) -> ClientUpdates:
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(8, 2, replace=False) for _ in range(n)]).astype(np.int32)
     values = size * generator.standard_normal((2 * n, 3)).astype(np.float32)
@@ -80,7 +80,7 @@ def test_rowwise_laplace_of_section_7(published_sensitivity: float, factor: floa
 
 
 def test_a_bound_on_every_row_that_no_row_exceeds() -> None:
-    sent = uploads(n=500, size=3.0, dense=False)
+    sent = updates(n=500, size=3.0, dense=False)
     given_rows = sent.tables["items"].values.copy()
     rows = by_row().bound(sent, ABOUT).tables["items"].values
     lengths = np.linalg.norm(given_rows.astype(np.float64), axis=1, keepdims=True)
@@ -90,7 +90,7 @@ def test_a_bound_on_every_row_that_no_row_exceeds() -> None:
 
 
 def test_every_entry_is_clipped_on_its_own() -> None:
-    sent = uploads()
+    sent = updates()
     bounded = by_entry(0.0).bound(sent, ABOUT)
     assert np.array_equal(bounded.tables["items"].values, np.clip(sent.tables["items"].values, -0.5, 0.5))
     assert np.array_equal(bounded.dense["layer"], np.clip(sent.dense["layer"], -0.5, 0.5))
@@ -99,7 +99,7 @@ def test_every_entry_is_clipped_on_its_own() -> None:
 
 @pytest.mark.parametrize("mechanism", [gaussian(TABLE), by_row(), by_entry(0.1)])
 def test_what_is_not_finite_never_passes_the_bound(mechanism: NoisyMessage) -> None:
-    sent = uploads(dense=False)
+    sent = updates(dense=False)
     sent.tables["items"].values[3, 1] = np.nan
     with pytest.raises(BadInput, match="NaN or infinite"):
         mechanism.bound(sent, ABOUT)
@@ -108,7 +108,7 @@ def test_what_is_not_finite_never_passes_the_bound(mechanism: NoisyMessage) -> N
 @pytest.mark.parametrize("mechanism", [gaussian(), by_entry(0.1)])
 @pytest.mark.parametrize("source", [SeededSource(3), FastSource(3)])
 def test_noise_fills_every_entry_of_every_row(mechanism: NoisyMessage, source: Any) -> None:
-    sent = mechanism.message(uploads(), ABOUT, source)
+    sent = mechanism.message(updates(), ABOUT, source)
     assert mechanism.fills_messages
     assert np.all(to_vectors(sent.value, SCHEMA) != 0.0)
     assert np.array_equal(np.diff(sent.value.tables["items"].offsets), np.full(4, 8))
@@ -121,7 +121,7 @@ def test_without_noise_nothing_is_filled_and_nothing_claimed() -> None:
     assert quiet.noise_on == "nothing"
     assert quiet.event() == NonPrivateEvent()
     assert quiet.noise_of_messages(SCHEMA, np.ones(5), np.random.default_rng(0)) == {}
-    bounded = quiet.bound(uploads(), ABOUT)
+    bounded = quiet.bound(updates(), ABOUT)
     assert quiet.perturb(bounded, ABOUT, SeededSource(0)) is bounded
 
 

@@ -12,7 +12,7 @@ from veilrec.privacy.mechanisms.reports import ItemHistogram, PlainVotes, Random
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.privacy.randomness import FastSource, SeededSource
 
-N_ITEMS, DEVICES = 50, np.arange(400, dtype=np.int64)
+N_ITEMS, CLIENTS = 50, np.arange(400, dtype=np.int64)
 
 
 def some_data(n: int = 400, seed: int = 0) -> Csr:
@@ -26,8 +26,8 @@ def randomised(epsilon: float = 1.4) -> RandomisedReports:
     return RandomisedReports(RandomisedResponse(length=N_ITEMS, epsilon=epsilon, change="one bit"))
 
 
-def histogram(most_items: int = 3) -> ItemHistogram:
-    return ItemHistogram(length=N_ITEMS, most_items=most_items, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+def histogram(max_items: int = 3) -> ItemHistogram:
+    return ItemHistogram(length=N_ITEMS, max_items=max_items, epsilon=2.0, delta=1e-6, adjacency="add-remove")
 
 
 TRUTH = np.bincount(some_data().items, minlength=N_ITEMS)
@@ -38,9 +38,9 @@ def test_reports_lie_as_often_as_they_should(at_once: bool) -> None:
     """Each of 50 counts of 400 coins: a z-score above 5 comes once in 30,000 runs."""
     mechanism = randomised()
     if at_once:
-        counts = mechanism.count(some_data(), DEVICES, seed=1, period=0)
+        counts = mechanism.count(some_data(), CLIENTS, seed=1, period=0)
     else:
-        counts = mechanism.count_each(some_data(), DEVICES, lambda device: SeededSource(7, device))
+        counts = mechanism.count_each(some_data(), CLIENTS, lambda client: SeededSource(7, client))
     flip = 1.0 - mechanism.keep_probability
     expected = TRUTH * (1 - flip) + (400 - TRUTH) * flip
     assert np.all(np.abs(counts - expected) < 5 * np.sqrt(400 * flip * (1 - flip)))
@@ -48,26 +48,26 @@ def test_reports_lie_as_often_as_they_should(at_once: bool) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [randomised(), histogram()])
-def test_a_simulated_report_depends_on_device_and_period_alone(mechanism: RandomisedReports | ItemHistogram) -> None:
+def test_a_simulated_report_depends_on_client_and_period_alone(mechanism: RandomisedReports | ItemHistogram) -> None:
     data = some_data()
-    whole = mechanism.count(data, DEVICES, seed=1, period=2)
-    halves = [mechanism.count(data.take(part), part, seed=1, period=2) for part in (DEVICES[:150], DEVICES[150:])]
+    whole = mechanism.count(data, CLIENTS, seed=1, period=2)
+    halves = [mechanism.count(data.take(part), part, seed=1, period=2) for part in (CLIENTS[:150], CLIENTS[150:])]
     assert np.array_equal(whole, sum(halves))
-    assert not np.array_equal(whole, mechanism.count(data, DEVICES, seed=1, period=3))
+    assert not np.array_equal(whole, mechanism.count(data, CLIENTS, seed=1, period=3))
 
 
 @pytest.mark.parametrize("most", [3, 50])
-def test_a_histogram_counts_at_most_so_many_items_of_a_device(most: int) -> None:
+def test_a_histogram_counts_at_most_so_many_items_of_a_client(most: int) -> None:
     data, mechanism = some_data(), histogram(most)
-    at_once = mechanism.count(data, DEVICES, seed=1, period=0)
-    each = mechanism.count_each(data, DEVICES, lambda device: SeededSource(7, device))
+    at_once = mechanism.count(data, CLIENTS, seed=1, period=0)
+    each = mechanism.count_each(data, CLIENTS, lambda client: SeededSource(7, client))
     for counts in (at_once, each):
         assert counts.sum() == np.minimum(data.lengths(), most).sum()
         assert np.all(counts <= TRUTH)
     assert (most < 12) or np.array_equal(at_once, TRUTH)
 
 
-def test_which_items_a_device_reports_is_chance() -> None:
+def test_which_items_a_client_reports_is_chance() -> None:
     """500 reports of 2 of 10 items: a z-score above 5 comes once in 100,000 runs."""
     own = np.zeros(N_ITEMS, np.bool_)
     own[:10] = True
@@ -86,7 +86,7 @@ def test_a_report_on_too_many_items_is_refused() -> None:
 
 @pytest.mark.parametrize("source", [SeededSource(1), FastSource(1, one_generator=True)])
 def test_every_count_of_a_histogram_has_its_noise(source: SeededSource | FastSource) -> None:
-    wide = ItemHistogram(length=20_000, most_items=100, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    wide = ItemHistogram(length=20_000, max_items=100, epsilon=2.0, delta=1e-6, adjacency="add-remove")
     assert wide.sigma == pytest.approx(22.305, rel=1e-3)  # privacy-math, section 6
     noise = wide.protect(np.full(20_000, 7), source) - 7.0
     assert stats.kstest(noise / wide.sigma, "norm").pvalue > 1e-6
@@ -107,14 +107,14 @@ def test_all_votes_of_a_person_are_at_most_one_exactly() -> None:
 
 def test_at_once_and_each_by_itself_are_the_same() -> None:
     data, mechanism = some_data(), votes()
-    at_once = mechanism.count(data, DEVICES, seed=1, period=0)
-    each = mechanism.count_each(data, DEVICES, lambda device: SeededSource(7, device))
+    at_once = mechanism.count(data, CLIENTS, seed=1, period=0)
+    each = mechanism.count_each(data, CLIENTS, lambda client: SeededSource(7, client))
     assert np.array_equal(at_once, each)
-    halves = [mechanism.count(data.take(part), part, seed=2, period=3) for part in (DEVICES[150:], DEVICES[:150])]
+    halves = [mechanism.count(data.take(part), part, seed=2, period=3) for part in (CLIENTS[150:], CLIENTS[:150])]
     assert np.array_equal(at_once, sum(halves))
     expected = np.zeros(N_ITEMS)
-    for device in DEVICES:
-        row = data.row(device)
+    for client in CLIENTS:
+        row = data.row(client)
         expected[row] += 1.0 / np.sqrt(max(len(row), 1))
     assert np.allclose(at_once * mechanism.step, expected, atol=1e-4)
 

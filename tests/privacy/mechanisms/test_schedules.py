@@ -18,7 +18,7 @@ from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, TreeEvent, repeated
 from veilrec.privacy.mechanisms import schedules
-from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.clipping import BadUpdate, update_norms
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, PublishedAdaptiveSum, ScheduledSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import FastSource, KeyedSource, SeededSource, Source
@@ -58,31 +58,31 @@ def test_both_releases_together_cost_what_one_would(sampling: Any, moved: float)
 def test_who_is_within_the_bound_is_decided_before_clipping() -> None:
     bounded = adaptive().bound(updates(0.0, 0.5, 1.0, 1.001, 50.0), RoundSpec(0))
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, 0.5, 0.5, -0.5, -0.5]
-    norms = upload_norms(schedules.without_count(bounded))
+    norms = update_norms(schedules.without_count(bounded))
     assert norms == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0], rel=1e-6)
     assert (norms <= 1.0).all()
 
 
 def test_a_round_has_its_own_bound() -> None:
-    mechanism, about = adaptive(), RoundSpec(3, clip_norm=4.0)
-    bounded = mechanism.bound(updates(2.0, 5.0), about)
+    mechanism, spec = adaptive(), RoundSpec(3, clip_norm=4.0)
+    bounded = mechanism.bound(updates(2.0, 5.0), spec)
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, -0.5]
-    assert upload_norms(schedules.without_count(bounded)) == pytest.approx([2.0, 4.0], rel=1e-6)
-    assert mechanism.sigma_in("layer", about) == 4.0 * mechanism.sigma
-    assert mechanism.sigma_in(BOUND, about) == mechanism.count_standard_deviation
-    mechanism.check(bounded, about)
+    assert update_norms(schedules.without_count(bounded)) == pytest.approx([2.0, 4.0], rel=1e-6)
+    assert mechanism.sigma_in("layer", spec) == 4.0 * mechanism.sigma
+    assert mechanism.sigma_in(BOUND, spec) == mechanism.count_standard_deviation
+    mechanism.check(bounded, spec)
     with pytest.raises(BadUpdate, match="takes at most 1"):
         mechanism.check(bounded, RoundSpec(3))
 
 
-def test_what_a_learner_says_of_the_bound_is_left_out() -> None:
+def test_what_a_trainer_says_of_the_bound_is_left_out() -> None:
     own = updates(0.5)
     own.dense[BOUND][...] = 1e30
     assert adaptive().bound(own, RoundSpec(0)).dense[BOUND].tolist() == [[0.5]]
 
 
 @pytest.mark.parametrize("counts", [None, [[0.25]], [[1.0]], [[math.nan]], [[0.5, 0.5]]])
-def test_counts_that_no_device_sends_are_refused(counts: Any) -> None:
+def test_counts_that_no_client_sends_are_refused(counts: Any) -> None:
     mechanism = adaptive()
     dense = dict(mechanism.bound(updates(0.5), RoundSpec(0)).dense)
     del dense[BOUND]
@@ -140,7 +140,7 @@ def bounded_as_published(clip_norm: float, *norms: float) -> tuple[np.ndarray, n
     return (
         to_vectors(sent, PUBLISHED_SCHEMA)[:, 0],
         sent.dense[BOUND].ravel(),
-        upload_norms(schedules.without_count(sent)),
+        update_norms(schedules.without_count(sent)),
     )
 
 
@@ -174,7 +174,7 @@ def test_at_a_bound_of_nothing_only_the_count_has_noise() -> None:
 
 
 @pytest.mark.parametrize(("count", "length"), [(0.5, 1.0), (2.0, 1.0), (1.0, 3.0)])
-def test_what_no_device_sends_is_refused(count: float, length: float) -> None:
+def test_what_no_client_sends_is_refused(count: float, length: float) -> None:
     vectors = np.zeros((1, 7))
     vectors[0, 0] = length
     sent = from_vectors(vectors, PUBLISHED_SCHEMA)
@@ -223,21 +223,21 @@ def test_a_message_is_cut_to_the_bound_of_its_round_whatever_the_round_says() ->
     for number, bound in enumerate((*CLIP_NORMS, min(CLIP_NORMS))):
         for said in (None, 100.0, bound):
             kept = mechanism.bound(huge, RoundSpec(number, clip_norm=said))
-            assert upload_norms(kept) == pytest.approx(bound, rel=1e-5)
-            assert (upload_norms(kept) <= bound).all()
-    assert upload_norms(mechanism.bound(huge, RoundSpec(1, clip_norm=0.1))).max() <= 0.1
+            assert update_norms(kept) == pytest.approx(bound, rel=1e-5)
+            assert (update_norms(kept) <= bound).all()
+    assert update_norms(mechanism.bound(huge, RoundSpec(1, clip_norm=0.1))).max() <= 0.1
 
 
 def test_what_the_round_is_not_about_is_left_out_and_refused() -> None:
-    mechanism, about = scheduled(), RoundSpec(1, tensors=("second",))
+    mechanism, spec = scheduled(), RoundSpec(1, tensors=("second",))
     huge = from_vectors(np.full((2, 7), 1e6), TWO_LAYERS)
-    kept = mechanism.bound(huge, about)
+    kept = mechanism.bound(huge, spec)
     assert list(kept.dense) == ["second"]
-    assert upload_norms(kept) == pytest.approx(1.0, rel=1e-5)
+    assert update_norms(kept) == pytest.approx(1.0, rel=1e-5)
     with pytest.raises(BadUpdate, match="other tensors"):
-        mechanism.check(huge, about)
-    assert schedules.only_of_round(kept, about) is kept
-    mechanism.check(kept, about)
+        mechanism.check(huge, spec)
+    assert schedules.only_of_round(kept, spec) is kept
+    mechanism.check(kept, spec)
 
 
 def test_noise_is_the_same_in_every_round_and_on_every_tensor() -> None:
@@ -322,12 +322,12 @@ def test_a_person_pays_for_every_level_once_a_turn() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     part = RoundSpec(0, rows=np.array([1], np.int32))
-    for about in (part, RoundSpec(0, shares={"layer": 0.5}), RoundSpec(0, rank=1)):
+    for spec in (part, RoundSpec(0, shares={"layer": 0.5}), RoundSpec(0, rank=1)):
         with pytest.raises(BadInput, match="whole model"):
-            tree_sum().protect({"layer": np.zeros(4)}, about, KeyedSource(SECRET, 0))
+            tree_sum().protect({"layer": np.zeros(4)}, spec, KeyedSource(SECRET, 0))
     with pytest.raises(VeilrecError, match="names the noise"):
         tree_sum().protect({"layer": np.zeros(4)}, RoundSpec(0), SeededSource(1))
-    for name in ("steps", "turns", "population", "clip_norm"):
+    for name in ("steps", "cyclic", "population", "clip_norm"):
         with pytest.raises(BadInput, match=name):
             tree_sum(**{name: 0})
     for name, value in (("clip_norm", 0.0), ("delta", 1.0), ("count_standard_deviation", 0.5), ("schema", LAYER)):
@@ -350,7 +350,7 @@ def test_bounds_out_of_reach_or_missing_are_refused() -> None:
 def test_the_noise_of_lines_8_to_10() -> None:
     z, h, cohort = 1.0, 0.7, 30
     for rate, bound in itertools.product((1.0, 2.0), (2.0, 0.5, -0.5)):
-        mechanism, about = published(server_rate=rate), RoundSpec(0, clip_norm=bound)
-        on_the_model = mechanism.sigma_in("layer", about) * rate / cohort
+        mechanism, spec = published(server_rate=rate), RoundSpec(0, clip_norm=bound)
+        on_the_model = mechanism.sigma_in("layer", spec) * rate / cohort
         assert on_the_model == pytest.approx(2.0 * abs(bound) * z / cohort * math.sqrt(1.0 / (1.0 - h)))
-        assert mechanism.sigma_in(BOUND, about) / cohort == pytest.approx(2.0 * z / cohort * math.sqrt(1.0 / h))
+        assert mechanism.sigma_in(BOUND, spec) / cohort == pytest.approx(2.0 * z / cohort * math.sqrt(1.0 / h))

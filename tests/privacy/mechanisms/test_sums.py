@@ -13,7 +13,7 @@ from scipy import stats
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, public_basis, to_vectors
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.clipping import BadUpdate, update_norms
 from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import FastSource, KeyedSource, SeededSource
 from veilrec.privacy.samplers import UNITS
@@ -33,7 +33,7 @@ def of_four(**options: Any) -> CohortSum:
     return cohort_sum(Schema((Tensor("layer", (4,), False),)), **options)
 
 
-def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0, size: float = 1.0) -> ClientUpdates:
+def updates(schema: Schema = SCHEMA, n: int = 3, seed: int = 0, size: float = 1.0) -> ClientUpdates:
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(12, 7, replace=False) for _ in range(n)]).astype(np.int32)
     values = size * generator.standard_normal((7 * n, 4)).astype(np.float32)
@@ -41,57 +41,57 @@ def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0, size: float = 1.
     return ClientUpdates(5, n, {"items": Rows(np.arange(n + 1) * 7, index, values)}, dense)
 
 
-def test_one_bound_over_all_that_a_device_sends() -> None:
-    sent = uploads(size=3.0)
+def test_one_bound_over_all_that_a_client_sends() -> None:
+    sent = updates(size=3.0)
     bounded = cohort_sum(clip_norm=0.7).bound(sent, ABOUT)
-    assert np.all(upload_norms(sent) > 0.7)
-    assert np.all(upload_norms(bounded) <= 0.7)
-    assert np.allclose(upload_norms(bounded), 0.7, rtol=1e-5)
-    small = uploads(size=0.01)
+    assert np.all(update_norms(sent) > 0.7)
+    assert np.all(update_norms(bounded) <= 0.7)
+    assert np.allclose(update_norms(bounded), 0.7, rtol=1e-5)
+    small = updates(size=0.01)
     assert np.array_equal(to_vectors(cohort_sum().bound(small, ABOUT), SCHEMA), to_vectors(small, SCHEMA))
 
 
 def test_a_round_may_bound_more_tightly_and_never_less() -> None:
-    bounded = cohort_sum().bound(uploads(), replace(ABOUT, clip_norm=0.25))
-    assert np.allclose(upload_norms(bounded), 0.25, rtol=1e-5)
-    assert np.all(upload_norms(cohort_sum().bound(uploads(), replace(ABOUT, clip_norm=50.0))) <= 1.0)
+    bounded = cohort_sum().bound(updates(), replace(ABOUT, clip_norm=0.25))
+    assert np.allclose(update_norms(bounded), 0.25, rtol=1e-5)
+    assert np.all(update_norms(cohort_sum().bound(updates(), replace(ABOUT, clip_norm=50.0))) <= 1.0)
 
 
 def test_support_of_a_message_is_the_same_for_any_two_datasets() -> None:
-    about = replace(ABOUT, public_seed=8, shares={"far": 0.3})
-    one, other = (cohort_sum().bound(uploads(seed=seed), about) for seed in (1, 2))
+    spec = replace(ABOUT, public_seed=8, shares={"far": 0.3})
+    one, other = (cohort_sum().bound(updates(seed=seed), spec) for seed in (1, 2))
     assert np.array_equal(one.entries["far"].index, other.entries["far"].index)
-    expected = about.entries("far", 30)
+    expected = spec.entries("far", 30)
     assert expected is not None
     assert one.entries["far"].index[:9].tolist() == expected.tolist()
     assert set(one.dense) == {"near"}
 
 
 def test_directions_keep_the_projection_of_the_update_and_the_bound() -> None:
-    about = replace(ABOUT, public_seed=8, rank=2)
+    spec = replace(ABOUT, public_seed=8, rank=2)
     wide, tight = cohort_sum(clip_norm=100.0), cohort_sum(clip_norm=0.5)
-    sent = uploads()
+    sent = updates()
     basis = public_basis(4, 2, 8, 5)
     tables = to_vectors(sent, SCHEMA)[:, :48].reshape(3, 12, 4)
-    assert np.allclose(wide.bound(sent, about).factors["items"].product(), tables @ basis @ basis.T, atol=1e-4)
-    assert np.all(upload_norms(tight.bound(sent, about)) <= 0.5)
-    assert tight.counted_parameters(SCHEMA["items"], about) == 2 * (12 + 4 + 1)
+    assert np.allclose(wide.bound(sent, spec).factors["items"].product(), tables @ basis @ basis.T, atol=1e-4)
+    assert np.all(update_norms(tight.bound(sent, spec)) <= 0.5)
+    assert tight.counted_parameters(SCHEMA["items"], spec) == 2 * (12 + 4 + 1)
     assert tight.counted_parameters(SCHEMA["items"], ABOUT) == 48
 
 
-def test_a_device_within_its_bounds_is_never_refused() -> None:
+def test_a_client_within_its_bounds_is_never_refused() -> None:
     mechanism = cohort_sum(clip_norm=0.5)
     rounds = (ABOUT, replace(ABOUT, shares={"far": 0.3}), replace(ABOUT, rank=2), replace(ABOUT, clip_norm=0.1))
-    for about in rounds:
+    for spec in rounds:
         for seed in range(20):
-            mechanism.check(mechanism.bound(uploads(seed=seed), about), about)
+            mechanism.check(mechanism.bound(updates(seed=seed), spec), spec)
 
 
-def test_what_no_device_can_have_sent_is_refused() -> None:
+def test_what_no_client_can_have_sent_is_refused() -> None:
     mechanism = cohort_sum(clip_norm=0.5)
     with pytest.raises(BadUpdate, match="takes at most 0.5"):
-        mechanism.check(uploads(), ABOUT)
-    small = uploads(size=1e-3)
+        mechanism.check(updates(), ABOUT)
+    small = updates(size=1e-3)
     with pytest.raises(BadUpdate, match="entries of far that the round is not about"):
         mechanism.check(small, replace(ABOUT, shares={"far": 0.3}))
     elsewhere = Rows(np.array([0, 1]), np.array([_outside(8)], np.int32), np.full((1, 1), 1e-3, np.float32))
@@ -117,10 +117,10 @@ def test_noise_goes_to_everything_that_the_round_is_about_and_to_nothing_else(so
     schema = Schema((Tensor("items", (200, 100), True), Tensor("layer", (200, 100), False)))
     mechanism = cohort_sum(schema, clip_norm=2.0, noise_multiplier=1.5)
     assert mechanism.sigma == pytest.approx(1.5 * 4.0, rel=1e-3)  # replace-one: twice the clip norm
-    about = RoundSpec(0, shares={"layer": 0.5})
+    spec = RoundSpec(0, shares={"layer": 0.5})
     sums = {tensor.name: np.zeros(tensor.shape) for tensor in schema.tensors}
-    mechanism.protect(sums, about, source)
-    entries = about.entries("layer", 20_000)
+    mechanism.protect(sums, spec, source)
+    entries = spec.entries("layer", 20_000)
     layer = sums["layer"].ravel()
     assert np.all(np.delete(layer, entries) == 0.0)
     for noise in (sums["items"].ravel(), layer[entries]):
@@ -213,7 +213,7 @@ def gains(**changes: object) -> GainSum:
 
 
 @pytest.mark.parametrize("said", [5.0, -5.0, math.inf, -math.inf, math.nan, 1e300])
-def test_no_judge_counts_more_than_the_clip(said: float) -> None:
+def test_no_validator_counts_more_than_the_clip(said: float) -> None:
     assert abs(float(gains().total(np.array([said])))) <= 0.1
 
 
@@ -233,11 +233,11 @@ def test_noise_has_its_size(source: FastSource | KeyedSource) -> None:
 def test_chance_alone_seldom_exceeds_the_threshold() -> None:
     """Models that are equally good: gains of +-clip at random. 1 in 40 on one side; 2,000 trials err by 0.0035."""
     mechanism, generator = gains(), np.random.default_rng(2)
-    judges, wrong = 200, 0
+    validators, wrong = 200, 0
     for trial in range(2000):
-        told = generator.choice([-0.1, 0.1], (judges, 1))
-        mean = mechanism.release(told, FastSource(3, trial)).value[0] / judges
-        wrong += mean > mechanism.threshold(judges)
+        told = generator.choice([-0.1, 0.1], (validators, 1))
+        mean = mechanism.release(told, FastSource(3, trial)).value[0] / validators
+        wrong += mean > mechanism.threshold(validators)
     assert wrong / 2000 < 0.04
 
 
@@ -248,7 +248,7 @@ def test_bad_settings_and_gains_are_refused() -> None:
     for name in ("clip_norm", "noise_multiplier", "delta"):
         with pytest.raises(BadInput, match=name):
             of_four(**{name: 0.0})
-    with pytest.raises(BadInput, match="judges"):
+    with pytest.raises(BadInput, match="validators"):
         gains().threshold(0)
     with pytest.raises(BadInput, match="shape"):
         gains().total(np.zeros((2, 2)))
@@ -260,7 +260,7 @@ def test_bad_settings_and_gains_are_refused() -> None:
 
 def test_what_is_not_finite_is_refused() -> None:
     for bad in (np.nan, np.inf):
-        sent = uploads()
+        sent = updates()
         sent.dense["near"][1, 0, 0] = bad
         with pytest.raises(BadInput, match="1 updates have NaN or infinite"):
             cohort_sum().bound(sent, ABOUT)

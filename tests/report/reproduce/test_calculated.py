@@ -83,19 +83,19 @@ def test_fednewsrecs_budgets():
     found = upload_budget(0.005, 0.015)
     assert found.claimed == pytest.approx(2 / 3)
     assert found.upload_pure == pytest.approx(1_681_868.67, abs=0.01)
-    assert found.upload == pytest.approx(4.59e5, rel=2e-3)
+    assert found.update == pytest.approx(4.59e5, rel=2e-3)
     assert found.training_pure == pytest.approx(5.05e7, rel=2e-3)
     assert found.training == pytest.approx(1.37e7, rel=4e-3)
-    small = upload_budget(0.005, 0.015, parameters=300, uploads=1)
+    small = upload_budget(0.005, 0.015, parameters=300, updates=1)
     assert small.upload_pure == pytest.approx(200.0)
-    assert 99.80 <= small.upload <= 105.0  # the exact value, and what Renyi accounting may lose
-    assert small.training == small.upload
+    assert 99.80 <= small.update <= 105.0  # the exact value, and what Renyi accounting may lose
+    assert small.training == small.update
     with pytest.raises(BadInput, match="scale"):
         upload_budget(0.005, 0.0)
     tables = laplace_budgets()
     row = next(row for row in tables.grids[0].rows if row[:2] == ("0.005", "0.015"))
     assert row[2:4] == ("0.6667", "1,681,869")
-    assert [curve.y[2] for curve in tables.curves] == [found.claimed, found.upload, found.training]
+    assert [curve.y[2] for curve in tables.curves] == [found.claimed, found.update, found.training]
 
 
 def test_more_padding_needs_less_noise_and_the_more_so_the_smaller_epsilon_is():

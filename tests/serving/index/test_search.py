@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veilrec.serving.index.blocks import (
     GROUP,
-    MOST_SETS,
+    MAX_SETS,
     WIDTH,
     Blocks,
     best_of,
@@ -126,8 +126,8 @@ def test_sums_of_sets_are_the_largest_of_each_block():
         assert maxima[:, number].ravel()[:20] == pytest.approx(sums)
         assert group_maxima[number].tolist() == maxima[:, number].max(axis=1).tolist()
     assert np.isneginf(maxima[1, :, 4:]).all()
-    assert len(sets_of(MOST_SETS)) == 255
-    assert sets_of(MOST_SETS + 1).tolist() == np.eye(MOST_SETS + 1).tolist()
+    assert len(sets_of(MAX_SETS)) == 255
+    assert sets_of(MAX_SETS + 1).tolist() == np.eye(MAX_SETS + 1).tolist()
 
 
 def test_most_of_a_catalogue_is_bounded_away():

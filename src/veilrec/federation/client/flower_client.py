@@ -23,10 +23,10 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Closing
 from veilrec.federation import federation, identity
 from veilrec.federation import flower_messages as flower
-from veilrec.federation.client import folder as device_folder
-from veilrec.federation.client.process import RunDevice, answers_of
+from veilrec.federation.client import folder as client_folder
+from veilrec.federation.client.process import RunClient, answers_of
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA, DEVICES, FederationTask
+from veilrec.federation.federation import CA, CLIENTS, FederationTask
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Pause
 
@@ -39,19 +39,19 @@ _NONCE = 32
 
 
 class FlowerClient(Closing):
-    """One device, for as long as it is held."""
+    """One client, for as long as it is held."""
 
     def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
         self._known, self._say = known, say
         self._identity = identity_of(folder)
         self._invitation = read_invitation(folder)
-        self._device = device_folder.open_device(folder, known)
-        self._answers = answers_of(self._device, known, device_folder.read_record(folder).place, self._identity)
+        self._client = client_folder.open_client(folder, known)
+        self._answers = answers_of(self._client, known, client_folder.read_record(folder).place, self._identity)
         self.is_over = False  # whether the coordinator has said so
 
     def close(self) -> None:
-        """Close the device's folder."""
-        self._device.close()
+        """Close the client's folder."""
+        self._client.close()
 
     def reply(self, fields: flower.MessageFields) -> flower.MessageFields:
         """The answer to a message; what cannot or must not be answered is declined."""
@@ -61,20 +61,20 @@ class FlowerClient(Closing):
                 return self._introduce(flower.raw(fields, "nonce", _NONCE))
             if asked == flower.TASK:
                 return self._do(fields)
-            raise flower.BadFlowerMessage(f"a device does not know what {asked!r} is")
+            raise flower.BadFlowerMessage(f"a client does not know what {asked!r} is")
         except (VeilrecError, OSError, sqlite3.Error) as error:
             self._say(f"not answered: {error}")
             return flower.DECLINED
 
     def _introduce(self, nonce: bytes) -> flower.MessageFields:
-        made, device = self._known.federation, self._invitation.device
+        made, client = self._known.federation, self._invitation.client
         return {
-            "device": device,
+            "client": client,
             "federation": made.id,
             "plan": made.plan,
             "key": self._identity.public,
             "endorsement": self._invitation.endorse(made.id, self._identity.public),
-            "signature": identity.sign(self._identity, made.id, device, flower.HELLO, 0, nonce),
+            "signature": identity.sign(self._identity, made.id, client, flower.HELLO, 0, nonce),
         }
 
     def _do(self, fields: flower.MessageFields) -> flower.MessageFields:
@@ -89,12 +89,12 @@ class FlowerClient(Closing):
         if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
             raise flower.BadFlowerMessage("what came is not what was announced")
         answer = self._answers.answer(task, content)
-        made, device = self._known.federation, self._invitation.device
+        made, client = self._known.federation, self._invitation.client
         self._say(f"{task.kind} {task.number}: answered")
         return {
-            "device": device,
+            "client": client,
             "answer": answer,
-            "signature": identity.sign(self._identity, made.id, device, task.kind, task.number, answer),
+            "signature": identity.sign(self._identity, made.id, client, task.kind, task.number, answer),
         }
 
 
@@ -107,25 +107,25 @@ def run_node(
 ) -> bool:
     """Run a client at a link (HOST:PORT of its public socket), until the federation is over; whether it is."""
     pause = Pause(stop)
-    with FlowerClient(folder, known, say) as device:
-        while not stop.is_set() and not device.is_over:
+    with FlowerClient(folder, known, say) as client:
+        while not stop.is_set() and not client.is_over:
             try:
-                _live(folder, known, link, device, stop, pause)
+                _live(folder, known, link, client, stop, pause)
             except BadInput:
                 raise
             except Exception as error:  # whatever Flower raises when a link is away or says no
                 say(f"{link}: {type(error).__name__}; trying again")
                 pause.wait()
-        return device.is_over
+        return client.is_over
 
 
-def node_at(link: str) -> RunDevice:
-    """Devices that come by this link."""
+def node_at(link: str) -> RunClient:
+    """Clients that come by this link."""
     return lambda folder, known, say, stop: run_node(folder, known, link, say, stop)
 
 
 def _live(
-    folder: Path, known: FederationFacts, link: str, device: FlowerClient, stop: threading.Event, pause: Pause
+    folder: Path, known: FederationFacts, link: str, client: FlowerClient, stop: threading.Event, pause: Pause
 ) -> None:
     from flwr.app import Message
     from flwr.supernode.fleet_http_connection import http_request_response
@@ -138,7 +138,7 @@ def _live(
     with http_request_response(link, False, authority, (key, key.public_key()), 1) as connection:
         _, receive, send, _run, _app, pull, push, confirm = connection
         pause.reset()
-        while not stop.is_set() and not device.is_over:
+        while not stop.is_set() and not client.is_over:
             came = receive()
             if came is None:
                 stop.wait(_LOOK_SECONDS)
@@ -146,7 +146,7 @@ def _live(
             began = time.perf_counter()
             message = _fetched(came, pull, confirm, most)
             try:
-                fields = device.reply(flower.fields_of(message))
+                fields = client.reply(flower.fields_of(message))
             except flower.BadFlowerMessage:
                 fields = flower.DECLINED
             _deliver(Message(flower.record_of(fields), reply_to=message), send, push, time.perf_counter() - began)
@@ -186,7 +186,7 @@ def _deliver(reply: Message, send: Any, push: Any, seconds: float) -> None:
 def client_app() -> ClientApp:
     """Make the ClientApp of a stock SuperNode, or of Flower's simulation.
 
-    A SuperNode names its client's folder: `--node-config 'device="PATH"'`, and the federation's by `federation="PATH"`
+    A SuperNode names its client's folder: `--node-config 'client="PATH"'`, and the federation's by `federation="PATH"`
     where it does not lie two folders above. A simulation has the federation in its run configuration, and node i is its
     i-th client. No exception leaves a client: Flower would send its words to the server.
     """
@@ -200,8 +200,8 @@ def client_app() -> ClientApp:
         """Answer one message."""
         try:
             folder, place = folders_of(context)
-            with FlowerClient(folder, FederationFacts(place, federation.read(place)), flower.log_line) as device:
-                fields = device.reply(flower.fields_of(message))
+            with FlowerClient(folder, FederationFacts(place, federation.read(place)), flower.log_line) as client:
+                fields = client.reply(flower.fields_of(message))
         except (VeilrecError, OSError) as error:
             flower.log_line(str(error))
             fields = flower.DECLINED
@@ -213,11 +213,11 @@ def client_app() -> ClientApp:
 def folders_of(context: Context) -> tuple[Path, Path]:
     """The folder of this node's device, and that of its federation."""
     node = context.node_config
-    if "device" in node:
-        folder = Path(str(node["device"]))
+    if "client" in node:
+        folder = Path(str(node["client"]))
         return folder, Path(str(node.get("federation", folder.resolve().parent.parent)))
     place, number = Path(str(context.run_config.get("federation", ""))), int(node.get("partition-id", -1))
-    devices = sorted(found for found in (place / DEVICES).glob("*") if found.is_dir())
-    if not 0 <= number < len(devices):
-        raise BadInput(f"node {number} has no device in {place}: start as many nodes as `federate init` made devices")
-    return devices[number], place
+    clients = sorted(found for found in (place / CLIENTS).glob("*") if found.is_dir())
+    if not 0 <= number < len(clients):
+        raise BadInput(f"node {number} has no client in {place}: start as many nodes as `federate init` made clients")
+    return clients[number], place

@@ -1,14 +1,14 @@
-"""A device's folder: its own user's data, its keys, its invitation, and the ledger that `FederatedClient` keeps there.
+"""A client's folder: its own user's data, its keys, its invitation, and the ledger that `FederatedClient` keeps there.
 
 | file | what it is |
 |---|---|
 | `key` | 32 random bytes that everything else is sealed with; may lie elsewhere |
 | `data` | the user's data, sealed |
-| `device.json` | the device's number and place; in a rehearsal, the secret that all noise is drawn from |
+| `client.json` | the client's number and place; in a rehearsal, the secret that all noise is drawn from |
 | `invitation` | what it enrols with, once |
 | `identity.key` | its Ed25519 key, made here when it first starts; never leaves |
 | `lock` | held by the one process that works on the folder |
-| `ledger`, `ledger.seq` | what was spent, what the learner keeps, the last message (`veilrec.client.federated`) |
+| `ledger`, `ledger.seq` | what was spent, what the trainer keeps, the last message (`veilrec.client.federated`) |
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from veilrec.client.local_training import LocalData
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import Seal, WrongSeal, key_in, replacing
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import DEVICES, FILE
+from veilrec.federation.federation import CLIENTS, FILE
 from veilrec.federation.identity import INVITATION, Invitation, keep
 from veilrec.privacy.ledger import Ledger
-from veilrec.privacy.randomness import noise_of_device, noise_of_learning, noise_of_report
+from veilrec.privacy.randomness import noise_of_client, noise_of_learning, noise_of_report
 
 DATA = "data"
 Data = TypeVar("Data", bound=LocalData)
 
 
 def arrays_of(value: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """Every array of a device's data by the names of the fields that lead to it."""
+    """Every array of a client's data by the names of the fields that lead to it."""
     found: dict[str, NDArray[Any]] = {}
     for name, part in _parts(value):
         if isinstance(part, np.ndarray):
@@ -69,28 +69,28 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def write_data(folder: Path, data: LocalData, seal: Seal) -> None:
-    """Put a device's data into its folder."""
+    """Put a client's data into its folder."""
     content = save({name: np.ascontiguousarray(array) for name, array in arrays_of(data).items()})
     with replacing(folder / DATA, mode=0o600) as part:
         part.write_bytes(seal.close(content, DATA))
 
 
 def read_data(folder: Path, template: Data, seal: Seal) -> Data:
-    """A device's data, of the kind that the template is."""
+    """A client's data, of the kind that the template is."""
     path = folder / DATA
     try:
         arrays = load(seal.open(path.read_bytes(), DATA))
         data: Data = filled(template, arrays)
     except FileNotFoundError:
         raise BadInput(
-            f"{folder} is a device without data: bring it with `veilrec federate bring`, or leave it out"
+            f"{folder} is a client without data: bring it with `veilrec federate bring`, or leave it out"
         ) from None
     except (WrongSeal, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise BadInput(f"{path} is not the data of this device ({error}): bring back its own") from None
     return data
 
 
-KEY, ABOUT, LEDGER = "key", "device.json", "ledger"
+KEY, ABOUT, LEDGER = "key", "client.json", "ledger"
 
 
 def name_of(number: int) -> str:
@@ -99,8 +99,8 @@ def name_of(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class DeviceRecord:
-    """The content of `device.json`."""
+class ClientRecord:
+    """The content of `client.json`."""
 
     number: int
     place: int  # at the coordinator, among those of its role
@@ -115,48 +115,48 @@ def write(
     seal = Seal(key_in(folder / KEY))
     if data is not None:
         write_data(folder, data, seal)
-    about = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
-    keep(folder / ABOUT, json.dumps(about) + "\n")
+    spec = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
+    keep(folder / ABOUT, json.dumps(spec) + "\n")
     keep(folder / INVITATION, invitation.text())
 
 
 def check(folder: Path) -> None:
-    """Refuse what is no device's folder, and name those of a federation that was given in their place."""
+    """Refuse what is no client's folder, and name those of a federation that was given in their place."""
     if not folder.is_dir():
-        raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+        raise BadInput(f"there is no client {folder}: give a folder that `veilrec federate init` made")
     if (folder / ABOUT).is_file():
         return
-    above = folder / DEVICES if (folder / FILE).is_file() else folder
+    above = folder / CLIENTS if (folder / FILE).is_file() else folder
     found = sorted(place for place in above.glob("*") if (place / ABOUT).is_file())
     if not found:
-        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made")
+        raise BadInput(f"{folder} is no client: it has no {ABOUT}; give a folder that `federate init` made")
     several = f"{found[0]} to {found[-1].name}" if len(found) > 1 else f"{found[0]}"
-    raise BadInput(f"{folder} is no device, but holds {counted(len(found), 'device')}: give one or more of {several}")
+    raise BadInput(f"{folder} is no client, but holds {counted(len(found), 'client')}: give one or more of {several}")
 
 
-def read_record(folder: Path) -> DeviceRecord:
-    """Read `device.json`."""
+def read_record(folder: Path) -> ClientRecord:
+    """Read `client.json`."""
     try:
         content = json.loads((folder / ABOUT).read_text())
         shared = content.get("shared")
-        return DeviceRecord(
+        return ClientRecord(
             int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared)
         )
     except FileNotFoundError:
-        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made") from None
+        raise BadInput(f"{folder} is no client: it has no {ABOUT}; give a folder that `federate init` made") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder / ABOUT} cannot be read ({type(error).__name__}): bring back its own") from None
 
 
-def open_device(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
-    """The device of a folder, whatever happened to the process that had it before."""
-    about, made = read_record(folder), known.federation
-    if made.rehearsal != (about.shared is not None):
+def open_client(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
+    """The client of a folder, whatever happened to the process that had it before."""
+    spec, made = read_record(folder), known.federation
+    if made.rehearsal != (spec.shared is not None):
         raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
     if not (folder / KEY).is_file():
         raise BadInput(f"{folder / KEY}: there is no key here, and without it nothing of this device can be read")
-    data = data_of(folder, known, about.number)
-    noise = _noise_of(about)
+    data = data_of(folder, known, spec.number)
+    noise = _noise_of(spec)
     if Ledger.was_made(folder / LEDGER):
         return FederatedClient.open(folder, known.plan, data, **noise)
     return FederatedClient.create(
@@ -164,7 +164,7 @@ def open_device(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
         known.plan,
         data,
         [made.spending()],
-        number=about.number,
+        number=spec.number,
         draws_seed=made.seed if made.rehearsal else None,
         unprotected=made.unprotected,
         **noise,
@@ -172,25 +172,25 @@ def open_device(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
 
 
 def data_of(folder: Path, known: FederationFacts, number: int) -> LocalData:
-    """The user's data; a device that has none takes no part."""
-    everybody = known.method.devices(known.config, known.problem)
+    """The user's data; a client that has none takes no part."""
+    everybody = known.method.clients(known.config, known.problem)
     if not 0 <= number < len(everybody.rows):
-        raise BadInput(f"{folder} is device {number}, and this federation has no such: it belongs to another one")
+        raise BadInput(f"{folder} is client {number}, and this federation has no such: it belongs to another one")
     template = everybody.take(np.array([number], np.int64))
     data = read_data(folder, template, Seal(key_in(folder / KEY)))
-    judges = known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
-    if not data.rows.lengths()[0] and not judges:
-        raise BadInput(f"{folder} is a device without data: it has nothing to learn from, so it takes no part")
+    validators = known.plan.model_selection is not None and len(known.plan.model_selection.validator.clients(data)) > 0
+    if not data.rows.lengths()[0] and not validators:
+        raise BadInput(f"{folder} is a client without data: it has nothing to learn from, so it takes no part")
     return data
 
 
-def _noise_of(about: DeviceRecord) -> dict[str, Any]:
-    """Where noise comes from: the machine's own source, but in a rehearsal the secret that all devices share."""
-    if about.shared is None:
+def _noise_of(spec: ClientRecord) -> dict[str, Any]:
+    """Where noise comes from: the machine's own source, but in a rehearsal the secret that all clients share."""
+    if spec.shared is None:
         return {}
-    secret, number = about.shared, about.number
+    secret, number = spec.shared, spec.number
     return {
-        "noise_of_message": lambda round_number: noise_of_device(secret, round_number, number),
+        "noise_of_message": lambda round_number: noise_of_client(secret, round_number, number),
         "noise_of_report": lambda period: noise_of_report(secret, period, number),
         "noise_of_learning": lambda round_number: noise_of_learning(secret, round_number, number),
     }

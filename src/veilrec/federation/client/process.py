@@ -16,8 +16,8 @@ What a client does in pairwise secure aggregation:
 - The ledger is charged, and the vector on disk, in one transaction, before it leaves (`FederatedClient.take_part`).
 
 There is one process for each folder, and beside them one that makes the plan once for all of them. A machine that runs
-several devices makes the plan, and compiles what they need, before it splits into one process for each. Until then it
-has read nothing of any of them. They end with it: whoever kills it leaves no devices behind that nobody looks after,
+several clients makes the plan, and compiles what they need, before it splits into one process for each. Until then it
+has read nothing of any of them. They end with it: whoever kills it leaves no clients behind that nobody looks after,
 and no two processes work on one folder.
 """
 
@@ -42,7 +42,7 @@ from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ClientUpdates, RoundSpec, Schema, whole_model
-from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import FederationFacts, Summed, largest_content, report_sum, terms_in
 from veilrec.federation.federation import CA, INVITED, BadTask, Federation, FederationTask, TaskKind, parted
 from veilrec.federation.identity import EndorsedKeys, identity_of, read_invitation, read_invited
@@ -59,28 +59,28 @@ from veilrec.wire.signing import SigningKey
 
 
 class PlaintextAnswers:
-    """A device that answers tasks."""
+    """A client that answers tasks."""
 
-    def __init__(self, device: FederatedClient[Any]) -> None:
-        self.device = device
+    def __init__(self, client: FederatedClient[Any]) -> None:
+        self.client = client
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
         """Learn, report or judge."""
         if task.kind == "round":
-            return self.device.take_part(content, task.number)
+            return self.client.take_part(content, task.number)
         if task.kind == "report":
-            return self.device.report(task.number, task.period)
-        if task.kind == "judge":
+            return self.client.report(task.number, task.period)
+        if task.kind == "validator":
             start, trained = parted(content)
-            return self.device.judge(start, trained, task.number)
-        raise BadTask(f"a device does not do this: {task.kind}")
+            return self.client.validate(start, trained, task.number)
+        raise BadTask(f"a client does not do this: {task.kind}")
 
 
 class MaskedAnswers(PlaintextAnswers):
-    """A device whose updates, and reports that trust the server, leave under masks of secure aggregation."""
+    """A client whose updates, and reports that trust the server, leave under masks of secure aggregation."""
 
-    def __init__(self, device: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
-        super().__init__(device)
+    def __init__(self, client: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
+        super().__init__(client)
         self._plan, self._made, self._place, self._identity = known.plan, known.federation, place, identity
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
@@ -89,63 +89,63 @@ class MaskedAnswers(PlaintextAnswers):
             return self._take_part(task.number, *self._unpacked(content))
         reports = self._plan.reports
         if task.kind == "report" and reports is not None and reports.mechanism.under_masks:
-            about, (_, given) = report_sum(task.number), self._unpacked(content)
-            return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, given, values))
+            spec, (_, given) = report_sum(task.number), self._unpacked(content)
+            return self.client.report(spec.number, task.period, mask=lambda values: self._masked(spec, given, values))
         return super().answer(task, content)
 
     def _take_part(self, number: int, broadcast: bytes, given: bytes) -> bytes:
-        def masked(uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
-            values, event = quantised(self._plan, uploads, about, view, source)
-            return self._masked(about, given, values), event
+        def masked(updates: ClientUpdates, spec: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
+            values, event = quantised(self._plan, updates, spec, view, source)
+            return self._masked(spec, given, values), event
 
-        return self.device.take_part(broadcast, number, make=masked)
+        return self.client.take_part(broadcast, number, make=masked)
 
     def _unpacked(self, content: bytes) -> tuple[bytes, bytes]:
-        """The model, and what is given to the device to mask with."""
+        """The model, and what is given to the client to mask with."""
         return parted(content)
 
-    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
+    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
         raise NotImplementedError
 
 
 class HelperMaskedAnswers(MaskedAnswers):
-    """A device of a federation with helpers; which these are it knows from the federation's file, not from servers."""
+    """A client of a federation with helpers; which these are it knows from the federation's file, not from servers."""
 
     def _unpacked(self, content: bytes) -> tuple[bytes, bytes]:
         invitation, broadcast = parted(content)
         return broadcast, invitation
 
-    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
+    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
         made = self._made
-        agree(HelperInvitation.decode(given).proposal.terms, made, self._plan, about)
+        agree(HelperInvitation.decode(given).proposal.terms, made, self._plan, spec)
         helpers = [bytes.fromhex(key) for key in made.helpers]
         masking = HelperSumClient(
             self._place, self._identity, federation=made.digest, helpers=helpers, least=made.least
         )
-        return masking.upload(given, values)
+        return masking.update(given, values)
 
 
-def agree(terms: Terms, made: Federation, plan: Plan, about: Summed) -> None:
+def agree(terms: Terms, made: Federation, plan: Plan, spec: Summed) -> None:
     """Refuse terms that are not those which this device makes of the federation's file for this very sum."""
-    if terms != terms_in(made, plan, about):
+    if terms != terms_in(made, plan, spec):
         raise BadInput("the terms are not those of this plan's round: nothing is sent")
 
 
 def quantised(
-    plan: Plan, uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source
+    plan: Plan, updates: ClientUpdates, spec: RoundSpec, view: Schema, source: Source
 ) -> tuple[Offsets, Event]:
     """Quantise an update to fixed-point integers, with this client's part of distributed noise if it adds one."""
-    mechanism, lattice = plan.mechanism, plan.lattice(about)
+    mechanism, fixed_point = plan.mechanism, plan.fixed_point(spec)
     if isinstance(mechanism, DistributedNoiseSum):
-        shared = mechanism.share(uploads, about, lattice, source)
+        shared = mechanism.share(updates, spec, fixed_point, source)
         return shared.value, shared.event
-    released = mechanism.message(uploads, about, source)
-    return lattice.integers(messages.rounded_update(released.value, view))[0], released.event
+    released = mechanism.message(updates, spec, source)
+    return fixed_point.integers(messages.rounded_update(released.value, view))[0], released.event
 
 
 @dataclass
 class _Round:
-    """A round that the device is in: what it masks with, and what it has said on which question."""
+    """A round that the client is in: what it masks with, and what it has said on which question."""
 
     number: int
     pairing: PairwiseSumClient
@@ -168,10 +168,10 @@ class _Round:
 
 
 class PairwiseMaskedAnswers(MaskedAnswers):
-    """A device of a federation whose devices mask against each other."""
+    """A client of a federation whose clients mask against each other."""
 
-    def __init__(self, device: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
-        super().__init__(device, known, place, identity)
+    def __init__(self, client: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
+        super().__init__(client, known, place, identity)
         made, folder = known.federation, known.folder
         self._woven = made.woven()
         invited = read_invited(folder / INVITED, f"{folder} is no folder for secure aggregation", digest=made.invited)
@@ -192,13 +192,13 @@ class PairwiseMaskedAnswers(MaskedAnswers):
         return own.once(task.kind, content, steps[task.kind])
 
     def _entered(self, number: int) -> _Round:
-        """The round that is begun; once it was, and is not in memory, the device has left it."""
+        """The round that is begun; once it was, and is not in memory, the client has left it."""
         if self._round is None or self._round.number != number:
             if number < FIRST_REPORT_SUM:
-                self.device.enter(number)
+                self.client.enter(number)
             else:
                 terms_in(self._made, self._plan, report_sum(number))  # refuses reports in plaintext, or too often
-                self.device.enter_report(number)
+                self.client.enter_report(number)
             made = self._made
             pairing = PairwiseSumClient(
                 self._place,
@@ -221,41 +221,41 @@ class PairwiseMaskedAnswers(MaskedAnswers):
         self._endorsed.learn(named)
         return own.pairing.share(group)
 
-    def _masked(self, about: Summed, given: bytes, values: Offsets) -> bytes:
-        own = self._entered_before(about.number)
-        agree(own.pairing.terms, self._made, self._plan, about)
+    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
+        own = self._entered_before(spec.number)
+        agree(own.pairing.terms, self._made, self._plan, spec)
         return own.pairing.mask(given, values)
 
 
-_FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a device that was killed is started again
-_STEADY_SECONDS = 60.0  # after which a device counts as well
+_FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a client that was killed is started again
+_STEADY_SECONDS = 60.0  # after which a client counts as well
 _LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder, or that was asked to end
 
 
-RunDevice: TypeAlias = Callable[[Path, FederationFacts, Callable[[str], None], threading.Event], bool]
+RunClient: TypeAlias = Callable[[Path, FederationFacts, Callable[[str], None], threading.Event], bool]
 
 
-def run_device(folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event) -> bool:
-    """One device until the federation is over; whether it is."""
-    with device_folder.open_device(folder, known) as device:
+def run_client(folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event) -> bool:
+    """One client until the federation is over; whether it is."""
+    with client_folder.open_client(folder, known) as client:
         invitation, identity = read_invitation(folder), identity_of(folder)
         most = largest_content(known)
-        link = HttpsLink(known.federation, known.folder / CA, invitation.device, identity, largest_content=most)
+        link = HttpsLink(known.federation, known.folder / CA, invitation.client, identity, largest_content=most)
         try:
-            answers = answers_of(device, known, device_folder.read_record(folder).place, identity)
+            answers = answers_of(client, known, client_folder.read_record(folder).place, identity)
             return live(link, answers, say, stop, lambda: link.enrol(invitation))
         finally:
             link.close()
 
 
 def answers_of(
-    device: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey
+    client: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey
 ) -> PlaintextAnswers:
-    """A device as its federation wants it: under masks, or not."""
+    """A client as its federation wants it: under masks, or not."""
     if known.federation.secagg == "none":
-        return PlaintextAnswers(device)
+        return PlaintextAnswers(client)
     kind = PairwiseMaskedAnswers if known.federation.secagg == "pairs" else HelperMaskedAnswers
-    return kind(device, known, place, identity)
+    return kind(client, known, place, identity)
 
 
 def warm(known: FederationFacts) -> None:
@@ -266,25 +266,25 @@ def warm(known: FederationFacts) -> None:
     if "torch" in sys.modules:
         return
     plan = known.plan
-    everybody = known.method.devices(known.config, known.problem)
+    everybody = known.method.clients(known.config, known.problem)
     some = np.flatnonzero(everybody.rows.lengths() > 0)[:1].astype(np.int64)
     content = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
     with tempfile.TemporaryDirectory() as place, suppress(VeilrecError):
-        device = FederatedClient.create(
+        client = FederatedClient.create(
             Path(place) / "nobody",
             plan,
             everybody.take(some),
             [known.federation.spending()],
             unprotected=known.federation.unprotected,
         )
-        with device:
+        with client:
             if plan.reports is not None:
-                device.report(0, 0)
-            device.take_part(content, 0)
+                client.report(0, 0)
+            client.take_part(content, 0)
 
 
-def run_devices(
-    folders: Sequence[Path], known: FederationFacts, say: Callable[[str], None], run: RunDevice = run_device
+def run_clients(
+    folders: Sequence[Path], known: FederationFacts, say: Callable[[str], None], run: RunClient = run_client
 ) -> bool:
     """A process for each folder, started again if it is killed; whether all came to the end.
 
@@ -310,13 +310,13 @@ def run_devices(
 class _Host:
     """Looks after the processes that it started, and no others."""
 
-    def __init__(self, known: FederationFacts, say: Callable[[str], None], run: RunDevice) -> None:
+    def __init__(self, known: FederationFacts, say: Callable[[str], None], run: RunClient) -> None:
         self._known, self._say, self._run = known, say, run
         self._children: dict[int, tuple[Path, float]] = {}
         self._due: list[tuple[float, Path]] = []
         self._pauses: dict[Path, float] = {}
         self._ending = False
-        self._until = 0.0  # when devices that were asked to end are killed
+        self._until = 0.0  # when clients that were asked to end are killed
         self._failed = False
         self._ours, self._host = os.pipe()  # nothing is written: it ends when this process does, however it does
 
@@ -329,7 +329,7 @@ class _Host:
         self._children[child] = (folder, time.monotonic())
 
     def end(self) -> None:
-        """Ask every device to stop; one that waits for its coordinator does not hear it, and bears to be killed."""
+        """Ask every client to stop; one that waits for its coordinator does not hear it, and bears to be killed."""
         if not self._ending:
             self._ending, self._until = True, time.monotonic() + _LAST_BREATH_SECONDS
         number = signal.SIGTERM if time.monotonic() < self._until else signal.SIGKILL
@@ -374,13 +374,13 @@ class _Host:
 
 
 def _end_with(pipe: int) -> None:
-    """End this process as soon as its host is gone, as a kill would: a device bears that at any point."""
+    """End this process as soon as its host is gone, as a kill would: a client bears that at any point."""
     os.read(pipe, 1)
     os._exit(2)
 
 
-def _life(folder: Path, known: FederationFacts, say: Callable[[str], None], run: RunDevice) -> int:
-    """All of one device's process; what goes wrong is one line."""
+def _life(folder: Path, known: FederationFacts, say: Callable[[str], None], run: RunClient) -> int:
+    """All of one client's process; what goes wrong is one line."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())

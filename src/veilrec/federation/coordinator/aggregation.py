@@ -1,6 +1,6 @@
 """The coordinator's side of secure aggregation, and the tasks that helpers and clients are given.
 
-`TaskBoard` holds what is asked of whom now; a transport (HTTPS, Flower) reads it. `SecAggRpc` publishes one secagg RPC
+`TaskQueue` holds what is asked of whom now; a transport (HTTPS, Flower) reads it. `SecAggRpc` publishes one secagg RPC
 there and waits for the replies; nothing of the coordinator is locked meanwhile. Replies are not stored: a peer that is
 asked the same again replies the same. `HelperAggregation` and `PairwiseAggregation` are the two protocols, with one
 interface (`veilrec.server.secure_reports.SecureSum`):
@@ -39,7 +39,7 @@ from veilrec.federation.coordinator.registry import Registry, RegistryEntry
 from veilrec.federation.facts import ATTEMPTS, Summed, terms_in
 from veilrec.federation.federation import Away, Federation, FederationTask, Receipt, RpcKind, TaskKind, head, joined
 from veilrec.federation.identity import listed
-from veilrec.federation.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_claim, read_upload
+from veilrec.federation.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_claim, read_update
 from veilrec.federation.secagg.pairs import PairwiseSum
 from veilrec.federation.secagg.terms import Void, packed
 from veilrec.server.secure_reports import MessageRefused
@@ -57,21 +57,21 @@ _decoded = lru_cache(maxsize=2)(HelperInvitation.decode)  # every message of a r
 class Broadcast:
     """Who gets a task, the content for all of them, and the part of each that follows it."""
 
-    devices: Collection[str]
+    clients: Collection[str]
     content: bytes
     own: Mapping[str, bytes] | None = None
 
 
-class TaskBoard:
+class TaskQueue:
     """The current task, its content for all and its part for each; who has answered is not asked again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._task: FederationTask | None = None
-        self._devices: frozenset[str] = frozenset()
+        self._clients: frozenset[str] = frozenset()
         self._answered: set[str] = set()
         self._content = b""  # what belongs to the task
-        self._own: Mapping[str, bytes] = {}  # by device, behind that
+        self._own: Mapping[str, bytes] = {}  # by client, behind that
         self._digests: dict[str, str] = {}  # of both together
         self._digest = ""  # of what those have who have nothing of their own
         self._until = 0.0
@@ -86,7 +86,7 @@ class TaskBoard:
         self,
         kind: TaskKind,
         number: int,
-        devices: Collection[str],
+        clients: Collection[str],
         *,
         content: bytes = b"",
         own: Mapping[str, bytes] | None = None,
@@ -94,10 +94,10 @@ class TaskBoard:
         period: int = 0,
         seconds: float,
     ) -> None:
-        """Ask these devices; those who have answered before, and died meanwhile or not, are left alone."""
+        """Ask these clients; those who have answered before, and died meanwhile or not, are left alone."""
         with self._lock:
             self._task = FederationTask(kind, number, period)
-            self._devices, self._answered = frozenset(devices), set(answered)
+            self._clients, self._answered = frozenset(clients), set(answered)
             digest = hashlib.sha256(content)
             self._content, self._own = content, own or {}
             self._digests = {}
@@ -112,7 +112,7 @@ class TaskBoard:
     def withdraw(self) -> None:
         """Ask nothing of anybody."""
         with self._lock:
-            self._task, self._devices, self._content, self._own, self._digests = None, frozenset(), b"", {}, {}
+            self._task, self._clients, self._content, self._own, self._digests = None, frozenset(), b"", {}, {}
             self._digest = ""
 
     def end(self) -> None:
@@ -125,32 +125,32 @@ class TaskBoard:
         for notify in self._watchers:
             notify()
 
-    def task_for(self, device: str) -> FederationTask | None:
+    def task_for(self, client: str) -> FederationTask | None:
         """Return the current task of a client or helper; None if it has none."""
         if self.over:
             return FederationTask("over", 0)
         with self._lock:
-            if self._task is None or device not in self._devices or device in self._answered:
+            if self._task is None or client not in self._clients or client in self._answered:
                 return None
-            size = len(self._content) + len(self._own.get(device, b""))
+            size = len(self._content) + len(self._own.get(client, b""))
             left = max(0.0, self._until - time.monotonic())
-            return replace(self._task, sha256=self._digest_for(device), size=size, seconds=round(left, 3))
+            return replace(self._task, sha256=self._digest_for(client), size=size, seconds=round(left, 3))
 
-    def content(self, device: str, digest: str) -> bytes | None:
+    def content(self, client: str, digest: str) -> bytes | None:
         """Return the content of a peer's task by its digest; None if there is none."""
         with self._lock:
-            if device not in self._devices or not digest or digest != self._digest_for(device):
+            if client not in self._clients or not digest or digest != self._digest_for(client):
                 return None
-            return self._content + self._own.get(device, b"")
+            return self._content + self._own.get(client, b"")
 
-    def _digest_for(self, device: str) -> str:
-        return self._digests.get(device, self._digest)
+    def _digest_for(self, client: str) -> str:
+        return self._digests.get(client, self._digest)
 
-    def note(self, device: str, kind: str, number: int) -> None:
-        """A device has answered a task, which may not be the one of now any more."""
+    def note(self, client: str, kind: str, number: int) -> None:
+        """A client has answered a task, which may not be the one of now any more."""
         with self._lock:
             if self._task is not None and (self._task.kind, self._task.number) == (kind, number):
-                self._answered.add(device)
+                self._answered.add(client)
 
     @property
     def answers(self) -> int:
@@ -162,7 +162,7 @@ class TaskBoard:
     def unanswered(self) -> tuple[str, ...]:
         """The names of those who are asked now and have not answered, in order."""
         with self._lock:
-            return tuple(sorted(self._devices - self._answered))
+            return tuple(sorted(self._clients - self._answered))
 
     @property
     def kind(self) -> TaskKind | None:
@@ -179,8 +179,8 @@ class TaskBoard:
 class SecAggRpc:
     """One secagg RPC at a time, to several helpers or clients."""
 
-    def __init__(self, board: TaskBoard) -> None:
-        self._board = board
+    def __init__(self, queue: TaskQueue) -> None:
+        self._queue = queue
         self._changed = threading.Condition()
         self._asked: tuple[RpcKind, int, frozenset[str], CheckReply] | None = None
         self._came: dict[str, bytes] = {}
@@ -210,7 +210,7 @@ class SecAggRpc:
                 self.up += len(content)
                 if len(self._came) == len(self._asked[2]):
                     self._changed.notify_all()
-        self._board.note(who, kind, number)
+        self._queue.note(who, kind, number)
         return "taken" if known is None else "known already"
 
     def ask(
@@ -229,19 +229,19 @@ class SecAggRpc:
         with self._changed:
             self._came, self._asked = {}, (kind, number, frozenset(names), take or (lambda _who, _said: None))
             self.down += len(names) * len(content) + sum(map(len, (own or {}).values()))
-        self._board.publish(kind, number, names, content=content, own=own, seconds=seconds)
+        self._queue.publish(kind, number, names, content=content, own=own, seconds=seconds)
         with self._changed:
             while len(self._came) < len(names) and not self.stopping and time.monotonic() < until:
                 self._changed.wait(0.5)
             self._asked = None
             said = dict(self._came)
-        self._board.withdraw()
+        self._queue.withdraw()
         return said
 
 
-def learners(registry: Registry) -> list[RegistryEntry]:
+def trainers(registry: Registry) -> list[RegistryEntry]:
     """The enrolled clients that train."""
-    return [entry for entry in registry.entries("learner") if entry.key is not None and not entry.revoked]
+    return [entry for entry in registry.entries("trainer") if entry.key is not None and not entry.revoked]
 
 
 def keys_of(entries: Collection[RegistryEntry]) -> dict[int, bytes]:
@@ -265,18 +265,18 @@ class HelperAggregation:
     waits = True  # whoever has not sent a vector can still do so, however late
 
     def __init__(
-        self, board: TaskBoard, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
+        self, queue: TaskQueue, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
     ) -> None:
-        self.rpc = SecAggRpc(board)
+        self.rpc = SecAggRpc(queue)
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
-        self._names = [entry.device for entry in registry.entries("helper")]
+        self._names = [entry.client for entry in registry.entries("helper")]
         self._keys = tuple(bytes.fromhex(key) for key in federation.helpers)
 
-    def open(self, about: Summed, cohort: Sequence[str]) -> bytes:
+    def open(self, spec: Summed, cohort: Sequence[str]) -> bytes:
         """Ask every helper for its key of the round; `Away` where one does not come."""
-        proposal = Proposal(terms_in(self._federation, self._plan, about), self._keys)
-        content = joined(proposal.encode(), listed_keys(learners(self._registry)))
-        said = self._ask("open", about.number, content)
+        proposal = Proposal(terms_in(self._federation, self._plan, spec), self._keys)
+        content = joined(proposal.encode(), listed_keys(trainers(self._registry)))
+        said = self._ask("open", spec.number, content)
         if len(said) < len(self._names):
             raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
         try:
@@ -293,20 +293,20 @@ class HelperAggregation:
         return Broadcast(cohort, joined(invitation, broadcast))
 
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
-        """The invitation, to everybody; what helpers say is not counted among devices."""
+        """The invitation, to everybody; what helpers say is not counted among clients."""
         return cohort * len(invitation), 0
 
-    def check(self, invitation: bytes, device: int, message: bytes) -> None:
+    def check(self, invitation: bytes, client: int, message: bytes) -> None:
         """Refuse what this device has not signed for this round."""
         proposal = _decoded(invitation).proposal
-        claim, _, _ = read_upload(message, proposal.terms)
-        if claim.number != device:
-            raise BadMessage("the vector is signed as that of another device")
+        claim, _, _ = read_update(message, proposal.terms)
+        if claim.number != client:
+            raise BadMessage("the vector is signed as that of another client")
         check_claim(claim, self._registered(), proposal.session)
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: a helper that is gone, or lies, voids the round."""
-        invited, everybody = _decoded(invitation), self._registry.entries("learner")
+        invited, everybody = _decoded(invitation), self._registry.entries("trainer")
         number = invited.proposal.terms.round_number
         # Whoever was revoked since has sent a vector that counts.
         adding = HelperSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)
@@ -328,7 +328,7 @@ class HelperAggregation:
         return self.rpc.ask(kind, number, self._names, content=content, seconds=seconds)
 
     def _registered(self) -> dict[int, bytes]:
-        return keys_of(learners(self._registry))
+        return keys_of(trainers(self._registry))
 
 
 class PairwiseAggregation:
@@ -338,27 +338,27 @@ class PairwiseAggregation:
     waits = False  # whoever was killed on the way has left the sum
 
     def __init__(
-        self, board: TaskBoard, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
+        self, queue: TaskQueue, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
     ) -> None:
-        self.rpc = SecAggRpc(board)
+        self.rpc = SecAggRpc(queue)
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
         self._woven = federation.woven()
-        entries = registry.entries("learner")
-        self._names = {entry.number: entry.device for entry in entries}
-        self._places = {entry.device: entry.number for entry in entries}
+        entries = registry.entries("trainer")
+        self._names = {entry.number: entry.client for entry in entries}
+        self._places = {entry.client: entry.number for entry in entries}
         self._last: tuple[bytes, PairwiseSum] | None = None
 
-    def open(self, about: Summed, cohort: Sequence[str]) -> bytes | None:
+    def open(self, spec: Summed, cohort: Sequence[str]) -> bytes | None:
         """Keys and shares of those who come: what the round goes on with; None if they are too few."""
         self.rpc.down = self.rpc.up = 0
-        entries = learners(self._registry)
-        adding = PairwiseSum(terms_in(self._federation, self._plan, about), self._woven, keys_of(entries))
+        entries = trainers(self._registry)
+        adding = PairwiseSum(terms_in(self._federation, self._plan, spec), self._woven, keys_of(entries))
         try:
-            here = [entry.device for entry in entries if entry.device in set(cohort)]
-            self._ask("advertise", about.number, here, adding.receive_advert, content=adding.propose())
+            here = [entry.client for entry in entries if entry.client in set(cohort)]
+            self._ask("advertise", spec.number, here, adding.receive_advert, content=adding.propose())
             groups = self._named(adding.groups())
-            known = head(listed_keys([entry for entry in entries if entry.device in groups]))
-            self._ask("share", about.number, groups, adding.receive_shares, content=known, own=groups)
+            known = head(listed_keys([entry for entry in entries if entry.client in groups]))
+            self._ask("share", spec.number, groups, adding.receive_shares, content=known, own=groups)
             adding.boxes()
         except Void as error:
             self._say(str(error))
@@ -381,11 +381,11 @@ class PairwiseAggregation:
         boxes = self._restored(invitation).boxes() if invitation else {}
         return self.rpc.down + sum(map(len, boxes.values())), self.rpc.up
 
-    def check(self, invitation: bytes, device: int, message: bytes) -> None:
+    def check(self, invitation: bytes, client: int, message: bytes) -> None:
         """Refuse what is no vector of this device; under masks no more shows."""
         number, _ = self._restored(invitation).check_masked(message)
-        if number != device:
-            raise BadMessage("the vector is said to be that of another device")
+        if number != client:
+            raise BadMessage("the vector is said to be that of another client")
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: too few who sign or reveal, or secrets that are wrong, void the round."""
@@ -416,10 +416,10 @@ class PairwiseAggregation:
 
         def take(who: str, said: bytes) -> None:
             if said[at : at + 4] != packed(self._places[who]):
-                raise BadMessage("this is said in the name of another device")
+                raise BadMessage("this is said in the name of another client")
             receive(said)
 
-        seconds = self._federation.trip_seconds
+        seconds = self._federation.rpc_seconds
         said = self.rpc.ask(kind, number, names, content=content, own=own, seconds=seconds, take=take)
         if self.rpc.stopping:
             raise Away("stopped in the middle of a secure sum")  # asked again after the next start
@@ -432,7 +432,7 @@ class PairwiseAggregation:
         """The round before its vectors, to look at; what this process has heard itself it checks once."""
         if self._last is None or self._last[0] != invitation:
             # Whoever was revoked since has said what the others go on with.
-            registered = keys_of(self._registry.entries("learner"))
+            registered = keys_of(self._registry.entries("trainer"))
             self._last = (invitation, PairwiseSum.restored(invitation, self._woven, registered))
         return self._last[1]
 

@@ -16,7 +16,7 @@ run are states of this process. In each state the driver does one thing, and the
 | `OPENING` | begins the secure sum of the round | helpers or clients | `OPEN`, or `CLOSING` and void |
 | `OPEN` | publishes the model | clients, `round_seconds` | `CLOSING` |
 | `CLOSING` | opens the secure sum if there is one; noise, server step | helpers or clients | `IDLE` |
-| `IDLE` after the last round | asks held-out validation clients | clients, `judge_seconds` | `VALIDATED` |
+| `IDLE` after the last round | asks held-out validation clients | clients, `validation_seconds` | `VALIDATED` |
 | `OVER` | tells everybody that the run is over | | |
 
 Without secure aggregation `OPENING` is left out, and nobody is waited for in `CLOSING`. No lock and no transaction is
@@ -43,7 +43,7 @@ from veilrec.federation.coordinator.aggregation import (
     Broadcast,
     PairwiseAggregation,
     SecureAggregation,
-    TaskBoard,
+    TaskQueue,
 )
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, TaskKind, joined
@@ -70,11 +70,11 @@ class RoundDriver:
         federation: Federation,
         say: Callable[[str], None],
         *,
-        board: TaskBoard | None = None,
+        queue: TaskQueue | None = None,
         secure: SecureAggregation | None = None,
     ) -> None:
         self.coordinator, self.registry, self.federation = coordinator, registry, federation
-        self.board, self.secure = board or TaskBoard(), secure
+        self.queue, self.secure = queue or TaskQueue(), secure
         self._say = say
         self._changed = threading.Condition()
         self._stopping = False
@@ -94,10 +94,10 @@ class RoundDriver:
             RoundState.OPEN: self._collect_and_close,
             RoundState.CLOSING: self._close,
         }
-        for entry in (*registry.entries("learner"), *registry.entries("judge")):
-            who: Enrolled = "devices" if entry.role == "learner" else "judges"
-            if coordinator.enrol(entry.device, who) != entry.number:
-                raise BadInput(f"{registry.path} gives {entry.device} a place of another: bring back its own")
+        for entry in (*registry.entries("trainer"), *registry.entries("validator")):
+            who: Enrolled = "clients" if entry.role == "trainer" else "validators"
+            if coordinator.enrol(entry.client, who) != entry.number:
+                raise BadInput(f"{registry.path} gives {entry.client} a place of another: bring back its own")
 
     # Called from any thread
 
@@ -112,7 +112,7 @@ class RoundDriver:
     def see(self, client: str) -> None:
         """Note that a client or helper has polled."""
         self._seen[client] = time.monotonic()
-        if self.board.over:
+        if self.queue.over:
             self._told_over.add(client)
 
     def enrolled(self) -> None:
@@ -127,7 +127,7 @@ class RoundDriver:
             if self.secure is None:
                 raise refusal
             return self.secure.rpc.take(client, kind, number, content)
-        receivers = {"report": server.receive_report, "round": server.receive, "judge": server.receive_gain}
+        receivers = {"report": server.receive_report, "round": server.receive, "validator": server.receive_gain}
         if kind not in receivers:
             raise refusal
         if number != (server.report_number if kind == "report" else server.round_number):
@@ -137,10 +137,10 @@ class RoundDriver:
         except _DISK_ERRORS as error:
             self._say(f"a message could not be kept ({error}): it is asked for again")
             raise StoreBusy from None
-        self.board.note(client, kind, number)
+        self.queue.note(client, kind, number)
         with self._changed:
             self.messages += receipt == "taken"
-            if self.board.answers >= self._enough:
+            if self.queue.answers >= self._enough:
                 self._changed.notify_all()
         return receipt
 
@@ -160,7 +160,7 @@ class RoundDriver:
         if not self._stopping:
             self._attempt(self._validate)
         if not self._stopping:
-            self.board.end()
+            self.queue.end()
         return not self._stopping
 
     def _attempt(self, step: Callable[[], object]) -> None:
@@ -174,7 +174,7 @@ class RoundDriver:
 
     def _wait_for_enrolment(self) -> None:
         invited = sum(not entry.free for entry in self.registry.entries())
-        self._say(f"waiting for {invited} devices, for {self.federation.enrol_seconds:g} s at most")
+        self._say(f"waiting for {invited} clients, for {self.federation.enrol_seconds:g} s at most")
         self._wait(
             lambda: all(e.key or e.revoked or e.free for e in self.registry.entries()), self.federation.enrol_seconds
         )
@@ -203,7 +203,7 @@ class RoundDriver:
             task = self.secure.asked(invitation, model, cohort)
         seconds, wanted = self.federation.round_seconds, server.wanted
         if self._ask("round", server.round_number, task, "messages", seconds, wanted=wanted):
-            self.board.withdraw()
+            self.queue.withdraw()
             self._close()
 
     def _close(self) -> None:
@@ -216,7 +216,7 @@ class RoundDriver:
         self._began = None
         void = " (void: too few)" if report.void else ""
         rounds = self.federation.rounds
-        self._say(f"round {report.number + 1}/{rounds}: {report.messages} of {report.devices} devices{void}")
+        self._say(f"round {report.number + 1}/{rounds}: {report.messages} of {report.clients} clients{void}")
 
     def _validate(self) -> None:
         """`IDLE` after the last round: ask held-out validation clients which model is better."""
@@ -224,25 +224,25 @@ class RoundDriver:
         comparing = server.compare()
         if comparing is None:
             return
-        task = Broadcast(comparing.devices, joined(comparing.start, comparing.trained))
-        if self._ask("judge", comparing.number, task, "gains", self.federation.judge_seconds):
-            self.board.withdraw()
+        task = Broadcast(comparing.clients, joined(comparing.start, comparing.trained))
+        if self._ask("validator", comparing.number, task, "gains", self.federation.validation_seconds):
+            self.queue.withdraw()
             self._say(server.close_comparison().line())
 
     def _collect_reports(self, question: ReportRequest) -> None:
         """Publish the question until all reports have come, or enough of them by the deadline."""
         server, seconds = self.coordinator, self.federation.report_seconds
-        task = Broadcast(question.devices, b"")
+        task = Broadcast(question.clients, b"")
         if self.secure is not None and question.invitation:
-            task = self.secure.asked(question.invitation, b"", question.devices)
+            task = self.secure.asked(question.invitation, b"", question.clients)
         patient = self.secure is None or self.secure.waits
-        least = min(server.minimum_reports, len(question.devices))
+        least = min(server.minimum_reports, len(question.clients))
         while not self._stopping:
             self._ask("report", server.report_number, task, "reports", seconds, period=question.period)
             if len(server.came("reports")) >= least or not patient:
                 break
             self._say(f"round {question.round_number}: too few have reported; asking again")
-        self.board.withdraw()
+        self.queue.withdraw()
 
     def _ask(
         self,
@@ -256,11 +256,11 @@ class RoundDriver:
         period: int = 0,
     ) -> bool:
         """Publish a task, and wait for all answers, as many as are wanted, or the deadline; False if stopped."""
-        server, clients = self.coordinator, self._present(task.devices)
-        wanted = len(task.devices) if wanted is None else wanted
+        server, clients = self.coordinator, self._present(task.clients)
+        wanted = len(task.clients) if wanted is None else wanted
         came, self._enough = server.came(inbox), min(len(clients), wanted)
         content, own = task.content, task.own
-        self.board.publish(
+        self.queue.publish(
             kind, number, clients, content=content, own=own, answered=came, period=period, seconds=seconds
         )
 
@@ -272,7 +272,7 @@ class RoundDriver:
 
     def _present(self, asked: Collection[str]) -> tuple[str, ...]:
         """Those whose places are taken; a client that enrols later is asked from the next task on."""
-        absent = {entry.device for entry in self.registry.entries() if entry.free or entry.revoked}
+        absent = {entry.client for entry in self.registry.entries() if entry.free or entry.revoked}
         return tuple(client for client in asked if client not in absent)
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -288,7 +288,7 @@ class RoundDriver:
 
     def linger(self, seconds: float) -> None:
         """Wait until every enrolled client has heard that the run is over."""
-        here = {e.device for e in self.registry.entries() if e.key and not e.revoked}
+        here = {e.client for e in self.registry.entries() if e.key and not e.revoked}
         self._wait(lambda: here <= self._told_over, seconds)
 
     # For the operator
@@ -297,20 +297,20 @@ class RoundDriver:
         """Progress of the run, without anything of any user; `waiting_for` names helpers that owe a reply."""
         server = self.coordinator
         entries = [entry for entry in self.registry.entries() if entry.role != "helper"]
-        devices, now = {entry.device for entry in entries}, time.monotonic()
+        clients, now = {entry.client for entry in entries}, time.monotonic()
         return {
             "federation": self.federation.id,
             "round": server.round_number,
             "rounds": self.federation.rounds,
-            "stage": "over" if self.board.over else server.stage,
-            "waiting_for": list(self.board.unanswered) if self.board.kind in ("open", "sum") else [],
-            "seconds_left": round(max(0.0, self.board.seconds_left), 1),
-            "devices": {
+            "stage": "over" if self.queue.over else server.stage,
+            "waiting_for": list(self.queue.unanswered) if self.queue.kind in ("open", "sum") else [],
+            "seconds_left": round(max(0.0, self.queue.seconds_left), 1),
+            "clients": {
                 "invited": sum(not entry.free for entry in entries),
                 "free": sum(entry.free for entry in entries),
                 "enrolled": sum(entry.key is not None for entry in entries),
                 "revoked": sum(entry.revoked for entry in entries),
-                "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in devices),
+                "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in clients),
             },
             "this_round": {"messages": len(server.came("messages")), "reports": len(server.came("reports"))},
             **totals(server.history()),

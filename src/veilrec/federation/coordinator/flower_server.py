@@ -39,7 +39,7 @@ from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.coordinator.registry import NotInvited
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FederationTask
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FederationTask
 from veilrec.serving.requests import Receive, Scope, Send
 
 if TYPE_CHECKING:  # the extra `flower`
@@ -71,7 +71,7 @@ class _Sent:
     """A message that waits for its answer."""
 
     node: int
-    device: str | None  # None: it asked for it
+    client: str | None  # None: it asked for it
     task: FederationTask | None
     nonce: bytes
     until: float
@@ -85,7 +85,7 @@ class Carrier:
     ) -> None:
         self._driver, self._grid, self._say, self._cap = driver, grid, say, largest_answer
         self._federation = driver.federation
-        self._devices: dict[int, str] = {}  # by node
+        self._clients: dict[int, str] = {}  # by node
         self._sent: dict[str, _Sent] = {}
         self._not_before: dict[int, float] = {}
         self._told_over: set[int] = set()
@@ -102,8 +102,8 @@ class Carrier:
 
     @property
     def everybody_knows(self) -> bool:
-        """Whether every node that is a device was told that it is over."""
-        return self._told_over >= {node for node in self._nodes if node in self._devices}
+        """Whether every node that is a client was told that it is over."""
+        return self._told_over >= {node for node in self._nodes if node in self._clients}
 
     def _send(self, now: float) -> None:
         waiting = {sent.node for sent in self._sent.values()}
@@ -111,13 +111,13 @@ class Carrier:
         for node in self._nodes:
             if node in waiting or self._not_before.get(node, 0.0) > now:
                 continue
-            device = self._devices.get(node)
-            if device is None:
+            client = self._clients.get(node)
+            if client is None:
                 nonce = secrets.token_bytes(32)
                 hello: flower.MessageFields = {"ask": flower.HELLO, "nonce": nonce}
                 drafts.append((hello, _Sent(node, None, None, nonce, now + _HELLO_SECONDS)))
             else:
-                drafts += self._task_for(node, device, now)
+                drafts += self._task_for(node, client, now)
         names = self._grid.push([(sent.node, fields, sent.until - now) for fields, sent in drafts]) if drafts else []
         for name, (_, sent) in zip(names, drafts, strict=True):
             if name is None:  # the node has gone meanwhile
@@ -125,22 +125,22 @@ class Carrier:
             else:
                 self._sent[name] = sent
 
-    def _task_for(self, node: int, device: str, now: float) -> list[tuple[flower.MessageFields, _Sent]]:
-        board = self._driver.board
-        task = board.task_for(device)
+    def _task_for(self, node: int, client: str, now: float) -> list[tuple[flower.MessageFields, _Sent]]:
+        queue = self._driver.queue
+        task = queue.task_for(client)
         if task is None:
             return []
         if task.kind == "over":
             if node in self._told_over:
                 return []
             self._told_over.add(node)
-            self._driver.see(device)
-            return [(flower.task_fields(task, b""), _Sent(node, device, task, b"", now + _AGAIN_SECONDS))]
-        content = board.content(device, task.sha256) if task.sha256 else b""
+            self._driver.see(client)
+            return [(flower.task_fields(task, b""), _Sent(node, client, task, b"", now + _AGAIN_SECONDS))]
+        content = queue.content(client, task.sha256) if task.sha256 else b""
         if content is None or task.seconds <= 0.0:  # the round has ended meanwhile
             return []
-        self._driver.see(device)
-        return [(flower.task_fields(task, content), _Sent(node, device, task, b"", now + task.seconds))]
+        self._driver.see(client)
+        return [(flower.task_fields(task, content), _Sent(node, client, task, b"", now + task.seconds))]
 
     def _collect(self, now: float) -> None:
         for name, fields in self._grid.pull(list(self._sent)) if self._sent else ():
@@ -164,29 +164,29 @@ class Carrier:
         self._not_before[node] = now + _AGAIN_SECONDS
 
     def _take(self, sent: _Sent, fields: flower.MessageFields) -> None:
-        if sent.device is None or sent.task is None:
+        if sent.client is None or sent.task is None:
             self._meet(sent, fields)
             return
-        if flower.text(fields, "device") != sent.device:
-            raise flower.BadFlowerMessage("a node answers for another device than it said it is")
-        entry = self._driver.registry.find(sent.device)
+        if flower.text(fields, "client") != sent.client:
+            raise flower.BadFlowerMessage("a node answers for another client than it said it is")
+        entry = self._driver.registry.find(sent.client)
         if entry is None or entry.key is None or entry.revoked:
             raise NotInvited("this device was revoked")
         answer, task = flower.raw(fields, "answer", self._cap), sent.task
         signed = flower.raw(fields, "signature", _SMALL)
-        identity.check(entry.key, self._federation.id, sent.device, task.kind, task.number, answer, signed)
-        self._driver.take(sent.device, task.kind, task.number, answer)
+        identity.check(entry.key, self._federation.id, sent.client, task.kind, task.number, answer, signed)
+        self._driver.take(sent.client, task.kind, task.number, answer)
 
     def _meet(self, sent: _Sent, fields: flower.MessageFields) -> None:
         """Enrol a node as a client: by the client's own key, which its invitation endorses."""
-        device, made = flower.text(fields, "device"), self._federation
+        client, made = flower.text(fields, "client"), self._federation
         if flower.text(fields, "federation") != made.id or flower.text(fields, "plan") != made.plan:
             raise flower.BadFlowerMessage("a node is of another federation, or has another version of the plan")
         key = flower.raw(fields, "key", _SMALL)
-        identity.check(key, made.id, device, flower.HELLO, 0, sent.nonce, flower.raw(fields, "signature", _SMALL))
-        place = self._driver.registry.enrol(made.id, device, key, flower.raw(fields, "endorsement", _SMALL))
-        self._devices[sent.node] = place.device
-        self._driver.see(place.device)
+        identity.check(key, made.id, client, flower.HELLO, 0, sent.nonce, flower.raw(fields, "signature", _SMALL))
+        place = self._driver.registry.enrol(made.id, client, key, flower.raw(fields, "endorsement", _SMALL))
+        self._clients[sent.node] = place.client
+        self._driver.see(place.client)
         self._driver.enrolled()
 
 
@@ -282,9 +282,9 @@ class Link:
     def _register(self) -> None:
         """Register the clients of this machine and the public keys in `flower/nodes`; known ones stay."""
         until = time.monotonic() + _READY_SECONDS
-        for place in sorted((self._folder / DEVICES).glob("*")):
+        for place in sorted((self._folder / CLIENTS).glob("*")):
             flower.node_key(place)
-        keys = [flower.public_half(place) for place in sorted((self._folder / DEVICES).glob("*")) if place.is_dir()]
+        keys = [flower.public_half(place) for place in sorted((self._folder / CLIENTS).glob("*")) if place.is_dir()]
         keys += sorted((self._home / "nodes").glob("*.pub"))
         for key in keys:
             while True:
@@ -396,7 +396,7 @@ def server_app() -> ServerApp:
 
 
 def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
-    """Run the coordinator of a folder, with Flower's nodes as devices, until the rounds are over."""
+    """Run the coordinator of a folder, with Flower's nodes as clients, until the rounds are over."""
     if known.federation.secagg != "none":
         raise BadInput("secure aggregation is not supported over Flower yet: use `veilrec federate up` over HTTPS")
     control, failure = Control(), list[BaseException]()
@@ -418,12 +418,12 @@ def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
         until = float("inf")
         while thread.is_alive() and time.monotonic() < until:
             carrier.turn()
-            if control.driver.board.over and until == float("inf"):
+            if control.driver.queue.over and until == float("inf"):
                 until = time.monotonic() + _GOODBYE_SECONDS
-            if control.driver.board.over and carrier.everybody_knows:
+            if control.driver.queue.over and carrier.everybody_knows:
                 break
             time.sleep(_TURN_SECONDS)
-        if control.driver.board.over:
+        if control.driver.queue.over:
             control.stop()
     thread.join()
     if failure:

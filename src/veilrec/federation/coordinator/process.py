@@ -3,12 +3,12 @@
 | route | who | what |
 |---|---|---|
 | `POST /v1/enrol` | whoever has an invitation | ties a key to a place |
-| `POST /v1/poll` | a device | what it is asked; waits until there is something |
-| `POST /v1/content` | a device | what belongs to its task, unless that is small and came with it |
-| `POST /v1/answer` | a device | an answer; on disk when it is acknowledged |
+| `POST /v1/poll` | a client | what it is asked; waits until there is something |
+| `POST /v1/content` | a client | what belongs to its task, unless that is small and came with it |
+| `POST /v1/answer` | a client | an answer; on disk when it is acknowledged |
 | `GET /v1/status` | the operator, by a token | how far the run has come |
 
-A device is known by its key: every request is signed over federation, device, kind, round and a digest of the body.
+A client is known by its key: every request is signed over federation, client, kind, round and a digest of the body.
 Before a body is read the name has to be one of the federation's, and within its share of requests; bodies have a cap,
 and only so many are read at once.
 """
@@ -41,7 +41,7 @@ from veilrec.federation.coordinator.aggregation import (
     HelperAggregation,
     PairwiseAggregation,
     SecureAggregation,
-    TaskBoard,
+    TaskQueue,
 )
 from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.registry import NotInvited, Registry, RegistryEntry
@@ -56,7 +56,7 @@ from veilrec.serving.requests import BUSY, Headers, Message, Receive, RequestRef
 from veilrec.wire.signing import checked_origin
 
 PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
-PAGE_HEADERS = ("content-type", "x-veilrec-device", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
+PAGE_HEADERS = ("content-type", "x-veilrec-client", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
 _REMEMBERED_SECONDS = 3600
 _OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
 
@@ -97,13 +97,13 @@ async def _permission(request: Request) -> Response:
     return Response(status_code=204, headers=told)
 
 
-DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
+CLIENT, SIGNATURE, KIND, NUMBER = b"x-veilrec-client", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
 _LONGEST_POLL_SECONDS = 25.0
 _SMALL = 4096  # bytes of a body that is not an answer
 _SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
 _JSON = b"application/json"
-_MOST_BODIES = 16  # answers that are read at once
-RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each task of a round
+_MAX_BODIES = 16  # answers that are read at once
+RATE_OF_ADDRESS, _RATE_OF_CLIENT = 400.0, 20.0  # requests a second, for each task of a round
 
 
 class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
 
     federation: str
     plan: str
-    device: str
+    client: str
     key: str
     endorsement: str
 
@@ -124,7 +124,7 @@ class CoordinatorRoutes:
         self._federation = driver.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._bodies = 0
-        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * driver.tasks_per_round)
+        self._of_client = RateLimit(rate and _RATE_OF_CLIENT * driver.tasks_per_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
 
@@ -149,7 +149,7 @@ class CoordinatorRoutes:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._wake)
 
-        self._driver.board.watch(wake)
+        self._driver.queue.watch(wake)
 
     def _wake(self) -> None:
         self._news.set()
@@ -160,7 +160,7 @@ class CoordinatorRoutes:
         return _json({"status": "ok"})
 
     async def enrol(self, request: Request) -> Response:
-        """Tie a device's key to its place."""
+        """Tie a client's key to its place."""
         body = await read_body(request.scope, request.receive, _SMALL)
         try:
             asked: Enrolment = self._enrolment.decode(body)
@@ -169,46 +169,46 @@ class CoordinatorRoutes:
             raise RequestRefused(400, "this is no enrolment") from None
         made = self._federation
         if asked.federation != made.id:
-            raise RequestRefused(404, "this is another federation: its id is not the one that the device was made for")
+            raise RequestRefused(404, "this is another federation: its id is not the one that the client was made for")
         if asked.plan != made.plan:
             raise RequestRefused(
-                409, "the device has another version of the plan: copy federation.yaml and facts again"
+                409, "the client has another version of the plan: copy federation.yaml and facts again"
             )
         try:
-            place = await self._store(self._driver.registry.enrol, made.id, asked.device, key, endorsement)
+            place = await self._store(self._driver.registry.enrol, made.id, asked.client, key, endorsement)
         except NotInvited as error:
             raise RequestRefused(403, str(error)) from None
         self._driver.enrolled()
-        return _json({"device": place.device, "role": place.role, "place": place.number})
+        return _json({"client": place.client, "role": place.role, "place": place.number})
 
     async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Answer a poll: the client's task, or null if none came up in time."""
         body = await self._signed(scope, receive, "poll", 0, _SMALL)
-        device, wait = _text(scope, DEVICE), _seconds(body)
+        client, wait = _text(scope, CLIENT), _seconds(body)
         until = perf_counter() + wait
-        self._driver.see(device)
+        self._driver.see(client)
         while True:
             news = self._news  # before looking: what comes in between is not missed
-            task: FederationTask | None = self._driver.board.task_for(device)
+            task: FederationTask | None = self._driver.queue.task_for(client)
             left = until - perf_counter()
             if task is not None or left <= 0:
-                self._driver.see(device)
-                content = self._small_content(body, device, task)
+                self._driver.see(client)
+                content = self._small_content(body, client, task)
                 return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def _small_content(self, body: bytes, device: str, task: FederationTask | None) -> bytes | None:
+    def _small_content(self, body: bytes, client: str, task: FederationTask | None) -> bytes | None:
         """Return a small content, which goes out with its task to a poll `SECONDS NONCE with-content`; else None."""
         if task is None or not 0 < task.size <= _SENT_ALONG or not body.endswith(b" " + WITH_CONTENT.encode()):
             return None
-        return self._driver.board.content(device, task.sha256)
+        return self._driver.queue.content(client, task.sha256)
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Send the content of a client's task."""
         body = await self._signed(scope, receive, "content", 0, _SMALL)
-        found = self._driver.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
+        found = self._driver.queue.content(_text(scope, CLIENT), body.decode("ascii", "replace"))
         if found is None:
             raise RequestRefused(410, "nothing of this kind is asked for any more")
         return found, b"application/octet-stream"
@@ -216,16 +216,16 @@ class CoordinatorRoutes:
     async def answer(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Take an answer in."""
         kind, number = _text(scope, KIND), _whole(scope)
-        if self._bodies >= _MOST_BODIES:
+        if self._bodies >= _MAX_BODIES:
             raise RequestRefused(503, "too many answers come at once: send it again in a moment", BUSY)
         self._bodies += 1
         try:
             body = await self._signed(scope, receive, kind, number, self._cap)
-            device = _text(scope, DEVICE)
+            client = _text(scope, CLIENT)
             if kind in RPC_KINDS:  # never behind those who wait for what is said on it
-                receipt = self._driver.take(device, kind, number, body)
+                receipt = self._driver.take(client, kind, number, body)
             else:
-                receipt = await self._store(self._driver.take, device, kind, number, body)
+                receipt = await self._store(self._driver.take, client, kind, number, body)
         except MessageRefused as refusal:
             raise RequestRefused(409, str(refusal)) from None
         except StoreBusy:
@@ -242,25 +242,25 @@ class CoordinatorRoutes:
         return _json(await self._store(self._driver.status))
 
     async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
-        """The body of a request that an enrolled device has signed for this."""
+        """The body of a request that an enrolled client has signed for this."""
         entry = self._entry(scope)
         body = await read_body(scope, receive, cap)
         try:
             signed = bytes.fromhex(_text(scope, SIGNATURE))
-            identity.check(entry.key or b"", self._federation.id, entry.device, kind, number, body, signed)
+            identity.check(entry.key or b"", self._federation.id, entry.client, kind, number, body, signed)
         except (VeilrecError, ValueError):
             raise RequestRefused(401, "the request is not signed by this device's key") from None
         return body
 
     def _entry(self, scope: Scope) -> RegistryEntry:
         """Look up the sender that a request names, before its body is read."""
-        name = _text(scope, DEVICE)
+        name = _text(scope, CLIENT)
         entry = self._driver.registry.find(name)
         if entry is None or entry.key is None:
             raise RequestRefused(401, "this device is not enrolled")
         if entry.revoked:
             raise RequestRefused(403, "this device was revoked")
-        wait = self._of_device.wait(name, perf_counter())
+        wait = self._of_client.wait(name, perf_counter())
         if wait:
             raise RequestRefused(
                 429, f"too many requests of this device: wait {wait} s", [(b"retry-after", b"%d" % wait)]
@@ -313,7 +313,7 @@ def _seconds(body: bytes) -> float:
     try:
         asked = float(body.split(b" ", 1)[0])
     except ValueError:
-        raise RequestRefused(400, "a device says how long it waits") from None
+        raise RequestRefused(400, "a client says how long it waits") from None
     return min(max(asked, 0.0), _LONGEST_POLL_SECONDS) if isfinite(asked) else 0.0
 
 
@@ -368,11 +368,11 @@ def coordinate(
     With a control no signal handlers are set, which only a main thread can. Pages of the origin `page` may be clients.
     """
     made, place = known.federation, folder / COORDINATOR
-    log, board = log or Log(), TaskBoard()
+    log, queue = log or Log(), TaskQueue()
     with locked(place), Registry(place) as registry:
-        secure = _secure(board, registry, known, log)
+        secure = _secure(queue, registry, known, log)
         with open_coordinator(folder, known, secure) as server:
-            driver = RoundDriver(server, registry, made, log.event, board=board, secure=secure)
+            driver = RoundDriver(server, registry, made, log.event, queue=queue, secure=secure)
             token, largest = read_token(place), largest_answer(known)
             app = make_app(driver, largest_answer=largest, operator=token, log=log, rate=rate, page=page)
             life = _Life(driver, place / STATUS, stay=stay, control=control)
@@ -380,12 +380,12 @@ def coordinate(
             return life.end()
 
 
-def _secure(board: TaskBoard, registry: Registry, known: FederationFacts, log: Log) -> SecureAggregation | None:
+def _secure(queue: TaskQueue, registry: Registry, known: FederationFacts, log: Log) -> SecureAggregation | None:
     made = known.federation
     if made.secagg == "none":
         return None
     kind = HelperAggregation if made.secagg == "helpers" else PairwiseAggregation
-    return kind(board, registry, made, known.plan, log.event)
+    return kind(queue, registry, made, known.plan, log.event)
 
 
 def _offered(made: Federation, place: Path) -> ListenAddress:

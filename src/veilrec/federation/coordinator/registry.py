@@ -21,7 +21,7 @@ from veilrec.federation.identity import check_endorsement
 from veilrec.wire.signing import BadSignature
 
 FILE = "registry.sqlite"
-Role = Literal["learner", "judge", "helper"]
+Role = Literal["trainer", "validator", "helper"]
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS places (id TEXT PRIMARY KEY, role TEXT NOT NULL, place INTEGER NOT NULL,"
     " invitation BLOB NOT NULL, key BLOB, endorsement BLOB, revoked INTEGER NOT NULL DEFAULT 0, UNIQUE (role, place))"
@@ -33,9 +33,9 @@ _ENTRY = "SELECT id, role, place, key, endorsement, revoked, length(invitation) 
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """A device's place in a federation, and who has it."""
+    """A client's place in a federation, and who has it."""
 
-    device: str
+    client: str
     role: Role
     number: int  # among those of its role
     key: bytes | None = None  # None: nobody has come with its invitation yet
@@ -63,38 +63,38 @@ class Registry(Closing):
                 self._database.execute(statement)
         except sqlite3.DatabaseError as error:
             self._database.close()
-            raise BadInput(f"{self.path} is no list of devices ({error}): bring back the one that init wrote") from None
+            raise BadInput(f"{self.path} is no list of clients ({error}): bring back the one that init wrote") from None
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
 
-    def invite(self, device: str, role: Role, number: int, invitation: bytes = b"") -> None:
+    def invite(self, client: str, role: Role, number: int, invitation: bytes = b"") -> None:
         """Reserve a place for an invitation; without one, for a client that is invited later."""
-        values = (device, role, number, invitation)
+        values = (client, role, number, invitation)
         with self._lock:
             self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
 
-    def hand_out(self, device: str, invitation: bytes) -> None:
+    def hand_out(self, client: str, invitation: bytes) -> None:
         """Assign a free place to an invitation; raise BadInput for one that is not free."""
         with self._lock:
             statement = "UPDATE places SET invitation = ? WHERE id = ? AND length(invitation) = 0"
-            changed = self._database.execute(statement, (invitation, device)).rowcount
+            changed = self._database.execute(statement, (invitation, client)).rowcount
         if not changed:
-            raise BadInput(f"the place of {device} was handed out in the meantime: invite again")
+            raise BadInput(f"the place of {client} was handed out in the meantime: invite again")
 
-    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> RegistryEntry:
+    def enrol(self, federation: str, client: str, key: bytes, endorsement: bytes) -> RegistryEntry:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
         with self._lock, transaction(self._database):
             query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
-            row = self._database.execute(query, (device,)).fetchone()
+            row = self._database.execute(query, (client,)).fetchone()
             if row is None:
                 raise NotInvited("this invitation is not one of this federation")
             role, number, invitation, known, revoked = row
             if not invitation:
                 raise NotInvited("nobody has been invited to this place yet")
             try:
-                check_endorsement(invitation, federation, device, key, endorsement)
+                check_endorsement(invitation, federation, client, key, endorsement)
             except BadSignature:
                 raise NotInvited("this invitation is not one of this federation") from None
             if revoked:
@@ -102,32 +102,32 @@ class Registry(Closing):
             if known is not None and known != key:
                 raise NotInvited("this invitation was used already, with another key")
             if known is None:
-                values = (key, endorsement, device)
+                values = (key, endorsement, client)
                 self._database.execute("UPDATE places SET key = ?, endorsement = ? WHERE id = ?", values)
-        return RegistryEntry(device, role, number, key, endorsement)
+        return RegistryEntry(client, role, number, key, endorsement)
 
-    def find(self, device: str) -> RegistryEntry | None:
+    def find(self, client: str) -> RegistryEntry | None:
         """Look up a place by name; None if there is none."""
         with self._lock:
-            row = self._database.execute(f"{_ENTRY} WHERE id = ?", (device,)).fetchone()
+            row = self._database.execute(f"{_ENTRY} WHERE id = ?", (client,)).fetchone()
         return None if row is None else _entry(row)
 
     def entries(self, role: Role | None = None) -> list[RegistryEntry]:
-        """Every place, or those of one role, in the order of their numbers: learners, then judges, then helpers."""
+        """Return all places, or those of one role: clients that train, validation clients, helpers, each by number."""
         with self._lock:
             rows = self._database.execute(f"{_ENTRY} ORDER BY role DESC, place").fetchall()
         return [entry for entry in map(_entry, rows) if role in (None, entry.role)]
 
-    def revoke(self, device: str) -> None:
+    def revoke(self, client: str) -> None:
         """Permanently reject a client."""
         with self._lock:
-            changed = self._database.execute("UPDATE places SET revoked = 1 WHERE id = ?", (device,)).rowcount
+            changed = self._database.execute("UPDATE places SET revoked = 1 WHERE id = ?", (client,)).rowcount
         if not changed:
-            known = [entry.device for entry in self.entries()]
+            known = [entry.client for entry in self.entries()]
             some = f"{known[0]} to {known[-1]}" if known else "none"
-            raise BadInput(f"no device {device!r} in this federation: it has {some}")
+            raise BadInput(f"no client {client!r} in this federation: it has {some}")
 
 
 def _entry(row: tuple[Any, ...]) -> RegistryEntry:
-    device, role, number, key, endorsement, revoked, free = row
-    return RegistryEntry(device, role, number, key, endorsement, bool(revoked), bool(free))
+    client, role, number, key, endorsement, revoked, free = row
+    return RegistryEntry(client, role, number, key, endorsement, bool(revoked), bool(free))

@@ -2,23 +2,23 @@
 
     proposal   = server: Proposal(terms, helpers)           what the round is, and which helpers
     key        = helper.open(proposal)                      a key for this round alone, signed
-    invitation = server.invite(keys)                        to every device
-    upload     = device.upload(invitation, values)          its vector, under a mask for every helper
+    invitation = server.invite(keys)                        to every client
+    upload     = client.upload(invitation, values)          its vector, under a mask for every helper
     request    = server.request()                           whose vectors came, with their signed keys
     answer     = helper.answer(request)                     the sum of its masks on these, once a round
     total      = server.finish()                            exact, or the round is void
 
 Who sees what: the server sees vectors under the masks of all helpers, and the sum. A helper sees who took part, and
-no vector. Server and all helpers but one together learn the sum of the devices that the last one was asked for,
+no vector. Server and all helpers but one together learn the sum of the clients that the last one was asked for,
 and nothing else: one helper who keeps to this suffices. All helpers and the server together see everything.
 
-Devices that drop out cost nothing: whoever's message did not come is not in the request. A helper that does not answer
+Clients that drop out cost nothing: whoever's message did not come is not in the request. A helper that does not answer
 loses the round. One that answers wrongly is noticed by a check that helpers have no key for (`terms.check_value`),
-unless it conspires with a device or with the server; which helper it was the check cannot say, and a device that sends
+unless it conspires with a client or with the server; which helper it was the check cannot say, and a client that sends
 a wrong check voids the round as well.
 
-What one honest helper promises to every device
-- It answers a round only for devices that are registered, each once, with the keys that they signed for this very
+What one honest helper promises to every client
+- It answers a round only for clients that are registered, each once, with the keys that they signed for this very
   round, and for as many as the round's terms say and it asks for itself.
 - It answers one list a round. What it is about to answer is on disk before it answers, so that no crash and no second
   process makes it answer another one; asked again for the same list, it gives the same answer.
@@ -49,7 +49,7 @@ from veilrec.core.files import Closing, transaction
 from veilrec.core.schema import place_of_sum
 from veilrec.federation.secagg.terms import (
     CHECK_KEY_BYTES,
-    MOST_DEVICES,
+    MAX_CLIENTS,
     BrokenSum,
     MaskStream,
     Message,
@@ -67,7 +67,7 @@ from veilrec.federation.secagg.terms import (
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
-MOST_HELPERS = 16
+MAX_HELPERS = 16
 ANSWER = b"veilrec helper answer\n"  # what a helper's signature under its answer is for
 _CHECK_BYTES = 8
 _ONE_WORD = np.dtype("<u8")
@@ -81,8 +81,8 @@ class Proposal(Message):
     helpers: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.helpers) <= MOST_HELPERS or len(set(self.helpers)) < len(self.helpers):
-            raise BadInput(f"a secure sum has 1 to {MOST_HELPERS} helpers, each with a key of its own")
+        if not 1 <= len(self.helpers) <= MAX_HELPERS or len(set(self.helpers)) < len(self.helpers):
+            raise BadInput(f"a secure sum has 1 to {MAX_HELPERS} helpers, each with a key of its own")
 
     @property
     def session(self) -> bytes:
@@ -98,7 +98,7 @@ class Proposal(Message):
         """Take what `encode` wrote."""
         terms = Terms.read(reader)
         try:
-            return cls(terms, tuple(reader.take(KEY_BYTES) for _ in range(reader.count(MOST_HELPERS))))
+            return cls(terms, tuple(reader.take(KEY_BYTES) for _ in range(reader.count(MAX_HELPERS))))
         except BadInput as error:
             raise BadMessage(str(error)) from None
 
@@ -131,7 +131,7 @@ class HelperInvitation(Message):
 
 @dataclass(frozen=True)
 class MaskRequest(Message):
-    """Whose vectors came: what helpers are asked about, devices in the order of their numbers."""
+    """Whose vectors came: what helpers are asked about, clients in the order of their numbers."""
 
     session: bytes
     round_number: int
@@ -146,15 +146,15 @@ class MaskRequest(Message):
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
         session, round_number = reader.take(32), reader.count(2**32 - 1)
-        request = cls(session, round_number, tuple(RoundKey.read(reader) for _ in range(reader.count(MOST_DEVICES))))
+        request = cls(session, round_number, tuple(RoundKey.read(reader) for _ in range(reader.count(MAX_CLIENTS))))
         numbers = [claim.number for claim in request.claims]
         if any(later <= earlier for earlier, later in pairwise(numbers)):
-            raise BadMessage("the devices of a request stand in the order of their numbers, each once")
+            raise BadMessage("the clients of a request stand in the order of their numbers, each once")
         return request
 
 
 class HelperSumClient:
-    """A device's side: federation, helpers and how few may be added up it knows from enrolment, not from servers."""
+    """A client's side: federation, helpers and how few may be added up it knows from enrolment, not from servers."""
 
     def __init__(
         self, number: int, identity: SigningKey, *, federation: bytes, helpers: Sequence[bytes], least: int
@@ -162,14 +162,14 @@ class HelperSumClient:
         self.number, self.identity = number, identity
         self.federation, self.helpers, self.least = federation, tuple(helpers), least
 
-    def upload(self, invitation: bytes, values: Offsets) -> bytes:
+    def update(self, invitation: bytes, values: Offsets) -> bytes:
         """The vector under a mask for every helper; made again it has other masks, so keep it until it has arrived."""
         invited = HelperInvitation.decode(invitation)
         self._agree(invited.proposal)
         invited.check()
         terms, session = invited.proposal.terms, invited.proposal.session
         own = X25519PrivateKey.generate()
-        claim = RoundKey.signed(public_half(own), self.identity, session, "device", self.number)
+        claim = RoundKey.signed(public_half(own), self.identity, session, "client", self.number)
         check, words = check_value(values, invited.check_key), terms.to_words(values)
         for key in invited.keys:
             stream = MaskStream(mask_key(own, key.public, session, key.number, self.number))
@@ -184,14 +184,14 @@ class HelperSumClient:
             raise BadInput("the invitation names other helpers than those that this device knows: nothing is sent")
         if proposal.terms.least < self.least:
             raise BadInput(
-                f"the invitation would open the sum of {proposal.terms.least} devices, and this device takes part only "
+                f"the invitation would open the sum of {proposal.terms.least} clients, and this device takes part only "
                 f"among {self.least} or more: nothing is sent"
             )
 
 
-def mask_key(own: X25519PrivateKey, other: bytes, session: bytes, helper: int, device: int) -> bytes:
-    """The key of a device's mask for a helper, worked out by either of them."""
-    return agreed_key(own, other, b"helper mask", session, packed(helper), packed(device))
+def mask_key(own: X25519PrivateKey, other: bytes, session: bytes, helper: int, client: int) -> bytes:
+    """The key of a client's mask for a helper, worked out by either of them."""
+    return agreed_key(own, other, b"helper mask", session, packed(helper), packed(client))
 
 
 class HelperSum:
@@ -218,16 +218,16 @@ class HelperSum:
 
     @property
     def arrived(self) -> tuple[int, ...]:
-        """The devices whose vectors are in."""
+        """The clients whose vectors are in."""
         return tuple(sorted(self._claims))
 
-    def receive(self, upload: bytes) -> int:
-        """Add a device's vector up, whatever it is; the number of the device."""
-        claim, check, words = read_upload(upload, self.proposal.terms)
+    def receive(self, update: bytes) -> int:
+        """Add a client's vector up, whatever it is; the number of the client."""
+        claim, check, words = read_update(update, self.proposal.terms)
         if self._request is not None:
             raise BadMessage("the helpers have been asked already: no vector can be taken in any more")
         if claim.number in self._claims:
-            raise BadMessage(f"device {claim.number} has sent a vector already")
+            raise BadMessage(f"client {claim.number} has sent a vector already")
         check_claim(claim, self._registered, self.proposal.session)
         self._claims[claim.number] = claim
         self._total += words
@@ -266,25 +266,25 @@ class HelperSum:
         total = self.proposal.terms.from_words(self._total)
         if check_value(total, self.check_key) != self._check:
             raise BrokenSum(
-                "the sum does not pass its check: a helper took off other masks than were put on, or a device sent a "
+                "the sum does not pass its check: a helper took off other masks than were put on, or a client sent a "
                 "wrong check; nothing of the round is used"
             )
         return total
 
 
-def read_upload(upload: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
+def read_update(update: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
     """Decode an upload: signed key, masked check, masked vector."""
-    claim = RoundKey.read(reader := MessageReader(upload))
+    claim = RoundKey.read(reader := MessageReader(update))
     check, words = np.frombuffer(reader.take(_CHECK_BYTES), _ONE_WORD), reader.words(terms)
     reader.end()
     return claim, check, words
 
 
 def check_claim(claim: RoundKey, registered: Mapping[int, bytes], session: bytes) -> None:
-    """Refuse a key that no registered device signed for this round."""
+    """Refuse a key that no registered client signed for this round."""
     if claim.number not in registered:
-        raise BadMessage(f"device {claim.number} is not registered")
-    claim.check(registered[claim.number], session, "device")
+        raise BadMessage(f"client {claim.number} is not registered")
+    claim.check(registered[claim.number], session, "client")
 
 
 def signed_answer(place: int, request: bytes, body: bytes, identity: SigningKey, session: bytes) -> bytes:
@@ -311,7 +311,7 @@ def _named(places: Sequence[int]) -> str:
     return f"helper{'s' if len(places) > 1 else ''} {', '.join(map(str, places))}"
 
 
-MOST_OPEN = 16  # rounds that have a key and no answer yet
+MAX_OPEN = 16  # rounds that have a key and no answer yet
 _APPLICATION = 0x76656968
 _SETTINGS = (
     "PRAGMA locking_mode=EXCLUSIVE",
@@ -365,21 +365,21 @@ class Helper(Closing):
             raise HelperRefusal("the proposal is of another federation")
         if asked.terms.least < self.least:
             raise HelperRefusal(
-                f"the proposal opens sums of {asked.terms.least} devices: this helper asks for {self.least}"
+                f"the proposal opens sums of {asked.terms.least} clients: this helper asks for {self.least}"
             )
         if self.identity.public not in asked.helpers:
             raise HelperRefusal("the proposal does not name this helper")
         return asked.helpers.index(self.identity.public)
 
     def _refuse_late(self, order: int) -> None:
-        last, unanswered = self._journal.standing()
+        last, unanswered = self._journal.server_state()
         if last is not None and order <= last:
             raise HelperRefusal(f"round {order} is over: round {last} has been answered")
-        if unanswered >= MOST_OPEN:
+        if unanswered >= MAX_OPEN:
             raise HelperRefusal(f"{unanswered} rounds are open: answer or leave them first, by answering a later one")
 
     def answer(self, request: bytes) -> bytes:
-        """The sum of this helper's masks on the vectors of some devices; a round has one such list."""
+        """The sum of this helper's masks on the vectors of some clients; a round has one such list."""
         asked = MaskRequest.decode(request)
         number = asked.round_number
         order = place_of_sum(number)
@@ -392,7 +392,7 @@ class Helper(Closing):
             self._check(asked, proposal)
             if known.request not in (None, digest(request)):
                 raise HelperRefusal(
-                    f"round {number} has been answered for another list of devices: a round has one answer"
+                    f"round {number} has been answered for another list of clients: a round has one answer"
                 )
             self._journal.settle(order, digest(request))
         self._journal.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nothing that was deleted stays in the log
@@ -409,12 +409,12 @@ class Helper(Closing):
             raise HelperRefusal(f"the request is of another session than round {asked.round_number}")
         if len(asked.claims) < proposal.terms.least:
             raise HelperRefusal(
-                f"the request names {len(asked.claims)} devices: {proposal.terms.least} at least are needed"
+                f"the request names {len(asked.claims)} clients: {proposal.terms.least} at least are needed"
             )
         for claim in asked.claims:
             check_claim(claim, self._registered, asked.session)
         if len({self._registered[claim.number] for claim in asked.claims}) < len(asked.claims):
-            raise HelperRefusal("two devices of the request are one: they have the same lasting key")
+            raise HelperRefusal("two clients of the request are one: they have the same lasting key")
 
 
 def _masks(asked: MaskRequest, proposal: Proposal, secret: X25519PrivateKey, place: int) -> bytes:
@@ -457,7 +457,7 @@ class _Journal:
         row = self.database.execute(query, (number,)).fetchone()
         return None if row is None else _Round(*row)
 
-    def standing(self) -> tuple[int | None, int]:
+    def server_state(self) -> tuple[int | None, int]:
         """The last round that was answered (None: none), and how many have a key and no answer."""
         (last,) = self.database.execute("SELECT max(number) FROM rounds WHERE request IS NOT NULL").fetchone()
         (waiting,) = self.database.execute(

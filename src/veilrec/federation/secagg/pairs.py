@@ -1,16 +1,16 @@
 """Pairwise secure aggregation: every two neighbours mask against each other (Bonawitz et al. 2017).
 
-    advert     = device.advertise(terms)        two keys for this round, signed
-    shares     = device.share(group)            its secrets, in sealed shares for its neighbours
-    masked     = device.mask(boxes, values)     its vector under its own mask and one with every neighbour
-    signature  = device.sign(survivors)         under the one list of those whose vectors came
-    reveal     = device.reveal(signatures)      shares of seeds of survivors, shares of keys of the others
+    advert     = client.advertise(terms)        two keys for this round, signed
+    shares     = client.share(group)            its secrets, in sealed shares for its neighbours
+    masked     = client.mask(boxes, values)     its vector under its own mask and one with every neighbour
+    signature  = client.sign(survivors)         under the one list of those whose vectors came
+    reveal     = client.reveal(signatures)      shares of seeds of survivors, shares of keys of the others
 
-Masks of two neighbours cancel in the sum. A device that is gone leaves its masks with its neighbours behind: they are
-taken off with its key, which its neighbours have in shares. A device that stayed has a mask of its own as well, of a
+Masks of two neighbours cancel in the sum. A client that is gone leaves its masks with its neighbours behind: they are
+taken off with its key, which its neighbours have in shares. A client that stayed has a mask of its own as well, of a
 seed that is in shares too: so its vector stays hidden even if its key were opened because it was only late. Whoever
-held both would see the vector. So a device opens one or the other of every neighbour, by one list, and only once a
-quorum has signed that list, each device one list a round: `graph` says why there cannot be two.
+held both would see the vector. So a client opens one or the other of every neighbour, by one list, and only once a
+quorum has signed that list, each client one list a round: `graph` says why there cannot be two.
 
 Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
 learns the sum of those in the list, also if it lies about who is there. A server that picks whom to leave out by the
@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
 from veilrec.federation.secagg.terms import (
-    MOST_DEVICES,
+    MAX_CLIENTS,
     BrokenSum,
     MaskStream,
     Message,
@@ -109,20 +109,20 @@ def _weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(weights)
 
 
-KEYS = 2  # that a device announces: one for boxes, one for masks
+KEYS = 2  # that a client announces: one for boxes, one for masks
 BOX_BYTES = 2 * SHARE_BYTES + 16  # a share of each secret, sealed
 COMMITMENT_BYTES = 32
 SecretKind = Literal["seed", "key"]
 Value = TypeVar("Value")
 _KINDS: tuple[SecretKind, ...] = ("seed", "key")
-_MOST_NUMBER = 2**32 - 1
-_NUMBER, _BOX, _SIGNATURE, _SHARE = (  # the number of a device, and what belongs to it
+_MAX_NUMBER = 2**32 - 1
+_NUMBER, _BOX, _SIGNATURE, _SHARE = (  # the number of a client, and what belongs to it
     struct.Struct(form) for form in ("<I", f"<I{BOX_BYTES}s", f"<I{SIGNATURE_BYTES}s", f"<IB{SHARE_BYTES}s")
 )
 
 
 def decode_advert(content: bytes) -> RoundKey:
-    """A device's two keys for the round."""
+    """A client's two keys for the round."""
     return whole(content, lambda reader: RoundKey.read(reader, KEYS))
 
 
@@ -142,12 +142,12 @@ class Group(Message):
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
         members = read_numbers(reader)
-        return cls(members, tuple(RoundKey.read(reader, KEYS) for _ in range(reader.count(MOST_DEVICES))))
+        return cls(members, tuple(RoundKey.read(reader, KEYS) for _ in range(reader.count(MAX_CLIENTS))))
 
 
 @dataclass(frozen=True)
 class SealedShares(Message):
-    """A device's secrets in shares, one sealed box for every neighbour, and what its seed has to be."""
+    """A client's secrets in shares, one sealed box for every neighbour, and what its seed has to be."""
 
     number: int
     commitment: bytes
@@ -160,47 +160,47 @@ class SealedShares(Message):
     @classmethod
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
-        return cls(reader.count(_MOST_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
+        return cls(reader.count(_MAX_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
 
 
 def encode_parts(parts: Mapping[int, bytes]) -> bytes:
-    """Encode sealed boxes by the device that they are for, or from, or signatures under one list by device."""
+    """Encode sealed boxes by the client that they are for, or from, or signatures under one list by client."""
     return packed(len(parts)) + b"".join(packed(number) + parts[number] for number in sorted(parts))
 
 
 def read_boxes(reader: MessageReader) -> dict[int, bytes]:
     """Take the boxes that `encode_parts` wrote."""
-    return _in_order(reader.several(_BOX, MOST_DEVICES))
+    return _in_order(reader.several(_BOX, MAX_CLIENTS))
 
 
 def encode_masked(number: int, words: Words) -> bytes:
-    """A device's vector under all of its masks."""
+    """A client's vector under all of its masks."""
     return packed(number) + words.tobytes()
 
 
 def decode_masked(content: bytes, terms: Terms) -> tuple[int, Words]:
     """Check and read a masked vector."""
-    return whole(content, lambda reader: (reader.count(_MOST_NUMBER), reader.words(terms)))
+    return whole(content, lambda reader: (reader.count(_MAX_NUMBER), reader.words(terms)))
 
 
 def encode_numbers(numbers: Sequence[int]) -> bytes:
-    """A list of devices, ascending."""
+    """A list of clients, ascending."""
     return packed(len(numbers)) + b"".join(map(packed, numbers))
 
 
 def read_numbers(reader: MessageReader) -> tuple[int, ...]:
     """Take what `encode_numbers` wrote."""
-    return tuple(_in_order((number, None) for (number,) in reader.several(_NUMBER, MOST_DEVICES)))
+    return tuple(_in_order((number, None) for (number,) in reader.several(_NUMBER, MAX_CLIENTS)))
 
 
 def decode_signatures(content: bytes) -> dict[int, bytes]:
     """Check and read signatures; whether they are any good is not looked at yet."""
-    return whole(content, lambda reader: _in_order(reader.several(_SIGNATURE, MOST_DEVICES)))
+    return whole(content, lambda reader: _in_order(reader.several(_SIGNATURE, MAX_CLIENTS)))
 
 
 @dataclass(frozen=True)
 class Reveal(Message):
-    """The shares that a device gives up: of the seeds of those who are in the sum, of the keys of the others."""
+    """The shares that a client gives up: of the seeds of those who are in the sum, of the keys of the others."""
 
     number: int
     shares: Mapping[int, tuple[SecretKind, bytes]]  # by the neighbour whose secret it is
@@ -215,8 +215,8 @@ class Reveal(Message):
     @classmethod
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
-        number = reader.count(_MOST_NUMBER)
-        shares = _in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MOST_DEVICES))
+        number = reader.count(_MAX_NUMBER)
+        shares = _in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MAX_CLIENTS))
         return cls(number, shares)
 
 
@@ -232,7 +232,7 @@ def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
     last = -1
     for number, value in pairs:
         if number <= last:
-            raise BadMessage(f"device {number} follows device {last}: devices are listed in order, each once")
+            raise BadMessage(f"client {number} follows client {last}: clients are listed in order, each once")
         last, read[number] = number, value
     return read
 
@@ -273,7 +273,7 @@ def _add_pair_mask(
 
 
 class PairwiseSumClient:
-    """A device's side of one round; every step is taken once, in order, and a step that fails ends the round for it."""
+    """A client's side of one round; every step is taken once, in order, and a step that fails ends the round for it."""
 
     def __init__(
         self,
@@ -296,21 +296,21 @@ class PairwiseSumClient:
         self._step = -1  # until this one is through
 
     def advertise(self, terms: bytes) -> bytes:
-        """Two keys for the round, if its terms are those that the device takes part under."""
+        """Two keys for the round, if its terms are those that the client takes part under."""
         self._next(1)
         self.terms = Terms.decode(terms)
         if self.terms.federation != self.federation:
             raise BadInput("the round is of another federation: nothing is sent")
         if self.terms.least < self.least:
             raise BadInput(
-                f"the round would open the sum of {self.terms.least} devices, and this device takes part only among "
+                f"the round would open the sum of {self.terms.least} clients, and this device takes part only among "
                 f"{self.least} or more: nothing is sent"
             )
         self._session = session_of(self.terms, self.neighbourhood)
         self._box_key, self._mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         public = public_half(self._box_key) + public_half(self._mask_key)
         self._step = 1
-        return RoundKey.signed(public, self.identity, self._session, "device", self.number).encode()
+        return RoundKey.signed(public, self.identity, self._session, "client", self.number).encode()
 
     def share(self, group: bytes) -> bytes:
         """Seed and key in shares for the neighbours, whose signed keys are checked first."""
@@ -332,13 +332,13 @@ class PairwiseSumClient:
 
     def _check_group(self, told: Group) -> None:
         self._members = told.members
-        if len(told.members) < self.neighbourhood.devices or self.number not in told.members:
+        if len(told.members) < self.neighbourhood.clients or self.number not in told.members:
             raise TooFew(
-                f"{len(told.members)} devices take part, this one among them or not: the round was planned for "
-                f"{self.neighbourhood.devices} with it"
+                f"{len(told.members)} clients take part, this one among them or not: the round was planned for "
+                f"{self.neighbourhood.clients} with it"
             )
         if len(told.members) > self.neighbourhood.most:
-            raise BadMessage(f"{len(told.members)} devices take part: {self.neighbourhood.most} at most can")
+            raise BadMessage(f"{len(told.members)} clients take part: {self.neighbourhood.most} at most can")
         if not set(told.members) <= set(self._registered):
             raise BadMessage("somebody who is not registered is said to take part")
         if len({self._registered[number] for number in told.members}) < len(told.members):
@@ -348,7 +348,7 @@ class PairwiseSumClient:
         if tuple(advert.number for advert in told.adverts) != around:
             raise BadMessage("the neighbours of this device are not those that the session names")
         for advert in told.adverts:
-            advert.check(self._registered[advert.number], self._session, "device")
+            advert.check(self._registered[advert.number], self._session, "client")
         self._group = _group_of(self._session, told.members)
 
     def _box(self, other: int) -> ChaCha20Poly1305:
@@ -357,12 +357,12 @@ class PairwiseSumClient:
         return ChaCha20Poly1305(key)
 
     def mask(self, boxes: bytes, values: Offsets) -> bytes:
-        """The vector under the device's own mask, and one with every neighbour whose shares came."""
+        """The vector under the client's own mask, and one with every neighbour whose shares came."""
         self._next(3)
         self._held: dict[int, tuple[bytes, bytes]] = {}
         for other, box in whole(boxes, read_boxes).items():
             if other not in self._keys:
-                raise BadMessage(f"a box is from device {other}, which is no neighbour")
+                raise BadMessage(f"a box is from client {other}, which is no neighbour")
             self._held[other] = self._opened(other, box)
         if len(self._held) < self.neighbourhood.threshold:
             raise TooFew(
@@ -379,11 +379,11 @@ class PairwiseSumClient:
         try:
             shares = self._box(other).decrypt(_nonce(other), box, self._group)
         except InvalidTag:
-            raise BadMessage(f"the box from device {other} does not open: it is of another round, or changed") from None
+            raise BadMessage(f"the box from client {other} does not open: it is of another round, or changed") from None
         return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
 
     def sign(self, survivors: bytes) -> bytes:
-        """The device's name under the list of those whose vectors came: it signs one list."""
+        """The client's name under the list of those whose vectors came: it signs one list."""
         self._next(4)
         self._survivors = whole(survivors, read_numbers)
         if len(self._survivors) < self.terms.least:
@@ -399,7 +399,7 @@ class PairwiseSumClient:
         self._next(5)
         signed, quorum = decode_signatures(signatures), self.neighbourhood.quorum(len(self._members))
         if not set(signed) <= set(self._survivors) or len(signed) < quorum:
-            raise TooFew(f"{len(signed)} devices have signed the list: {quorum} of those in it are needed")
+            raise TooFew(f"{len(signed)} clients have signed the list: {quorum} of those in it are needed")
         for number, signature in signed.items():
             check_signature(self._registered[number], SURVIVORS, self._list, signature)
         alive = set(self._survivors)
@@ -436,20 +436,20 @@ class PairwiseSum:
         return self.terms.encode()
 
     def receive_advert(self, content: bytes) -> int:
-        """Take a device's keys in."""
+        """Take a client's keys in."""
         advert = decode_advert(content)
         if self._members or advert.number in self._adverts:
-            raise BadMessage(f"device {advert.number} comes too late, or a second time")
+            raise BadMessage(f"client {advert.number} comes too late, or a second time")
         if advert.number not in self._registered:
-            raise BadMessage(f"device {advert.number} is not registered")
-        advert.check(self._registered[advert.number], self._session, "device")
+            raise BadMessage(f"client {advert.number} is not registered")
+        advert.check(self._registered[advert.number], self._session, "client")
         self._adverts[advert.number] = advert
         return advert.number
 
     def groups(self) -> dict[int, bytes]:
         """Fix the members, and encode for each of them its neighbours' keys."""
-        if len(self._adverts) < self.neighbourhood.devices:
-            raise TooFew(f"{len(self._adverts)} devices came: the round was planned for {self.neighbourhood.devices}")
+        if len(self._adverts) < self.neighbourhood.clients:
+            raise TooFew(f"{len(self._adverts)} clients came: the round was planned for {self.neighbourhood.clients}")
         self._members = tuple(sorted(self._adverts))
         self._group = _group_of(self._session, self._members)
         ring = _ring_of(self.terms, self.neighbourhood)
@@ -460,12 +460,12 @@ class PairwiseSum:
         }
 
     def receive_shares(self, content: bytes) -> int:
-        """Take a device's boxes in, to be passed on."""
+        """Take a client's boxes in, to be passed on."""
         shares = SealedShares.decode(content)
         if self._shared is not None or shares.number in self._shares:
-            raise BadMessage(f"the shares of device {shares.number} come too late, or a second time")
+            raise BadMessage(f"the shares of client {shares.number} come too late, or a second time")
         if tuple(shares.boxes) != self._around.get(shares.number, ()):
-            raise BadMessage(f"device {shares.number} has boxes for others than its neighbours")
+            raise BadMessage(f"client {shares.number} has boxes for others than its neighbours")
         self._shares[shares.number] = shares
         return shares.number
 
@@ -473,7 +473,7 @@ class PairwiseSum:
         """Fix who sends a vector, and encode for each of them the boxes of its neighbours."""
         needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
         if len(self._shares) < needed:
-            raise TooFew(f"{len(self._shares)} devices have shared their secrets, and {needed} have to stay to the end")
+            raise TooFew(f"{len(self._shares)} clients have shared their secrets, and {needed} have to stay to the end")
         if self._shared is None:
             self._shared = tuple(sorted(self._shares))
             for one in self._shared:
@@ -492,10 +492,10 @@ class PairwiseSum:
     def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairwiseSum:
         """Restore a round from what `kept` wrote, before its first vector."""
         made = cls(Terms.read(reader := MessageReader(content)), neighbourhood, registered)
-        for _ in range(reader.count(MOST_DEVICES)):
+        for _ in range(reader.count(MAX_CLIENTS)):
             made.receive_advert(RoundKey.read(reader, KEYS).encode())
         made.groups()
-        for _ in range(reader.count(MOST_DEVICES)):
+        for _ in range(reader.count(MAX_CLIENTS)):
             made.receive_shares(SealedShares.read(reader).encode())
         reader.end()
         made.boxes()
@@ -512,7 +512,7 @@ class PairwiseSum:
         """Whose vector this is, and the vector; one that cannot be added up is refused."""
         number, words = decode_masked(content, self.terms)
         if self._survivors is not None or number in self._arrived or number not in (self._shared or ()):
-            raise BadMessage(f"the vector of device {number} comes too late, a second time, or without shares")
+            raise BadMessage(f"the vector of client {number} comes too late, a second time, or without shares")
         return number, words
 
     def receive_masked(self, content: bytes) -> int:
@@ -531,13 +531,13 @@ class PairwiseSum:
         return encode_numbers(self._survivors)
 
     def receive_signature(self, content: bytes) -> int:
-        """Take a device's signature under the list in."""
+        """Take a client's signature under the list in."""
         signed = decode_signatures(content)
         if len(signed) != 1:
-            raise BadMessage(f"a device signs once, and this message has {len(signed)} signatures")
+            raise BadMessage(f"a client signs once, and this message has {len(signed)} signatures")
         ((number, signature),) = signed.items()
         if number not in (self._survivors or ()):
-            raise BadMessage(f"device {number} is not in the list")
+            raise BadMessage(f"client {number} is not in the list")
         check_signature(self._registered[number], SURVIVORS, self._list, signature)
         self._signed[number] = signature
         return number
@@ -546,16 +546,16 @@ class PairwiseSum:
         """To everybody who signed: a quorum, and no more than that."""
         quorum = self.neighbourhood.quorum(len(self._members))
         if len(self._signed) < quorum:
-            raise TooFew(f"{len(self._signed)} devices signed the list, and {quorum} are needed: the round is void")
+            raise TooFew(f"{len(self._signed)} clients signed the list, and {quorum} are needed: the round is void")
         return encode_parts({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
 
     def receive_reveal(self, content: bytes) -> int:
-        """Take the shares that a device gives up in."""
+        """Take the shares that a client gives up in."""
         reveal = Reveal.decode(content)
         if reveal.number not in self._signed or reveal.number in self._reveals:
-            raise BadMessage(f"device {reveal.number} reveals a second time, or has not signed the list")
+            raise BadMessage(f"client {reveal.number} reveals a second time, or has not signed the list")
         if not set(reveal.shares) <= set(self._around[reveal.number]):
-            raise BadMessage(f"device {reveal.number} reveals shares of others than its neighbours")
+            raise BadMessage(f"client {reveal.number} reveals shares of others than its neighbours")
         self._reveals[reveal.number] = reveal
         return reveal.number
 
@@ -565,7 +565,7 @@ class PairwiseSum:
         for number in self._survivors or ():
             seed = self._secret(number, "seed")
             if _commitment(self._group, number, seed) != self._shares[number].commitment:
-                raise BrokenSum(f"the shares of device {number}'s seed are wrong: the round is void")
+                raise BrokenSum(f"the shares of client {number}'s seed are wrong: the round is void")
             _own_mask(seed, self._group).add_to(total, sign=-1)
         for number in self._shared or ():
             if number not in self._arrived:
@@ -573,13 +573,13 @@ class PairwiseSum:
         return self.terms.from_words(total)
 
     def _take_off(self, total: Words, number: int) -> None:
-        """The masks that a device which is gone has with those who stayed."""
+        """The masks that a client which is gone has with those who stayed."""
         left = [other for other in self._around[number] if other in self._arrived]
         if not left:
             return
         key = X25519PrivateKey.from_private_bytes(self._secret(number, "key"))
         if public_half(key) != self._adverts[number].public[KEY_BYTES:]:
-            raise BrokenSum(f"the shares of device {number}'s key are wrong: the round is void")
+            raise BrokenSum(f"the shares of client {number}'s key are wrong: the round is void")
         for other in left:
             other_key = self._adverts[other].public[KEY_BYTES:]
             _add_pair_mask(total, key, number, other, other_key, self._group)
@@ -593,4 +593,4 @@ class PairwiseSum:
         try:
             return combine(shares, self.neighbourhood.threshold)
         except BadMessage:
-            raise BrokenSum(f"the shares of device {owner}'s {kind} are wrong: the round is void") from None
+            raise BrokenSum(f"the shares of client {owner}'s {kind} are wrong: the round is void") from None

@@ -31,18 +31,18 @@ Two sums that fit in q bits differ by less than 2^q, so that v is below q: 2^-28
 Mask graph
 ----------
 Who masks with whom in the pairwise protocol: a ring in an order that the session names, everybody with the nearest k of
-it. How large k and the threshold t of the shares have to be, among n devices of which at most c are corrupt (they tell
+it. How large k and the threshold t of the shares have to be, among n clients of which at most c are corrupt (they tell
 the server all that they hold) and of which g do not answer at the end. The order is that of digests bound to the
 session, so that to whoever chose the corrupt and the lost before, neighbours are a random choice: hypergeometric.
 
-- Nobody's secrets open early: fewer than t of a device's neighbours are corrupt, for all devices but with chance
+- Nobody's secrets open early: fewer than t of a client's neighbours are corrupt, for all clients but with chance
   n P[H(n-1, c, k) >= t].
-- The sum stays one: without the corrupt and the lost, the ring holds together. Its remaining devices are connected
+- The sum stays one: without the corrupt and the lost, the ring holds together. Its remaining clients are connected
   unless two disjoint runs of k/2 places are empty: chance at most n (n-1) / 2 times that of k given places.
-- The round succeeds: of every device's neighbours at least t answer, but with chance n P[H(n-1, n-1-g, k) < t].
-- No two lists of survivors are signed: each takes more than (n + c) / 2 signatures, and honest devices give one.
+- The round succeeds: of every client's neighbours at least t answer, but with chance n P[H(n-1, n-1-g, k) < t].
+- No two lists of survivors are signed: each takes more than (n + c) / 2 signatures, and honest clients give one.
 
-A round may begin with any number of devices from `devices` to `most`. The same c is fewer of more, and the same part
+A round may begin with any number of clients from `clients` to `most`. The same c is fewer of more, and the same part
 of more is found by k given places more often: so the first line is taken at the fewest, times the most, the second at
 the most with as large a part missing as at the fewest, and the third at both.
 """
@@ -71,8 +71,8 @@ from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
 FEDERATION_BYTES = 32
-MOST_NUMBERS = 1 << 27  # of a vector
-MOST_DEVICES = 1 << 20  # of a round
+MAX_NUMBERS = 1 << 27  # of a vector
+MAX_CLIENTS = 1 << 20  # of a round
 _TERMS = struct.Struct("<4s32sIIBI")
 _MAGIC = b"VRS1"
 
@@ -86,7 +86,7 @@ class Void(VeilrecError):
 
 
 class TooFew(Void):
-    """Fewer devices than the round needs are left."""
+    """Fewer clients than the round needs are left."""
 
 
 class BrokenSum(Void):
@@ -160,22 +160,22 @@ class Message:
 
 @dataclass(frozen=True)
 class Terms(Message):
-    """A round of a federation: how many numbers are added up, how large, and of how many devices at least."""
+    """A round of a federation: how many numbers are added up, how large, and of how many clients at least."""
 
     federation: bytes
     round_number: int
     length: int  # numbers in a vector
     width: int  # bits that hold every number of the sum, its sign included; up to 32 they travel as 32, else as 64
-    least: int  # devices without which no sum is opened
+    least: int  # clients without which no sum is opened
 
     def __post_init__(self) -> None:
         if len(self.federation) != FEDERATION_BYTES:
             raise BadInput(f"the id of a federation has {FEDERATION_BYTES} bytes, and this one {len(self.federation)}")
         for name, value, low, high in (
             ("round_number", self.round_number, 0, 2**32 - 1),
-            ("length", self.length, 1, MOST_NUMBERS),
+            ("length", self.length, 1, MAX_NUMBERS),
             ("width", self.width, 2, 64),
-            ("least", self.least, 2, MOST_DEVICES),
+            ("least", self.least, 2, MAX_CLIENTS),
         ):
             if not low <= value <= high:
                 raise BadInput(f"{name} of a secure sum is {value}: it lies from {low} to {high}")
@@ -223,7 +223,7 @@ class Terms(Message):
         limit = 1 << (self.width - 1)
         if self.width < 64 and (int(signed.max()) >= limit or int(signed.min()) < -limit):
             raise BrokenSum(
-                f"the sum has a number beyond {self.width} bits: a device sent too much, a helper answered wrongly, or "
+                f"the sum has a number beyond {self.width} bits: a client sent too much, a helper answered wrongly, or "
                 "the width was chosen too small; nothing of the round is used"
             )
         return signed
@@ -239,12 +239,12 @@ def digest(*parts: bytes) -> bytes:
 
 
 def packed(count: int) -> bytes:
-    """A number of things, or of a device, as `MessageReader.count` takes it."""
+    """A number of things, or of a client, as `MessageReader.count` takes it."""
     return count.to_bytes(4, "little")
 
 
 ROUND_KEY = b"veilrec round key\n"  # what a signature of a round key is for
-Role = Literal["helper", "device"]
+Role = Literal["helper", "client"]
 _BLOCK = 16  # bytes of AES
 _PIECE = 1 << 18  # bytes at a time, so that stream and vector stay in the cache
 _ZEROS = memoryview(bytes(_PIECE))
@@ -254,7 +254,7 @@ _ZEROS = memoryview(bytes(_PIECE))
 class RoundKey(Message):
     """Public key of a client or helper for one round, signed by its lasting key."""
 
-    number: int  # of the device, or of the helper
+    number: int  # of the client, or of the helper
     public: bytes
     signature: bytes
 
@@ -359,11 +359,11 @@ FAILURE = 1e-3  # chance that a round with as many lost as planned for has to be
 class Neighbourhood:
     """Parameters of the mask graph of a round, known to every client from enrolment."""
 
-    devices: int  # n: that a round begins with, at least
-    degree: int  # k: of every device, an even number, or everybody else
+    clients: int  # n: that a round begins with, at least
+    degree: int  # k: of every client, an even number, or everybody else
     threshold: int  # t: shares that open a secret
     corrupt: int  # c: at most
-    most: int = MOST_DEVICES  # that a round begins with
+    most: int = MAX_CLIENTS  # that a round begins with
 
     def quorum(self, members: int) -> int:
         """Number of signatures under a list of survivors that clients require before they reveal shares."""
@@ -371,54 +371,54 @@ class Neighbourhood:
 
     def encode(self) -> bytes:
         """Encode for the session digest."""
-        return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
+        return b"".join(packed(part) for part in (self.clients, self.degree, self.threshold, self.corrupt, self.most))
 
 
 @lru_cache(maxsize=64)
-def choose(devices: int, *, corrupt: float, lost: float, most: int | None = None) -> Neighbourhood:
-    """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices.
+def choose(clients: int, *, corrupt: float, lost: float, most: int | None = None) -> Neighbourhood:
+    """The smallest degree, and its smallest threshold, for these shares of corrupt and lost clients.
 
-    Rounds begin with `devices` or more, up to `most`; of the most, that share may be corrupt.
+    Rounds begin with `clients` or more, up to `most`; of the most, that share may be corrupt.
     """
-    most = devices if most is None else most
-    if not 3 <= devices <= most or not 0.0 <= corrupt < 1.0 or not 0.0 <= lost < 1.0:
+    most = clients if most is None else most
+    if not 3 <= clients <= most or not 0.0 <= corrupt < 1.0 or not 0.0 <= lost < 1.0:
         raise BadInput(
-            f"{devices} devices, {corrupt} corrupt, {lost} lost: give 3 or more, and shares from 0 to below 1"
+            f"{clients} clients, {corrupt} corrupt, {lost} lost: give 3 or more, and shares from 0 to below 1"
         )
     bad = ceil(corrupt * most - _ROUNDING)
-    for members in (devices, most):
+    for members in (clients, most):
         gone = _part(lost, members)
         if (members + bad) // 2 + 1 > members - gone:
             raise BadInput(
-                f"of {members} devices {bad} may be corrupt and {gone} be lost: more than half of all, and half as many"
+                f"of {members} clients {bad} may be corrupt and {gone} be lost: more than half of all, and half as many"
                 " as the corrupt beyond that, have to stay to the end; plan for fewer, or use helpers"
             )
-    missing = -(-(bad + _part(lost, devices)) * most // devices)
-    for degree in range(4, devices - 1, 2):
-        threshold = _threshold(devices, bad, degree, LEAK / most)
+    missing = -(-(bad + _part(lost, clients)) * most // clients)
+    for degree in range(4, clients - 1, 2):
+        threshold = _threshold(clients, bad, degree, LEAK / most)
         if threshold is None or comb(most, 2) * comb(missing, degree) / comb(most, degree) > LEAK:
             continue
-        if all(most * _left(n, _part(lost, n), degree, threshold) <= FAILURE for n in (devices, most)):
-            return Neighbourhood(devices, degree, threshold, bad, most)
+        if all(most * _left(n, _part(lost, n), degree, threshold) <= FAILURE for n in (clients, most)):
+            return Neighbourhood(clients, degree, threshold, bad, most)
     # Everybody next to everybody: nothing is left to chance, and those of the quorum are enough to open secrets.
-    return Neighbourhood(devices, most - 1, bad + 1, bad, most)
+    return Neighbourhood(clients, most - 1, bad + 1, bad, most)
 
 
-def _part(share: float, devices: int) -> int:
-    return int(share * devices + _ROUNDING)
+def _part(share: float, clients: int) -> int:
+    return int(share * clients + _ROUNDING)
 
 
-def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
+def _left(clients: int, gone: int, degree: int, threshold: int) -> float:
     """Probability that too few of a client's neighbours answer at the end."""
-    here = devices - 1 - gone
-    return sum(_exactly(x, devices - 1, here, degree) for x in range(min(threshold, here + 1)))
+    here = clients - 1 - gone
+    return sum(_exactly(x, clients - 1, here, degree) for x in range(min(threshold, here + 1)))
 
 
-def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
+def _threshold(clients: int, bad: int, degree: int, leak: float) -> int | None:
     """The smallest t with P[corrupt neighbours >= t] <= leak."""
     reach = 0.0
     for count in range(min(degree, bad), -1, -1):
-        reach += _exactly(count, devices - 1, bad, degree)
+        reach += _exactly(count, clients - 1, bad, degree)
         if reach > leak:
             return count + 1 if count < degree else None
     return 1

@@ -26,13 +26,21 @@ from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
 from veilrec.methods.base import Config, Method, Problem, read_presets
-from veilrec.methods.news.common import DATASETS, FEDNEWSREC, JudgeConfig, NotNegative, Positive, SizeConfig, TextConfig
+from veilrec.methods.news.common import (
+    DATASETS,
+    FEDNEWSREC,
+    NotNegative,
+    Positive,
+    SizeConfig,
+    TextConfig,
+    ValidationConfig,
+)
 from veilrec.methods.news.federated import (
     FederatedConfig,
-    Judges,
+    ValidationBudget,
+    clients,
     cohort_of,
-    count_devices,
-    devices,
+    count_clients,
     noise_on_sums,
     notes_on,
     plan_of,
@@ -84,12 +92,12 @@ class FedNewsConfig(FederatedConfig):
     cohort: CohortSettings = CohortSettings(size=200, sampling="poisson")
     server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, caution=1e-6)
     privacy: NewsPrivacy = NewsPrivacy()
-    judges: JudgeConfig = JudgeConfig()  # proven: who decides whether training is kept
+    validators: ValidationConfig = ValidationConfig()  # proven: who decides whether training is kept
 
     @property
-    def judging(self) -> JudgeConfig:
+    def active_validation(self) -> ValidationConfig:
         """Validation clients; none unless the guarantee is proven."""
-        return self.judges if self.calibration == "proven" else JudgeConfig(share=0.0)
+        return self.validators if self.calibration == "proven" else ValidationConfig(share=0.0)
 
     @property
     def aggregation(self) -> Aggregation:
@@ -111,7 +119,7 @@ def plan(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec")
         _mechanism(config, problem, schema_of(read), method),
         cohort_of(config, problem, method),
         config.aggregation,
-        Judges(config.judging, p.epsilon, p.delta),
+        ValidationBudget(config.active_validation, p.epsilon, p.delta),
     )
 
 
@@ -143,19 +151,21 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
         drawn = config.cohort
         if drawn.size == 0 and config.round_share < 1.0:
             drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
-        return proven(p.epsilon, p.delta, drawn, *told(config.judging), *some, public=PUBLIC, keeps_state=False)
+        return proven(
+            p.epsilon, p.delta, drawn, *told(config.active_validation), *some, public=PUBLIC, keeps_state=False
+        )
     if config.calibration == "as-published" and p.scale > 0.0:
         return replace(
             as_published(
                 PrivacySettings(),
                 "The claim holds for one entry of one message; a message has an entry for every parameter of the"
-                " model, every round sends another, and the number of clicks is sent in the clear.",
+                " model, every round sends another, and the number of clicks is sent in plaintext.",
             ),
             epsilon=_claimed(config),
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
         )
     return no_guarantee(
-        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
+        "The server sees each client's gradient, and in it the words of the news that the client has seen.", SIMULATED
     )
 
 
@@ -165,16 +175,16 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
     if claim.basis != "as published":
         return claim
     entries = sum(tensor.size for tensor in schema_of(_read(config, problem, method)).tensors)
-    times = participations(cohort_of(config, problem, method), problem.rounds, count_devices(config, problem, method))
+    times = participations(cohort_of(config, problem, method), problem.rounds, count_clients(config, problem, method))
     delta = config.privacy.delta
-    upload, run = (_composed(_claimed(config), entries * count, delta) for count in (1, times))
+    update, run = (_composed(_claimed(config), entries * count, delta) for count in (1, times))
     return replace(
         claim,
-        honest_epsilon=upload,
+        honest_epsilon=update,
         honest_delta=delta,
-        honest_note=f"That is one upload of {entries:,} entries, which all move together; over a run in which a device"
+        honest_note=f"That is one upload of {entries:,} entries, which all move together; over a run in which a client"
         f" {takes_part(times)}, epsilon {run:,.0f} at delta {delta:g} (per {claim.unit}, {claim.adjacency}, whole run,"
-        f" trusting: {claim.trust}, proven); the number of clicks, sent in the clear, is not"
+        f" trusting: {claim.trust}, proven); the number of clicks, sent in plaintext, is not"
         " covered at all.",
     )
 
@@ -202,11 +212,11 @@ FEDNEWSREC_METHOD: Method[Any] = Method(
     published=PAPER,
     paper=FEDNEWSREC,
     model="CNN and self-attention over words; self-attention and GRU over clicks",
-    summary="devices send gradients of a news model; clicks and what was shown stay on them",
+    summary="clients send gradients of a news model; clicks and what was shown stay on them",
     datasets=DATASETS,
     config=FedNewsConfig,
     plan=plan,
-    devices=partial(devices, method="fednewsrec"),
+    clients=partial(clients, method="fednewsrec"),
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     ready=ready,
@@ -223,8 +233,8 @@ FEDNEWSREC_METHOD: Method[Any] = Method(
         " its ReLU behind the self-attention over words are printed nowhere, and are left out.",
         "Only users with a click and a non-click in one impression count as users who can take part.",
         "The noise is added to gradients, as eq. 4 says; the authors' code adds it to weights after the step.",
-        "g_u is the gradient of the mean over a device's clicks, as in the authors' code: with the sum of eq. 2 and"
-        " the weights of eq. 6 a device with B clicks would weigh B squared.",
+        "g_u is the gradient of the mean over a client's clicks, as in the authors' code: with the sum of eq. 2 and"
+        " the weights of eq. 6 a client with B clicks would weigh B squared.",
         "The server uses Adam (FedAdam) unless told otherwise; --preset paper takes eq. 7.",
         "A user without clicks has a vector of its own, learnt from such users.",
         "proven: whole-update clipping, equal weights, Gaussian noise on the sum (ours).",
@@ -248,10 +258,10 @@ FEDNEWSREC_HEAD = replace(
     name="fednewsrec-head",
     paper="ours, after Qi et al. 2020 (FedNewsRec)",
     model="MiniLM sentence vectors (frozen), one linear map, attention over clicks",
-    summary="public sentence vectors, and a small head learnt on devices under user-level differential privacy",
+    summary="public sentence vectors, and a small head learnt on clients under user-level differential privacy",
     config=HeadConfig,
     plan=partial(plan, method="fednewsrec-head"),
-    devices=partial(devices, method="fednewsrec-head"),
+    clients=partial(clients, method="fednewsrec-head"),
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
     rounds=100,
     presets=read_presets("fednewsrec-head"),

@@ -48,7 +48,7 @@ class NewsTrainer:
         key = np.random.SeedSequence([seed, rng.LEARNING, number])
         # Users in random order, the clicks of each together: their history is encoded once.
         place = np.random.Generator(np.random.Philox(key)).permutation(len(self.logs))
-        order = np.argsort(place[examples.device], kind="stable")
+        order = np.argsort(place[examples.client], kind="stable")
         generator = torch.Generator().manual_seed(int(key.generate_state(1)[0]))
         _use(self.net, generator)
         total = 0.0

@@ -10,7 +10,7 @@ from pydantic import Field
 from veilrec.core import rng
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
-from veilrec.evaluation.split import judged
+from veilrec.evaluation.split import has_both_labels
 from veilrec.methods.base import Config, NewsData, Problem
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class TextConfig(Config):
     sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
 
 
-class JudgeConfig(Config):
+class ValidationConfig(Config):
     """Held-out validation clients: they never train, and decide whether training is kept; proven methods only."""
 
-    share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of the devices, drawn by the seed; 0: no comparison
+    share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of the clients, drawn by the seed; 0: no comparison
     clip: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1  # the most AUC that one judge's word counts
 
 
@@ -102,7 +102,7 @@ def news_of(problem: Problem, method: str) -> NewsData:
             f"{method} reads titles, and no news of this data has one: bring the file with the news, or use a method"
             " that knows items by their ids, such as fcf"
         )
-    if not judged(problem.news.impressions).any():
+    if not has_both_labels(problem.news.impressions).any():
         raise BadInput(
             f"{method} has nothing to learn from: no train impression has both a click and an item without one;"
             " bring impressions with both"

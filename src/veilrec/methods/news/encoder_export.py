@@ -19,7 +19,7 @@ _HISTORY: Layer = {"op": "history"}
 
 
 def encoder_program(model: NewsModel, longest: int) -> dict[str, Any]:
-    """What a device does with the vectors of its latest clicks, as data."""
+    """What a client does with the vectors of its latest clicks, as data."""
     if not model.is_dot_product:
         raise BadInput(
             f"{type(model).__name__} reads a history anew for every news and has no user vector: it cannot be released;"
@@ -74,7 +74,7 @@ def _user(model: NewsModel) -> Layer:
             return _lstur(model)
         case FedNewsRec():
             return _fednewsrec(model)
-    raise BadInput(f"how {type(model).__name__} encodes users is not written down for devices: it cannot be released")
+    raise BadInput(f"how {type(model).__name__} encodes users is not written down for clients: it cannot be released")
 
 
 def _pooled(pooling: MultiHeadPooling, name: str, of: Layer) -> Layer:

@@ -20,11 +20,11 @@ from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
     Count,
-    JudgeConfig,
     Share,
     Short,
     SizeConfig,
     TextConfig,
+    ValidationConfig,
     news_of,
     share_of,
     share_taking_part,
@@ -49,8 +49,8 @@ PRIVATEREC = (
     "Liu et al., PrivateRec: Differentially Private Training and Serving for Federated News Recommendation, 2022"
 )
 ModelName = Literal["nrms", "naml", "plm-nr"]
-_ENTRIES_AT_ONCE = 1 << 25  # of the updates of devices that learn in one call: 128 MB
-_DEVICES_AT_ONCE = 256
+_ENTRIES_AT_ONCE = 1 << 25  # of the updates of clients that learn in one call: 128 MB
+_CLIENTS_PER_BATCH = 256
 
 
 class FederatedConfig(Config):
@@ -68,9 +68,9 @@ class FederatedConfig(Config):
     server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, second_momentum=0.99, caution=1e-6)
 
     @property
-    def judging(self) -> JudgeConfig:
+    def active_validation(self) -> ValidationConfig:
         """Validation clients; none unless the guarantee is proven."""
-        return JudgeConfig(share=0.0)
+        return ValidationConfig(share=0.0)
 
 
 class ModelConfig(FederatedConfig):
@@ -113,27 +113,27 @@ def read_news(
     )
 
 
-def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
+def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """Local data of the clients that take part: their impressions."""
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
         logs = share_taking_part(logs, config.train_share, problem.public_seed)
     else:
         logs = taking_part(logs, config.train_users, problem.public_seed)
-    share = config.judging.share
+    share = config.active_validation.share
     return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
 
 
-def count_devices(config: FederatedConfig, problem: Problem, method: str) -> int:
+def count_clients(config: FederatedConfig, problem: Problem, method: str) -> int:
     """Number of clients that have training data."""
-    return int((devices(config, problem, method=method).rows.lengths() > 0).sum())
+    return int((clients(config, problem, method=method).rows.lengths() > 0).sum())
 
 
 def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortSettings:
     """Cohort settings with the size that `round_share` comes to."""
     if config.cohort.size > 0 or config.round_share == 1.0:
         return config.cohort
-    return replace(config.cohort, size=share_of(config.round_share, count_devices(config, problem, method)))
+    return replace(config.cohort, size=share_of(config.round_share, count_clients(config, problem, method)))
 
 
 def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) -> CohortSum:
@@ -144,7 +144,7 @@ def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) ->
         cohort_of(config, problem, method),
         schema,
         rounds=problem.rounds,
-        devices=count_devices(config, problem, method),
+        clients=count_clients(config, problem, method),
         keeps_state=False,
     )
 
@@ -160,11 +160,11 @@ def plan_of(
     config: FederatedConfig,
     problem: Problem,
     read: ReadNews,
-    learner: LocalTrainer[Any],
+    trainer: LocalTrainer[Any],
     mechanism: UpdateMechanism,
     cohort: CohortSettings,
     aggregation: Aggregation,
-    judges: Judges | None = None,
+    validators: ValidationBudget | None = None,
 ) -> Plan:
     """Assemble a plan; with private model selection where there are validation clients."""
     from veilrec.client import news
@@ -173,13 +173,13 @@ def plan_of(
 
     ranker, server = NewsRanker.of(read, config.history), config.server
     if aggregation == "sum" and server.optimiser == "sgd":  # the rate is that of the mean over a cohort of this size
-        server = replace(server, rate=server.rate / cohort.among(count_devices(config, problem, "")))
+        server = replace(server, rate=server.rate / cohort.among(count_clients(config, problem, "")))
     schema = schema_of(read)
     update = sum(tensor.size for tensor in schema.dense)
     return Plan(
         schema=schema,
         start=news.start_weights(read.model, read.frozen),
-        learner=learner,
+        trainer=trainer,
         mechanism=mechanism,
         rounds=problem.rounds,
         cohort=cohort,
@@ -187,16 +187,16 @@ def plan_of(
         server=server,
         averaging=config.averaging,
         ranker=ranker,
-        comparison=None if judges is None else judges.comparison(ranker, adjacency_of(cohort)),
-        devices_at_once=max(1, min(_DEVICES_AT_ONCE, _ENTRIES_AT_ONCE // max(update, 1))),
+        model_selection=None if validators is None else validators.comparison(ranker, adjacency_of(cohort)),
+        clients_per_batch=max(1, min(_CLIENTS_PER_BATCH, _ENTRIES_AT_ONCE // max(update, 1))),
     )
 
 
 @dataclass(frozen=True)
-class Judges:
+class ValidationBudget:
     """Validation clients and the budget of private model selection."""
 
-    config: JudgeConfig
+    config: ValidationConfig
     epsilon: float
     delta: float
 
@@ -205,7 +205,7 @@ class Judges:
         if self.config.share == 0.0:
             return None
         mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
-        return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
+        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
     notes = list(vectors_ready(config.size, text_of(config, network)))
     if config.round_share < 1.0 and config.cohort.size > 0:
         notes.append(
-            f"a round has cohort.size {config.cohort.size} devices, and round_share {config.round_share:g} does not"
+            f"a round has cohort.size {config.cohort.size} clients, and round_share {config.round_share:g} does not"
             " count: for a share of the users set cohort.size=0"
         )
     if config.train_share < 1.0 and config.train_users is not None:
@@ -228,12 +228,12 @@ def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def told(judges: JudgeConfig) -> tuple[str, ...]:
+def told(validators: ValidationConfig) -> tuple[str, ...]:
     """Caveats of a guarantee about private model selection."""
-    if judges.share == 0.0:
+    if validators.share == 0.0:
         return ()
     return (
-        f"A public {judges.share:.0%} of the devices never learn: in the end they judge, under noise for the same"
+        f"A public {validators.share:.0%} of the clients never learn: in the end they judge, under noise for the same"
         " epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person meets one"
         " of the two, and which is public.",
     )

@@ -342,7 +342,7 @@ class NewsUsers:
         return self._scorer.fold_in(histories).vectors_before_basis(everybody, self._with_basis())
 
     def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
-        """User vectors of clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        """User vectors of clicks in places, some of them perhaps pads: [clients, slots, dim] -> [clients, dim]."""
         with torch.inference_mode():
             encoded = self._with_basis().whole_user(
                 torch.from_numpy(clicks.astype(np.float32)), torch.from_numpy(taken)

@@ -133,7 +133,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
 
 
 _FEWEST = 2  # news that have a word: one that occurs once says nothing about other news
-_MOST_WORDS = 50_000  # the most frequent
+_MAX_WORDS = 50_000  # the most frequent
 _OFTEN = 0.2  # words of more than this share of the news are left out
 _SMALLEST = 1e-12
 
@@ -170,7 +170,7 @@ def _known(texts: pl.Series) -> tuple[Vocabulary, Floats]:
     counts = pl.DataFrame({"word": news.explode().drop_nulls()}).group_by("word").len()
     most = max(_FEWEST, _OFTEN * len(texts))
     shared = counts.filter(pl.col("len").is_between(_FEWEST, most)).sort(["len", "word"], descending=[True, False])
-    kept = shared.head(_MOST_WORDS)
+    kept = shared.head(_MAX_WORDS)
     rarity = np.log(len(texts) / np.maximum(kept["len"].to_numpy(), 1)).astype(np.float32)
     return Vocabulary(tuple(kept["word"].to_list())), rarity
 

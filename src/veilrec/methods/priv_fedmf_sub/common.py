@@ -25,7 +25,7 @@ from veilrec.methods.private import (
     PrivateFields,
     adjacency_of,
     as_published,
-    devices_with_data,
+    clients_with_data,
     honest,
     noisy_sum,
     participations,
@@ -82,7 +82,7 @@ class Family(ABC, Generic[C]):
             config.cohort,
             self.schema(config, problem),
             rounds=problem.rounds,
-            devices=devices_with_data(problem),
+            clients=clients_with_data(problem),
             keeps_state=True,
             before=before,
             numbers_before=0 if reports is None else problem.n_items,
@@ -106,7 +106,7 @@ class Family(ABC, Generic[C]):
         if config.calibration == "proven":
             return promise
         message = self.message_event(config, problem, problem.n_items)
-        times = participations(config.cohort, problem.rounds, devices_with_data(problem))
+        times = participations(config.cohort, problem.rounds, clients_with_data(problem))
         return honest(
             promise,
             message,
@@ -142,14 +142,14 @@ class SelectionSettings:
     share: float = 0.2  # proven: of the epsilon of the run, for all reports together
     threshold: float | None = None  # frequency from which an item is in; None: the mean of all
     unit: Literal["user", "click"] = "user"  # proven: one histogram on sums, or randomised bits that trust nobody
-    most_items: int = 100  # of a user that the histogram counts
+    max_items: int = 100  # of a user that the histogram counts
     reports: Literal["everybody", "cohort"] = "everybody"  # who is asked, where bits are randomised
     fresh: bool = False  # whether bits are randomised anew every round, as published, or drawn once
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
         probability(share=self.share)
-        whole(most_items=self.most_items)
+        whole(max_items=self.max_items)
         if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
             raise BadInput(
                 f"selection.threshold is {self.threshold}: a frequency is from 0 to below 1; leave it out for the mean"
@@ -159,10 +159,10 @@ class SelectionSettings:
 DEVIATIONS = (
     "preset paper: the threshold is the mean frequency, as section 6.4 has it; Algorithm 1 takes a number p, which is "
     "not given (set selection.threshold)",
-    "preset paper: everybody reports in every round, not the devices of the round alone: DP-SUB comes before "
+    "preset paper: everybody reports in every round, not the clients of the round alone: DP-SUB comes before "
     "they are drawn",
     "The estimate of eq. 8 is cut to frequencies that there can be, 0 to 1.",
-    "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
+    "A client's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
     "Items that were never sent are ranked behind all others; the paper does not say how it ranks them.",
 )
 
@@ -172,7 +172,7 @@ class Selection:
     """Reports that clients send, and the round specs that follow from them."""
 
     reports: ReportSpec
-    agenda: ReportedItems
+    round_planner: ReportedItems
 
     def size(self, problem: Problem, number: int) -> int:
         """How many items the sub-model of a round has when everybody is asked in a simulation."""
@@ -180,7 +180,7 @@ class Selection:
         counts = self.reports.mechanism.count(
             problem.train.take(everybody), everybody, seed=problem.public_seed, period=number
         )
-        rows = self.agenda.next(number, {}, Tally(counts.astype(float), len(everybody))).rows
+        rows = self.round_planner.next(number, {}, Tally(counts.astype(float), len(everybody))).rows
         return problem.n_items if rows is None else len(rows)
 
 
@@ -208,23 +208,19 @@ def proven_selection(
     if selection.unit == "click":
         _refuse_telling_reports(selection, cohort, problem)
         change: Literal["one bit", "swap"] = "one bit" if adjacency == "add-remove" else "swap"
-        times = problem.rounds if selection.fresh else 1  # a device may be in every cohort
+        times = problem.rounds if selection.fresh else 1  # a client may be in every cohort
         return _randomised(
             selection, RandomisedResponse(length=problem.n_items, epsilon=epsilon / times, change=change)
         )
     histogram = ItemHistogram(
-        length=problem.n_items,
-        most_items=selection.most_items,
-        epsilon=epsilon,
-        delta=privacy.delta,
-        adjacency=adjacency,
+        length=problem.n_items, max_items=selection.max_items, epsilon=epsilon, delta=privacy.delta, adjacency=adjacency
     )
     return Selection(ReportSpec(mechanism=histogram), ReportedItems(ReportThreshold(threshold=selection.threshold)))
 
 
 def _refuse_telling_reports(selection: SelectionSettings, cohort: CohortSettings, problem: Problem) -> None:
     """The items that a cohort reports show who is in it, and the epsilon of the updates counts on that being secret."""
-    population = devices_with_data(problem)
+    population = clients_with_data(problem)
     if selection.reports == "cohort" and cohort.among(population) < population:
         raise BadInput(
             "selection.reports is cohort: the items of a round would tell who is in it, which a proven run has to hide;"
@@ -247,7 +243,7 @@ class OnPart:
     def published(self, config: Any, problem: Problem, mechanism: UpdateMechanism) -> Plan:
         """Randomised bits choose the items."""
         chosen = published_selection(config.selection, problem)
-        return self.family.plan(config, problem, mechanism, agenda=chosen.agenda, reports=chosen.reports)
+        return self.family.plan(config, problem, mechanism, round_planner=chosen.round_planner, reports=chosen.reports)
 
     def proven(self, config: Any, problem: Problem) -> Plan:
         """Reports within the budget choose the items."""
@@ -257,10 +253,10 @@ class OnPart:
             problem,
             reports=chosen.reports,
             unit=config.selection.unit,
-            agenda=self.agenda(config, problem, chosen.agenda),
+            round_planner=self.round_planner(config, problem, chosen.round_planner),
         )
 
-    def agenda(self, config: Any, problem: Problem, items: RoundPlanner) -> RoundPlanner:
+    def round_planner(self, config: Any, problem: Problem, items: RoundPlanner) -> RoundPlanner:
         """Round planner of the proven form, given that of the items."""
         return items
 
@@ -280,7 +276,7 @@ class OnPart:
         chosen = published_selection(config.selection, problem)
         rows = chosen.size(problem, 0)
         report, update = chosen.reports.mechanism.event(), self.family.message_event(config, problem, rows)
-        times = participations(config.cohort, problem.rounds, devices_with_data(problem))
+        times = participations(config.cohort, problem.rounds, clients_with_data(problem))
         reports = _reports(config.selection, problem, times)
         run = ComposedEvent(((report, reports), (update, times)))
         delta = self.family.honest_delta(config)
@@ -300,14 +296,14 @@ class OnPart:
 
 
 def _reports(selection: SelectionSettings, problem: Problem, times: int) -> int:
-    """How many reports a device draws in a run in which it takes part so many times."""
+    """How many reports a client draws in a run in which it takes part so many times."""
     if not selection.fresh:
         return 1
     return problem.rounds if selection.reports == "everybody" else times
 
 
 ROUNDS = 400
-DEVICES = {"ml-100k": 100, "ml-1m": 200}  # a round
+CLIENTS = {"ml-100k": 100, "ml-1m": 200}  # a round
 ROWS = {"ml-100k": 1683, "ml-1m": 3706}  # of the item table: one more than the items of ML-100K
 WIDTH = {"matrix factorisation": 32, "NeuMF": 160}  # numbers of an item
 EPSILON = 2.0  # of a bit; with it and the mean as threshold the paper's numbers of items come out
@@ -333,7 +329,7 @@ class Counted:
 
 def total(numbers_per_message: float, dataset: str) -> float:
     """Millions of parameters of a whole run."""
-    return numbers_per_message * DEVICES[dataset] * ROUNDS / 1e6
+    return numbers_per_message * CLIENTS[dataset] * ROUNDS / 1e6
 
 
 def selected_items(interactions: Csr, n_items: int, seed: int, *, rounds: int = 5) -> float:

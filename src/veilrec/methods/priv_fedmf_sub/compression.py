@@ -44,7 +44,9 @@ def dp_fedmf_svd_plan(config: DpFedMfSvdConfig, problem: Problem) -> Plan:
     if config.calibration == "as-published":
         noisy = FAMILY.noisy(config, FAMILY.schema(config, problem))
         return FAMILY.plan(config, problem, LowRank(noisy, rank=config.rank))
-    return FAMILY.proven(config, problem, agenda=SeededDirections(rank=config.rank, public_seed=problem.public_seed))
+    return FAMILY.proven(
+        config, problem, round_planner=SeededDirections(rank=config.rank, public_seed=problem.public_seed)
+    )
 
 
 def dp_fedmf_svd_guarantee(config: DpFedMfSvdConfig) -> Guarantee:
@@ -100,7 +102,7 @@ def plan(config: DpFedMfTopKConfig, problem: Problem) -> Plan:
         noisy = FAMILY.noisy(config, FAMILY.schema(config, problem))
         return FAMILY.plan(config, problem, LargestEntries(noisy, share=share))
     start = mf.start_weights(problem.n_items, config.local.dim, config.local.start, seed)[mf.ITEMS]
-    return FAMILY.proven(config, problem, agenda=MovedRows(start, mf.ITEMS, share, seed))
+    return FAMILY.proven(config, problem, round_planner=MovedRows(start, mf.ITEMS, share, seed))
 
 
 def guarantee(config: DpFedMfTopKConfig) -> Guarantee:

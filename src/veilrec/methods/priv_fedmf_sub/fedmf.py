@@ -52,7 +52,7 @@ def mf_plan(config: FedMfConfig, problem: Problem, mechanism: UpdateMechanism, *
     return Plan(
         schema=mechanism.schema,
         start=mf.start_weights(problem.n_items, local.dim, local.start, seed),
-        learner=mf.MfLocalTrainer(local),
+        trainer=mf.MfLocalTrainer(local),
         mechanism=mechanism,
         rounds=problem.rounds,
         cohort=config.cohort,
@@ -72,7 +72,7 @@ AS_PRINTED = (
     "preset paper: eq. 9 prints the error without its square, and no value of lambda and mu; here it is squared, and "
     "every example decays its two vectors by 0.01",
     "preset paper: used items have label 1, drawn ones 0; the paper does not say what becomes of the stars",
-    "preset paper: the gradients of a device's local epochs are added up and sent once a round; Algorithm 2 sends them "
+    "preset paper: the gradients of a client's local epochs are added up and sent once a round; Algorithm 2 sends them "
     "epoch by epoch",
 )
 
@@ -83,12 +83,12 @@ FEDMF: Method[Any] = Method(
     trial=LearningTrial(rounds=120),
     paper="Chai et al., Secure Federated Matrix Factorization, 2021; baseline of Xue et al. 2026 (priv-fedmf-sub)",
     model="matrix factorisation",
-    summary="user vectors stay on devices, changes of item vectors are uploaded in the clear",
+    summary="user vectors stay on clients, changes of item vectors are uploaded in plaintext",
     datasets=EVERY_DATASET,
     config=FedMfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees the change of every item row that a device touched: it can tell which items a user has.",
+        "The server sees the change of every item row that a client touched: it can tell which items a user has.",
         "A simulated run protects nobody.",
     ),
     rounds=200,
@@ -98,7 +98,7 @@ FEDMF: Method[Any] = Method(
     deviations=(
         *AS_PRINTED,
         "preset tuned: logistic loss, steps after every example, changes of the rows, divided by the square root of "
-        "the number of devices that changed a row",
+        "the number of clients that changed a row",
         "Chai et al. encrypt what is sent; here the server sees it.",
     ),
 )
@@ -175,8 +175,8 @@ class FedMfLeanConfig(FedMfConfig):
 def fedmf_lean_plan(config: FedMfLeanConfig, problem: Problem) -> Plan:
     """Assemble FedMF-Lean."""
     schema = schema_of(config, problem).coded(config.values)
-    agenda = SeededParts(schema=schema, public_seed=problem.public_seed, row_share=config.row_share)
-    return mf_plan(config, problem, NoNoise(schema), agenda=agenda, averaging=config.averaging)
+    round_planner = SeededParts(schema=schema, public_seed=problem.public_seed, row_share=config.row_share)
+    return mf_plan(config, problem, NoNoise(schema), round_planner=round_planner, averaging=config.averaging)
 
 
 FEDMF_LEAN = replace(

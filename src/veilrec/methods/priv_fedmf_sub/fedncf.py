@@ -31,7 +31,7 @@ from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, SeededParts
 
-_DEVICES_AT_ONCE = 50  # below 32 MB of updates: up to that, the allocator uses the same space again
+_CLIENTS_PER_BATCH = 50  # below 32 MB of updates: up to that, the allocator uses the same space again
 
 
 class FedNcfConfig(Config):
@@ -55,14 +55,14 @@ def ncf_plan(config: FedNcfConfig, problem: Problem, mechanism: UpdateMechanism,
     fields: dict[str, Any] = {
         "schema": mechanism.schema,
         "start": ncf.start_weights(problem.n_items, local.shape, local.start, seed),
-        "learner": ncf.NcfLocalTrainer(local),
+        "trainer": ncf.NcfLocalTrainer(local),
         "mechanism": mechanism,
         "rounds": problem.rounds,
         "cohort": config.cohort,
         "aggregation": config.aggregation,
         "server": config.server,
         "ranker": NeumfRanker(replace(local, epochs=config.adapt_epochs), seed),
-        "devices_at_once": _DEVICES_AT_ONCE,
+        "clients_per_batch": _CLIENTS_PER_BATCH,
     }
     return Plan(**(fields | parts))
 
@@ -75,11 +75,11 @@ def plan(config: FedNcfConfig, problem: Problem) -> Plan:
 AS_PRINTED = (
     "preset paper: the paper gives no widths of the tower; here 256-128-64-32, so that an item has the "
     "160 floats that it counts",
-    "preset paper: a device sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
+    "preset paper: a client sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
     "epoch by epoch, and give no rate for the server (set local.upload and server)",
 )
 
-# The defaults are for populations with more devices and rounds.
+# The defaults are for populations with more clients and rounds.
 TRIAL = LearningTrial(rounds=80, settings=("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001"))
 
 FEDNCF = Method(
@@ -90,20 +90,20 @@ FEDNCF = Method(
     paper="Perifanis and Efraimidis, Federated Neural Collaborative Filtering, 2022; model of He et al. 2017;"
     " baseline of Xue et al. 2026 (priv-fedmf-sub)",
     model="NeuMF",
-    summary="user vectors stay on devices, changes of item vectors and network are uploaded in the clear",
+    summary="user vectors stay on clients, changes of item vectors and network are uploaded in plaintext",
     datasets=EVERY_DATASET,
     config=FedNcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees which item rows a device changed, and how: it can tell which items a user has.",
+        "The server sees which item rows a client changed, and how: it can tell which items a user has.",
         "A simulated run protects nobody.",
     ),
     rounds=100,
     presets=read_presets("fedncf"),
     deviations=(
-        "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
-        "Adam is lazy on item rows and starts afresh every round: devices keep only the user's vector.",
-        "By default changes are divided by the square root of the number of devices, and vectors decay.",
+        "Clients send changes in plaintext; Perifanis and Efraimidis add them up by secure aggregation.",
+        "Adam is lazy on item rows and starts afresh every round: clients keep only the user's vector.",
+        "By default changes are divided by the square root of the number of clients, and vectors decay.",
         *AS_PRINTED,
     ),
     item_parameters=160,
@@ -187,18 +187,18 @@ class DpFedNcfDgcConfig(DpFedNcfConfig):
 def dp_fedncf_dgc_plan(config: DpFedNcfDgcConfig, problem: Problem) -> Plan:
     """Assemble DP-FedNCF-DGC."""
     schema, share = FAMILY.schema(config, problem), config.dgc.share
-    learner = DgcLocalTrainer(NcfLocalTrainer(config.local), config.dgc, schema)
+    trainer = DgcLocalTrainer(NcfLocalTrainer(config.local), config.dgc, schema)
     if config.calibration == "as-published":
         sent = SentEntries(FAMILY.noisy(config, schema), share=share)
-        return FAMILY.plan(config, problem, sent, learner=learner)
-    agenda = SeededParts(
+        return FAMILY.plan(config, problem, sent, trainer=trainer)
+    round_planner = SeededParts(
         schema=schema,
         public_seed=problem.public_seed,
         row_share=share,
         entry_share=share,
         names=tuple(tensor.name for tensor in schema.dense),
     )
-    return FAMILY.proven(config, problem, agenda=agenda, learner=learner)
+    return FAMILY.proven(config, problem, round_planner=round_planner, trainer=trainer)
 
 
 def dp_fedncf_dgc_guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
@@ -224,8 +224,8 @@ DP_FEDNCF_DGC = replace(
         *AS_PRINTED,
         SIGMA,
         "The paper gives neither sparsity nor momentum; here 0.1 and 0.5.",
-        "Item rows are cut but not accumulated: a device touches other rows in every round.",
-        "No warm-up of the sparsity: a device takes part too seldom for it.",
+        "Item rows are cut but not accumulated: a client touches other rows in every round.",
+        "No warm-up of the sparsity: a client takes part too seldom for it.",
     ),
     guarantee_of_run=None,
 )

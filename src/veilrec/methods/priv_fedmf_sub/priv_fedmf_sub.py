@@ -87,15 +87,15 @@ def fedmf_sub_plan(config: FedMfSubConfig, problem: Problem, *, estimate: bool) 
     """Assemble FedMF on the items that randomised reports name, with or without the unbiased estimate of eq. 8."""
     chosen = published_selection(config.selection, problem, estimate=estimate)
     mechanism = NoNoise(schema_of(config, problem))
-    return mf_plan(config, problem, mechanism, agenda=chosen.agenda, reports=chosen.reports)
+    return mf_plan(config, problem, mechanism, round_planner=chosen.round_planner, reports=chosen.reports)
 
 
 def guarantee(config: FedMfSubConfig) -> Guarantee:
     """No guarantee: client updates are sent in plaintext."""
     selection = config.selection
-    adding_up = " A device draws new reports again and again, whose epsilons add up." if selection.fresh else ""
+    adding_up = " A client draws new reports again and again, whose epsilons add up." if selection.fresh else ""
     return no_guarantee(
-        "Updates leave in the clear, and show the items of a user. The reports by themselves: each bit of one report "
+        "Updates leave in plaintext, and show the items of a user. The reports by themselves: each bit of one report "
         f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}",
         SIMULATED,
     )
@@ -110,7 +110,7 @@ FEDMF_SUB_RR: Method[Any] = Method(
     trial=_TRIAL,
     paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
     model="matrix factorisation",
-    summary="fedmf on the items that randomised reports name, lies and all; updates in the clear",
+    summary="fedmf on the items that randomised reports name, lies and all; updates in plaintext",
     datasets=DATASETS,
     config=FedMfSubConfig,
     plan=partial(fedmf_sub_plan, estimate=False),
@@ -125,6 +125,6 @@ FEDMF_SUB_RR: Method[Any] = Method(
 FEDMF_SUB_RR_EST = replace(
     FEDMF_SUB_RR,
     name="fedmf-sub-rr-est",
-    summary="fedmf on the items that randomised reports choose; updates in the clear",
+    summary="fedmf on the items that randomised reports choose; updates in plaintext",
     plan=partial(fedmf_sub_plan, estimate=True),
 )

@@ -3,7 +3,7 @@
 Priv-FedNCF-Sub is its ablation with the network whole (Figures 15 and 16).
 
 As published: DP-SUB chooses the items; item rows and the first two layers are clipped and get Gaussian noise; of the
-deeper layers the largest entries are clipped and get noise (eq. 12 to 14); rows are averaged over the devices that sent
+deeper layers the largest entries are clipped and get noise (eq. 12 to 14); rows are averaged over the clients that sent
 them (FedSubAvg, eq. 11). Proven: a histogram on sums chooses the items, a public seed the entries of the deep layers;
 one clip over everything, and noise on the sum.
 """
@@ -48,7 +48,7 @@ def deep_tensors(shape: NeumfShape) -> tuple[str, ...]:
 class Compressed(OnPart):
     """On a part of the items, and of the deep layers."""
 
-    def agenda(self, config: PrivFedNcfSubCompressConfig, problem: Problem, items: RoundPlanner) -> RoundPlanner:
+    def round_planner(self, config: PrivFedNcfSubCompressConfig, problem: Problem, items: RoundPlanner) -> RoundPlanner:
         """A public seed names the entries of the deep layers."""
         return SeededParts(
             schema=FAMILY.schema(config, problem),
@@ -114,7 +114,7 @@ PRIV_FEDNCF_SUB_COMPRESS = replace(
         *AS_PRINTED,
         *DEVIATIONS,
         "The paper does not give the sparsity; here a tenth is sent.",
-        "Noise fills every row of the sub-model, so every device counts for every row of it (eq. 11).",
+        "Noise fills every row of the sub-model, so every client counts for every row of it (eq. 11).",
         "The shallow layers are sent whole: DP-SUB chooses items, and a layer has none.",
         SIGMA,
         "Of clipping to C (eq. 13) and then to P (eq. 14) the smaller one remains; both are 1 here.",

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from veilrec.core.plan import Plan
 from veilrec.methods.base import Method, Problem, read_presets, unprotected
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
-from veilrec.methods.news.common import DATASETS, Count, JudgeConfig, NewsConfig, Positive, news_of, vectors_ready
+from veilrec.methods.news.common import DATASETS, Count, NewsConfig, Positive, ValidationConfig, news_of, vectors_ready
 from veilrec.methods.news.federated import (
     PRIVATEREC,
-    Judges,
     ModelConfig,
     ModelName,
+    ValidationBudget,
+    clients,
     cohort_of,
-    count_devices,
-    devices,
+    count_clients,
     noise_on_sums,
     plan_of,
     read_news,
@@ -56,7 +56,7 @@ def _plan(
     mechanism: Callable[[Schema], UpdateMechanism],
     *,
     proven_sum: bool,
-    judges: Judges | None = None,
+    validators: ValidationBudget | None = None,
 ) -> Plan:
     from veilrec.client.news import NewsLocalTrainer, NewsTrainingSettings
 
@@ -69,7 +69,7 @@ def _plan(
         mechanism(schema_of(read)),
         cohort_of(config, problem, method),
         "sum" if proven_sum else "mean",
-        judges,
+        validators,
     )
 
 
@@ -79,19 +79,19 @@ class DpFedRecConfig(ModelConfig):
     calibration: Literal["as-published", "proven"] = "proven"  # where the noise comes from
     cohort: CohortSettings = CohortSettings(size=500, sampling="poisson")
     privacy: PrivacySettings = PrivacySettings(clip_norm=0.1)
-    judges: JudgeConfig = JudgeConfig()  # proven: who decides whether training is kept
+    validators: ValidationConfig = ValidationConfig()  # proven: who decides whether training is kept
 
     @property
-    def judging(self) -> JudgeConfig:
+    def active_validation(self) -> ValidationConfig:
         """Validation clients; none unless the guarantee is proven."""
-        return self.judges if self.calibration == "proven" else JudgeConfig(share=0.0)
+        return self.validators if self.calibration == "proven" else ValidationConfig(share=0.0)
 
 
 def dp_plan(config: DpFedRecConfig, problem: Problem) -> Plan:
     """Assemble DP-FedRec: noise on every client update (as published) or on the sum of a round (proven)."""
     make = partial(_mechanism, config, problem)
-    judges = Judges(config.judging, config.privacy.epsilon, config.privacy.delta)
-    return _plan(config, problem, "dp-fedrec", make, proven_sum=config.calibration == "proven", judges=judges)
+    validators = ValidationBudget(config.active_validation, config.privacy.epsilon, config.privacy.delta)
+    return _plan(config, problem, "dp-fedrec", make, proven_sum=config.calibration == "proven", validators=validators)
 
 
 def _mechanism(config: DpFedRecConfig, problem: Problem, schema: Schema) -> UpdateMechanism:
@@ -108,7 +108,7 @@ def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarant
     if drawn.size == 0 and config.round_share < 1.0:
         drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
     some = () if everybody else (WHO_TAKES_PART,)
-    return proven(epsilon, delta, drawn, *some, *told(config.judging), public=PUBLIC, keeps_state=False)
+    return proven(epsilon, delta, drawn, *some, *told(config.active_validation), public=PUBLIC, keeps_state=False)
 
 
 def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
@@ -133,7 +133,7 @@ def dp_guarantee_of_run(config: DpFedRecConfig, problem: Problem) -> Guarantee:
         return claim
     read = read_news(config, config.model, problem, "dp-fedrec", whole_catalogue=False)
     mechanism = _mechanism(config, problem, schema_of(read))
-    cohort, people = cohort_of(config, problem, "dp-fedrec"), count_devices(config, problem, "dp-fedrec")
+    cohort, people = cohort_of(config, problem, "dp-fedrec"), count_clients(config, problem, "dp-fedrec")
     times = participations(cohort, problem.rounds, people)
     return honest(
         claim,
@@ -174,8 +174,8 @@ _DEVIATIONS = (
     "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300; --set"
     " text.words=FILE reads those of any GloVe file.",
     "PLM-NR has a frozen MiniLM, whose sentence vectors are computed once.",
-    "A device sends the gradient of the mean loss over all its clicks, once a round (FedSGD); the server takes the mean"
-    " over devices. The paper prints neither rounds nor when it stops.",
+    "A client sends the gradient of the mean loss over all its clicks, once a round (FedSGD); the server takes the mean"
+    " over clients. The paper prints neither rounds nor when it stops.",
 )
 
 FEDREC = Method(
@@ -183,13 +183,13 @@ FEDREC = Method(
     kind="federated",
     paper=PRIVATEREC,
     model="NRMS, NAML or PLM-NR",
-    summary="devices send gradients as they are: PrivateRec's comparison without noise",
+    summary="clients send gradients as they are: PrivateRec's comparison without noise",
     datasets=DATASETS,
     config=ModelConfig,
     plan=fedrec_plan,
-    devices=partial(devices, method="fedrec"),
+    clients=partial(clients, method="fedrec"),
     guarantee=unprotected(
-        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
+        "The server sees each client's gradient, and in it the words of the news that the client has seen.", SIMULATED
     ),
     ready=ready,
     rounds=200,
@@ -204,11 +204,11 @@ DP_FEDREC = Method(
     kind="federated",
     paper=PRIVATEREC,
     model="NRMS, NAML or PLM-NR",
-    summary="gradients of devices clipped and noisy: PrivateRec's comparison, and a form of it that holds",
+    summary="gradients of clients clipped and noisy: PrivateRec's comparison, and a form of it that holds",
     datasets=DATASETS,
     config=DpFedRecConfig,
     plan=dp_plan,
-    devices=partial(devices, method="dp-fedrec"),
+    clients=partial(clients, method="dp-fedrec"),
     guarantee=dp_guarantee,
     guarantee_of_run=dp_guarantee_of_run,
     ready=ready,

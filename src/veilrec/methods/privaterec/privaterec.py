@@ -32,14 +32,14 @@ from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.methods.base import Config, Exemption, Method, Problem, read_presets
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
-from veilrec.methods.news.common import DATASETS, JudgeConfig, NotNegative, Positive, Short, SizeConfig
+from veilrec.methods.news.common import DATASETS, NotNegative, Positive, Short, SizeConfig, ValidationConfig
 from veilrec.methods.news.federated import (
     PRIVATEREC,
-    Judges,
     ModelConfig,
+    ValidationBudget,
+    clients,
     cohort_of,
-    count_devices,
-    devices,
+    count_clients,
     noise_on_sums,
     notes_on,
     plan_of,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 Training = Literal["public-encoder", "sums", "reports"]
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-3, 500.0  # outside, nothing but noise is left, or nothing of it
 
-# What a server and a device learn together, by training and model.
+# What a server and a client learn together, by training and model.
 NETWORKS: dict[tuple[str, str], str] = {
     **{(way, model): f"interest-{model}" for way in ("sums", "reports") for model in ("nrms", "naml", "plm-nr")},
     **{("public-encoder", model): "public-head" for model in ("nrms", "naml", "plm-nr")},
@@ -78,7 +78,7 @@ _IN_THE_CLEAR = (
     " the click."
 )
 _SHOWN = (
-    "What a device was shown, in which impressions something but not everything was clicked, and which impression it"
+    "What a client was shown, in which impressions something but not everything was clicked, and which impression it"
     " answers for, are taken as known; which items were clicked, now and before, is what is protected."
 )
 
@@ -111,7 +111,7 @@ class PrivateRecPrivacy(Config):
     pad_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # p, as published: of a click to become the pad
     clip_norm: Positive = 0.5  # proven: of a user's whole update of a round
     label_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5  # reports: of the epsilon, for the label
-    samples: Short = 1  # reports: impressions that a device answers for when it takes part
+    samples: Short = 1  # reports: impressions that a client answers for when it takes part
 
 
 class PrivateRecConfig(ModelConfig):
@@ -123,13 +123,13 @@ class PrivateRecConfig(ModelConfig):
     pads: Literal["vector", "words"] = "vector"  # what a padded click is: a vector that learns, or a title of pad words
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
     privacy: PrivateRecPrivacy = PrivateRecPrivacy()
-    judges: JudgeConfig = JudgeConfig()  # proven, on sums: who decides whether training is kept
+    validators: ValidationConfig = ValidationConfig()  # proven, on sums: who decides whether training is kept
 
     @property
-    def judging(self) -> JudgeConfig:
+    def active_validation(self) -> ValidationConfig:
         """Validation clients; none with local DP or unless the guarantee is proven."""
         judged = self.calibration == "proven" and self.training != "reports"
-        return self.judges if judged else JudgeConfig(share=0.0)
+        return self.validators if judged else ValidationConfig(share=0.0)
 
     @property
     def way(self) -> str:
@@ -152,7 +152,7 @@ class PrivateRecConfig(ModelConfig):
             if self.privacy.noise != "laplace":
                 raise BadInput("privacy.noise is gaussian: reports have Laplace noise; use privacy.noise=laplace")
             if self.cohort.sampling == "poisson" and self.cohort.size:
-                raise BadInput("reports are counted by turns: use cohort.sampling=turns, or cohort.size=0")
+                raise BadInput("reports are counted in cyclic order: use cohort.sampling=cyclic, or cohort.size=0")
         if self.pads == "words" and self.model == "plm-nr":
             raise BadInput("pads is words: plm-nr reads sentences, and has none; use pads=vector")
         return self
@@ -162,20 +162,20 @@ def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
     """Assemble the plan; the noise is calibrated before the first round."""
     read = _read(config, problem)
     cohort = cohort_of(config, problem, "privaterec")
-    people = count_devices(config, problem, "privaterec")
-    turns = cohort.most_turns(problem.rounds, people)
+    people = count_clients(config, problem, "privaterec")
+    turns = cohort.max_participations(problem.rounds, people)
     noise = _local_noise(config, turns)
     made = plan_of(
         config,
         problem,
         read,
-        _learner(config, read, noise),
+        _trainer(config, read, noise),
         _mechanism(config, problem, read, noise),
         cohort,
         config.aggregation,
-        Judges(config.judging, config.privacy.epsilon, config.privacy.delta),
+        ValidationBudget(config.active_validation, config.privacy.epsilon, config.privacy.delta),
     )
-    return replace(made, most_turns=turns) if cohort.sampling == "turns" else made
+    return replace(made, max_participations=turns) if cohort.sampling == "cyclic" else made
 
 
 def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
@@ -189,7 +189,7 @@ def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
     )
 
 
-def _learner(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None) -> LocalTrainer[Any]:
+def _trainer(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None) -> LocalTrainer[Any]:
     from veilrec.client.news import NewsTrainingSettings, PrivateNewsLocalTrainer
     from veilrec.methods.news.prepare import with_pad
     from veilrec.models.federated_news import Interests
@@ -253,7 +253,7 @@ def shared_out(config: PrivateRecConfig, turns: int) -> tuple[float, float]:
     of_one = 1.0 / noise_for(run, p.epsilon, p.delta, guess=count / p.epsilon)
     if of_one * min(p.label_share, 1.0 - p.label_share) < _SMALLEST_EPSILON:
         raise BadInput(
-            f"privacy.epsilon {p.epsilon:g} over {count} samples of a device leaves {of_one:.3g} for each: nothing but"
+            f"privacy.epsilon {p.epsilon:g} over {count} samples of a client leaves {of_one:.3g} for each: nothing but"
             " noise would be left; use fewer rounds, a smaller cohort.size or privacy.samples, or a larger epsilon"
         )
     return (1.0 - p.label_share) * of_one, p.label_share * of_one
@@ -275,7 +275,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
     p = config.privacy
     if config.calibration == "none":
         return no_guarantee(
-            "The server sees each device's gradient, and in it the words of the news that the device has seen.",
+            "The server sees each client's gradient, and in it the words of the news that the client has seen.",
             SIMULATED,
         )
     if config.calibration == "as-published":
@@ -337,7 +337,7 @@ METHOD = Method(
     datasets=DATASETS,
     config=PrivateRecConfig,
     plan=plan,
-    devices=partial(devices, method="privaterec"),
+    clients=partial(clients, method="privaterec"),
     guarantee=guarantee,
     ready=ready,
     rounds=200,
@@ -345,7 +345,7 @@ METHOD = Method(
     presets=read_presets("privaterec"),
     exemptions=(
         Exemption(
-            "honest", "The gradient holds the history in the clear, so that no epsilon is finite.", "as-published"
+            "honest", "The gradient holds the history in plaintext, so that no epsilon is finite.", "as-published"
         ),
     ),
     deviations=(
@@ -356,7 +356,7 @@ METHOD = Method(
         "The clip norm theta of the attention is not printed (0.005 and 0.001 are those of DP-FedRec): 1.",
         "The Laplace scale with padding is not printed: theta / log((e^eps - p) / (1 - p)).",
         "Padded clicks are a vector that learns unless pads=words, as printed, which --preset paper has.",
-        "--preset tuned keeps all basis vectors in use (size.balance): devices tell the mean of their attention with"
+        "--preset tuned keeps all basis vectors in use (size.balance): clients tell the mean of their attention with"
         " the gradient, and the server publishes it with the model. The paper has no such term.",
         "One gradient a round (FedSGD); rounds and stopping are not printed.",
         "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300.",

@@ -34,7 +34,7 @@ from veilrec.core.features import Side
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem, own_items, read_presets, unprotected
-from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
+from veilrec.methods.private import PrivacySettings, clients_with_data, noisy_sum, proven
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, WITH_ITEMS, FeatureChoice, MetaConfig, chosen_features
 from veilrec.methods.privrec.dp_privrec import LISTS_ARE_PUBLIC
@@ -47,7 +47,7 @@ from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import StepReport
 
-# A mean over devices hardly moves the vector of an item that few of them have: Adam makes up for that on the server.
+# A mean over clients hardly moves the vector of an item that few of them have: Adam makes up for that on the server.
 # Of three seeds, hr@10 is 2.5 times popularity's or more.
 TRIAL = LearningTrial(
     rounds=50,
@@ -58,7 +58,7 @@ TRIAL = LearningTrial(
 def fofl_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     """Assemble FOFL-SELF."""
     made = common.parts(config, problem, common.item_ids(problem))
-    return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
+    return common.build(config, problem, made, **common.plaintext_votes(config, problem))
 
 
 FOFL_SELF = replace(
@@ -67,14 +67,14 @@ FOFL_SELF = replace(
     trial=TRIAL,
     paper="Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019; baseline of PrivRec",
     model="network over item ids",
-    summary="Reptile without side information: devices adapt a network over item ids, and upload the change",
+    summary="Reptile without side information: clients adapt a network over item ids, and upload the change",
     datasets=WITH_ITEMS,
     plan=fofl_self_plan,
-    devices=common.devices_with_ids,
+    clients=common.clients_with_ids,
     presets=read_presets("fofl-self"),
     deviations=(
-        "the network has no user input: a user is the weights that its device arrives at",
-        "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some devices",
+        "the network has no user input: a user is the weights that its client arrives at",
+        "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some clients",
     ),
 )
 
@@ -89,8 +89,8 @@ def nn_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     from veilrec.client.maml import MamlLocalTrainer  # torch: a list of methods needs none
 
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
-    learner = MamlLocalTrainer(made.adapter)
-    return common.build(config, problem, made, learner=learner, **common.votes_in_the_clear(config, problem))
+    trainer = MamlLocalTrainer(made.adapter)
+    return common.build(config, problem, made, trainer=trainer, **common.plaintext_votes(config, problem))
 
 
 NN_SELF = replace(
@@ -102,12 +102,12 @@ NN_SELF = replace(
         for check in ("cohort", "real-rounds")
     ),
     paper="Chen et al., Federated Meta-Learning for Recommendation, 2018; baseline of PrivRec",
-    summary="MAML with second-order gradients: devices upload the gradient of a query set through their adaptation",
+    summary="MAML with second-order gradients: clients upload the gradient of a query set through their adaptation",
     plan=nn_self_plan,
     presets=read_presets("nn-self"),
     deviations=(
         "the number of inner steps, both rates and negatives are not printed: ours",
-        "a device with one item has it in both sets",
+        "a client with one item has it in both sets",
     ),
 )
 
@@ -118,10 +118,10 @@ class CentralReptile:
     def __init__(self, config: MetaConfig, problem: Problem) -> None:
         made = common.parts(config, problem, common.chosen_features(problem, config.features))
         self.config, self.problem, self.ranker = config, problem, made.ranker
-        self.data = common.devices(config, problem)
+        self.data = common.clients(config, problem)
         self.weights = {name: values.copy() for name, values in made.start.items()}
         self.names = tuple(made.net.tensors)
-        self.learner = MetaLocalTrainer(made.adapter)
+        self.trainer = MetaLocalTrainer(made.adapter)
         everybody = np.flatnonzero(problem.train.lengths() > 0)
         order = np.random.default_rng([problem.public_seed, rng.COHORT]).permutation(len(everybody))
         self.tasks = everybody[order].astype(np.int64)
@@ -135,10 +135,10 @@ class CentralReptile:
         """Make one update from M tasks."""
         chosen = np.sort(self.tasks[(number * self.at_once + np.arange(self.at_once)) % len(self.tasks)])
         cohort = Cohort(chosen, self.data.take(chosen), {}, self.problem.public_seed)
-        learned = self.learner.learn(cohort, self.weights, RoundSpec(number))
+        learned = self.trainer.learn(cohort, self.weights, RoundSpec(number))
         rate = np.float32(self.config.server.rate)
         for name in self.names:
-            self.weights[name] += rate * learned.uploads.dense[name].mean(axis=0, dtype=np.float64).astype(np.float32)
+            self.weights[name] += rate * learned.updates.dense[name].mean(axis=0, dtype=np.float64).astype(np.float32)
         return StepReport(loss=float(learned.loss.mean()))
 
     def parts(self) -> ModelParts:
@@ -167,11 +167,11 @@ PRIVREC_CEN = replace(
     trainer=CentralReptile,
     guarantee=unprotected("Everybody's data lies in one place."),
     plan=None,
-    devices=own_items,
+    clients=own_items,
 )
 
 
-ON_THE_DEVICE = "Only the sum of everybody's votes is released; the head that ranks for a user never leaves the device."
+ON_THE_CLIENT = "Only the sum of everybody's votes is released; the head that ranks for a user never leaves the device."
 # Chosen on the validation users of ML-1M, seed 0, and checked on those of Frappe, seeds 0 to 2.
 HEAD = MetaSettings(
     loss="softmax", steps=40, batch=0, negatives=1024, rate=0.3, needed=40.0, proximal=0.03, proximal_term="squared"
@@ -182,7 +182,7 @@ class PopularityHeadConfig(Config):
     """Settings of private popularity with a head."""
 
     features: FeatureChoice = FeatureChoice()
-    local: MetaSettings = HEAD  # how a device learns its head
+    local: MetaSettings = HEAD  # how a client learns its head
     privacy: PrivacySettings = PrivacySettings(epsilon=1.0, clip_norm=1.0)
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
 
@@ -203,27 +203,27 @@ def popularity_head_plan(config: PopularityHeadConfig, problem: Problem) -> Plan
         config.cohort,
         whole,
         rounds=problem.rounds,
-        devices=devices_with_data(problem),
+        clients=clients_with_data(problem),
         keeps_state=False,
     )
     return Plan(
         schema=whole,
         start={tensor.name: np.zeros(tensor.shape, np.float32) for tensor in whole.tensors},
-        learner=VoteLocalTrainer(POPULARITY),
+        trainer=VoteLocalTrainer(POPULARITY),
         mechanism=mechanism,
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="sum",
         server=ServerRate(),
         ranker=FeatureRanker(inputs, (), "relu", config.local, problem.public_seed),
-        devices_at_once=1000,
+        clients_per_batch=1000,
     )
 
 
 def popularity_head_guarantee(config: PopularityHeadConfig) -> Guarantee:
     """Guarantee of the votes: per user, over the whole run."""
     p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, ON_THE_DEVICE, LISTS_ARE_PUBLIC, keeps_state=False)
+    return proven(p.epsilon, p.delta, config.cohort, ON_THE_CLIENT, LISTS_ARE_PUBLIC, keeps_state=False)
 
 
 POPULARITY_HEAD = Method(
@@ -232,7 +232,7 @@ POPULARITY_HEAD = Method(
     trial=LearningTrial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
     paper="ours; the head as in PrivRec, without its rounds",
     model="votes, and a linear head over features",
-    summary="everybody's votes with noise, once; each device learns its own head over public features",
+    summary="everybody's votes with noise, once; each client learns its own head over public features",
     datasets=WITH_FEATURES,
     config=PopularityHeadConfig,
     plan=popularity_head_plan,

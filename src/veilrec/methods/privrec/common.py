@@ -63,7 +63,7 @@ class NetSettings:
 
 
 class MetaConfig(Config):
-    """Settings of a feature network that devices adapt."""
+    """Settings of a feature network that clients adapt."""
 
     features: FeatureChoice = FeatureChoice()
     model: NetSettings = NetSettings()
@@ -99,13 +99,13 @@ def item_ids(problem: Problem) -> Features:
     return Features(without_rows((), len(problem.train)), items)
 
 
-def devices(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
+def clients(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients: their items, and the features of their users."""
     users = chosen_features(problem, config.features).users
     return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
 
 
-def devices_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
+def clients_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients for models that know items by their ids only."""
     return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
 
@@ -120,7 +120,7 @@ def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:
 
 @dataclass(frozen=True)
 class MetaParts:
-    """A network, how devices adapt it, and how it ranks."""
+    """A network, how clients adapt it, and how it ranks."""
 
     adapter: Adapter
     ranker: FeatureRanker
@@ -152,7 +152,7 @@ def parts(config: MetaConfig, problem: Problem, features: Features) -> MetaParts
     return MetaParts(adapter, ranker, schema(adapter.net, known), start)
 
 
-def votes_in_the_clear(config: MetaConfig, problem: Problem) -> dict[str, Any]:
+def plaintext_votes(config: MetaConfig, problem: Problem) -> dict[str, Any]:
     """Plan fields for popularity from plaintext votes; empty where the model does not use popularity."""
     if not config.model.popularity:
         return {}
@@ -166,20 +166,20 @@ def build(
     made: MetaParts,
     *,
     mechanism: UpdateMechanism | None = None,
-    learner: LocalTrainer[Any] | None = None,
+    trainer: LocalTrainer[Any] | None = None,
     **further: Any,
 ) -> Plan:
     """Assemble a plan of these parts; without noise unless a mechanism is given."""
     return Plan(
         schema=made.schema,
         start=made.start,
-        learner=learner or MetaLocalTrainer(made.adapter),
+        trainer=trainer or MetaLocalTrainer(made.adapter),
         mechanism=mechanism or NoNoise(made.schema.learnt),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation=config.aggregation,
         server=config.server,
         ranker=made.ranker,
-        devices_at_once=max(1, min(100, 4_000_000 // made.net.size)),
+        clients_per_batch=max(1, min(100, 4_000_000 // made.net.size)),
         **further,
     )

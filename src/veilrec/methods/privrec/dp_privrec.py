@@ -11,7 +11,7 @@
 
 proven: the count of updates within the clip norm is taken before clipping, the clip norm moves geometrically (Andrew et
 al. 2021), the noise is scaled by the server's rate, and accounting is that of the sampling: Poisson, cohorts of a fixed
-size, or DP-FTRL (cohort.sampling=turns) where nobody can be trusted to sample. The votes for popularity are within the
+size, or DP-FTRL (cohort.sampling=cyclic) where nobody can be trusted to sample. The votes for popularity are within the
 budget. as-published: Algorithm 2 as printed; epsilon follows from z.
 """
 
@@ -33,8 +33,8 @@ from veilrec.methods.private import (
     PrivacySettings,
     adaptive_sum,
     as_published,
-    by_turns,
-    devices_with_data,
+    clients_with_data,
+    cyclic,
     private_votes,
     proven,
     taking_part,
@@ -58,7 +58,7 @@ FLAWS = (
     "The count is taken after clipping, where it is 1 for everybody: the bound falls by alpha_4 (1 - gamma) a round, "
     "and below 0, which turns updates round."
 )
-OVERCHARGED = "the paper counts a release for every device of a round, where a round is one"
+OVERCHARGED = "the paper counts a release for every client of a round, where a round is one"
 NOISE_OUTSIDE = "the noise is added outside of alpha_3, so that the noise multiplier of the updates is z / alpha_3"
 BOUND_IS_RELEASED = "The bound of every round is released with the model: it follows from counts with noise."
 
@@ -78,7 +78,7 @@ class BoundSettings:
 
 
 def published_plan(
-    plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool
+    plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, clients: int, keeps_state: bool
 ) -> Plan:
     """Add the adaptive clipping of Algorithm 2, as printed, to a plan; epsilon follows from z and is no setting."""
     if plan.cohort.sampling != "fixed" or plan.aggregation != "mean" or plan.server.optimiser != "sgd":
@@ -92,26 +92,26 @@ def published_plan(
         noise_multiplier=bound.noise_multiplier,
         count_share=bound.count_share,
         server_rate=plan.server.rate,
-        taking_part=taking_part(plan.cohort, plan.rounds, devices, "user", keeps_state=keeps_state),
+        taking_part=taking_part(plan.cohort, plan.rounds, clients, "user", keeps_state=keeps_state),
         delta=privacy.delta,
     )
-    rule = PublishedClipping(cohort=plan.cohort.among(devices), quantile=bound.quantile, rate=bound.rate)
+    rule = PublishedClipping(cohort=plan.cohort.among(clients), quantile=bound.quantile, rate=bound.rate)
     return replace(
         plan,
         schema=with_bound(plan.schema),
         start={**plan.start, **first_bound(privacy.clip_norm)},
         mechanism=mechanism,
-        agenda=LearntBound(plan.agenda),
-        bound_rule=rule,
+        round_planner=LearntBound(plan.round_planner),
+        clipping_rule=rule,
     )
 
 
-def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, devices: int) -> Guarantee:
+def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, clients: int) -> Guarantee:
     """The paper's own accounting of a `published_plan`, beside the epsilon that its rounds really cost."""
-    mechanism, cohort = plan.mechanism, plan.cohort.among(devices)
+    mechanism, cohort = plan.mechanism, plan.cohort.among(clients)
     delta, run = mechanism.claimed_delta, repeated(mechanism.event(), plan.rounds)
     claimed = paper_convention(
-        devices, cohort, delta, releases=plan.rounds * cohort, noise_multiplier=bound.noise_multiplier
+        clients, cohort, delta, releases=plan.rounds * cohort, noise_multiplier=bound.noise_multiplier
     )
     notes = (OVERCHARGED,) if plan.server.rate == 1.0 else (OVERCHARGED, NOISE_OUTSIDE)
     return Guarantee(
@@ -130,7 +130,7 @@ def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, devices
     )
 
 
-ADAPTED = "The weights that a device adapts to its user never leave it and are not covered."
+ADAPTED = "The weights that a client adapts to its user never leave it and are not covered."
 LISTS_ARE_PUBLIC = (
     "Which features there are, the lists of their values and the ranges of numbers are taken as public, also where they"
     " were read off the data."
@@ -152,11 +152,11 @@ class DpPrivRecConfig(MetaConfig):
 
 def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
     """Assemble the plan."""
-    devices = devices_with_data(problem)
+    clients = clients_with_data(problem)
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     if config.calibration == "as-published":
-        in_the_clear = common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
-        return published_plan(in_the_clear, config.privacy, config.bound, devices=devices, keeps_state=False)
+        in_plaintext = common.build(config, problem, made, **common.plaintext_votes(config, problem))
+        return published_plan(in_plaintext, config.privacy, config.bound, clients=clients, keeps_state=False)
     summed = with_public_divisor(config, problem)
     further: dict[str, Any] = {}
     before: dict[str, Any] = {}
@@ -165,9 +165,9 @@ def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
         further = {"reports": votes.reports, "from_reports": PopularityTensor()}
         before = {"before": votes.event, "numbers_before": votes.numbers}
     plain = common.build(summed, problem, made, **further)
-    options = {"rounds": problem.rounds, "devices": devices, **before}
-    if config.cohort.sampling == "turns":
-        return by_turns(plain, tree_sum(config.privacy, config.cohort, made.schema.learnt, **options))
+    options = {"rounds": problem.rounds, "clients": clients, **before}
+    if config.cohort.sampling == "cyclic":
+        return cyclic(plain, tree_sum(config.privacy, config.cohort, made.schema.learnt, **options))
     noise = adaptive_sum(config.privacy, config.cohort, made.schema.learnt, keeps_state=False, **options)
     return with_learnt_bound(plain, noise, quantile=config.bound.quantile, rate=config.bound.rate)
 
@@ -176,7 +176,7 @@ def guarantee(config: DpPrivRecConfig) -> Guarantee:
     """Guarantee of a configuration: per user over the whole run, or the paper's claim."""
     if config.calibration == "as-published":
         return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
-    released = () if config.cohort.sampling == "turns" else (BOUND_IS_RELEASED,)
+    released = () if config.cohort.sampling == "cyclic" else (BOUND_IS_RELEASED,)
     caveats = (ADAPTED, LISTS_ARE_PUBLIC, *released)
     return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
 
@@ -185,7 +185,7 @@ def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:
     """Guarantee of a run; beside the paper's claim, the epsilon that holds."""
     if config.calibration != "as-published":
         return guarantee(config)
-    return published_guarantee(plan(config, problem), config.bound, devices=devices_with_data(problem))
+    return published_guarantee(plan(config, problem), config.bound, clients=clients_with_data(problem))
 
 
 METHOD = Method(
@@ -199,7 +199,7 @@ METHOD = Method(
     datasets=WITH_FEATURES,
     config=DpPrivRecConfig,
     plan=plan,
-    devices=common.devices,
+    clients=common.clients,
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     rounds=40,

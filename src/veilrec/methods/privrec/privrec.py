@@ -26,7 +26,7 @@ from veilrec.methods.base import LearningTrial, Method, Problem, read_presets, u
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 
-NOT_PRIVATE = "The server sees how each device's training changed the model, which shows what its user has used."
+NOT_PRIVATE = "The server sees how each client's training changed the model, which shows what its user has used."
 READINGS = (
     "eq. 2 lacks its minus sign",
     "the proximal term is squared (the norm of eq. 7 has no gradient at theta_0); local.proximal_term=norm has it as"
@@ -41,7 +41,7 @@ READINGS = (
 def plan(config: MetaConfig, problem: Problem) -> Plan:
     """Assemble the plan, without noise."""
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
-    return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
+    return common.build(config, problem, made, **common.plaintext_votes(config, problem))
 
 
 METHOD: Method[Any] = Method(
@@ -51,11 +51,11 @@ METHOD: Method[Any] = Method(
     trial=LearningTrial(rounds=10),
     paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021",
     model="network over features",
-    summary="Reptile: devices adapt a network over features to their users and upload the change in the clear",
+    summary="Reptile: clients adapt a network over features to their users and upload the change in plaintext",
     datasets=WITH_FEATURES,
     config=MetaConfig,
     plan=plan,
-    devices=common.devices,
+    clients=common.clients,
     guarantee=unprotected(NOT_PRIVATE, "A simulated run protects nobody."),
     rounds=40,
     evaluations=4,

@@ -1,6 +1,6 @@
-"""DPALS: private alternating least squares; items are solved from noisy sums over everybody, users on their devices.
+"""DPALS: private alternating least squares; items are solved from noisy sums over everybody, users on their clients.
 
-Everybody votes for their items first (`VoteReports`, for a share of the epsilon). In each of a few rounds a device
+Everybody votes for their items first (`VoteReports`, for a share of the epsilon). In each of a few rounds a client
 solves item vectors from the noisy sums of the last round, its own vector u from these and its history, and sends
 u u^T and, for each of its items, u with a weight (and u u^T with a weight, where `gramians` asks for it). All of a
 message is as long as the clip norm, whose square is shared out; the sum gets Gaussian noise.
@@ -36,7 +36,7 @@ from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.methods.private import PrivacySettings, devices_with_data, private_votes, proven_sums, sum_of_everybody
+from veilrec.methods.private import PrivacySettings, clients_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.models.feature_net import plain_inputs
 from veilrec.models.private_als import AlsSums
@@ -80,7 +80,7 @@ def plan(config: DpalsConfig, problem: Problem) -> Plan:
 
 def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, features: Floats | None = None) -> Plan:
     """Put the parts together; `features` [items, k] are public."""
-    privacy, n_items, devices = config.privacy, problem.n_items, devices_with_data(problem)
+    privacy, n_items, clients = config.privacy, problem.n_items, clients_with_data(problem)
     popularity = PopularityTensor()
     votes = private_votes(privacy, config.cohort, n_items, share=config.votes)
     sums = AlsSums(
@@ -92,7 +92,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
         ridge=1.0,  # known with the noise
         exponent=config.exponent,
         floor=votes.sigma,
-        people=devices,
+        people=clients,
     )
     schema = closed_form.schema_of(popularity.tensor(n_items), features, n_items, sums)
     mechanism = sum_of_everybody(config, problem, schema, votes)
@@ -102,7 +102,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
     return Plan(
         schema=schema,
         start={popularity.name: np.zeros((n_items, 1), np.float32), **known, **start},
-        learner=PrivateAlsLocalTrainer(config.local, sums),
+        trainer=PrivateAlsLocalTrainer(config.local, sums),
         mechanism=mechanism,
         reports=votes.reports,
         from_reports=popularity,
@@ -111,7 +111,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
         aggregation="sum",
         server=Replacing(),
         ranker=PrivateAlsRanker(config.local, sums),
-        devices_at_once=500,
+        clients_per_batch=500,
     )
 
 
@@ -123,7 +123,7 @@ DPALS: Method[Any] = Method(
     " Tighter Rates, ICML 2021; weights as in Krichene et al., Multi-Task Differential Privacy Under Distribution"
     " Skew, ICML 2023",
     model="implicit-feedback least squares",
-    summary="items are solved from noisy sums over everybody, every device solves its own vector",
+    summary="items are solved from noisy sums over everybody, every client solves its own vector",
     datasets=EVERY_DATASET,
     config=DpalsConfig,
     plan=plan,

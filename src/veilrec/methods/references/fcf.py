@@ -1,4 +1,4 @@
-"""FCF: federated collaborative filtering, implicit-feedback least squares with users' vectors on devices."""
+"""FCF: federated collaborative filtering, implicit-feedback least squares with users' vectors on clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from veilrec.client import fcf
 from veilrec.client.rankers import FcfRanker
 from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
-from veilrec.methods.private import devices_with_data
+from veilrec.methods.private import clients_with_data
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
@@ -36,8 +36,8 @@ class FcfConfig(Config):
 def plan(config: FcfConfig, problem: Problem) -> Plan:
     """Put the parts together.
 
-    The server adds what needs no device: the gradient of the items' own regularisation. The loss sums over all n
-    devices, so the mean of a cohort's f(u, i) stands for 1/n of its gradient, and the regularisation takes the same
+    The server adds what needs no client: the gradient of the items' own regularisation. The loss sums over all n
+    clients, so the mean of a cohort's f(u, i) stands for 1/n of its gradient, and the regularisation takes the same
     share.
     """
     local = config.local
@@ -45,13 +45,13 @@ def plan(config: FcfConfig, problem: Problem) -> Plan:
     return Plan(
         schema=schema,
         start=fcf.start_weights(problem.n_items, local.dim, config.start, problem.public_seed),
-        learner=fcf.FcfLocalTrainer(local),
+        trainer=fcf.FcfLocalTrainer(local),
         mechanism=NoNoise(schema),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="mean",
         server=config.server,
-        decay_share=local.decay / max(1, devices_with_data(problem)),
+        decay_share=local.decay / max(1, clients_with_data(problem)),
         ranker=FcfRanker(local),
     )
 
@@ -64,19 +64,19 @@ METHOD = Method(
     paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized"
     " Recommendation System, 2019",
     model="implicit-feedback least squares",
-    summary="devices solve their own vector and upload the gradient of every item vector in the clear",
+    summary="clients solve their own vector and upload the gradient of every item vector in plaintext",
     datasets=EVERY_DATASET,
     config=FcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees a device's gradient of every item, and can compute from it exactly which items the user has.",
+        "The server sees a client's gradient of every item, and can compute from it exactly which items the user has.",
         "A simulated run protects nobody.",
     ),
     rounds=200,
     presets={"tuned@ml-100k": {"rounds": 150}, "tuned@ml-1m": {"cohort": {"size": 200}}},
     deviations=(
         "sizes, rates and regularisation are ours, chosen on validation items, not the paper's",
-        "a round takes a cohort of devices instead of all, and the gradient is scaled to match",
+        "a round takes a cohort of clients instead of all, and the gradient is scaled to match",
         "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
     ),
     measured=("ml-100k", "ml-1m", "mind"),

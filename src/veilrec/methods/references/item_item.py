@@ -14,7 +14,7 @@ that was used after it. With decay 1 the order is not read, and this is plain it
 Private Gram matrix: which of the most popular items go together, released once with noise; ranked on the device.
 
 Everybody votes for their items first (`VoteReports`, for a share of the epsilon); noisy popularity then says which K
-items the matrix is of. In the only round every device sends its taste times itself, as long as the clip norm; the sum
+items the matrix is of. In the only round every client sends its taste times itself, as long as the clip norm; the sum
 gets Gaussian noise. The server does nothing with it: whoever ranks takes the noise off as far as its size tells
 (`veilrec.models.item_item`), and follows a history along what is left. Nothing is tuned: K and the rest follow from the
 number of people and from epsilon.
@@ -38,7 +38,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
-from veilrec.methods.private import PrivacySettings, devices_with_data, private_votes, proven_sums, sum_of_everybody
+from veilrec.methods.private import PrivacySettings, clients_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.references.popularity import OneStep
 from veilrec.models.item_item import ease_weights, similarities, transitions
 from veilrec.privacy.accounting.gaussian import mu_for
@@ -92,7 +92,7 @@ EASE = Method(
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
-MOST_NEIGHBOURS = 10_000
+MAX_NEIGHBOURS = 10_000
 
 
 class MarkovConfig(Config):
@@ -103,7 +103,7 @@ class MarkovConfig(Config):
     latest: PositiveInt = 30  # items of a history whose rows count
     reach: PositiveInt = 10  # how many items later still counts as next; 1: a chain of the first order, as published
     fade: Share = 0.85  # of what a later one counts, for each in between
-    neighbours: Annotated[int, Field(ge=1, le=MOST_NEIGHBOURS)] = 1000  # of a row, at most: the likeliest
+    neighbours: Annotated[int, Field(ge=1, le=MAX_NEIGHBOURS)] = 1000  # of a row, at most: the likeliest
 
 
 def markov_trainer(config: MarkovConfig, problem: Problem) -> Trainer:
@@ -146,7 +146,7 @@ class RecencyKnnConfig(Config):
     shrinkage: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = (
         0.0  # added below the cosine: larger ones doubt items of few users
     )
-    neighbours: Annotated[int, Field(ge=1, le=MOST_NEIGHBOURS)] = 1000  # of an item, at most: the nearest
+    neighbours: Annotated[int, Field(ge=1, le=MAX_NEIGHBOURS)] = 1000  # of an item, at most: the nearest
 
 
 def trainer(config: RecencyKnnConfig, problem: Problem) -> Trainer:
@@ -182,7 +182,7 @@ RECENCY_KNN = Method(
 TWO_SUMS = (
     "Two sums are released, of everybody's votes and of everybody's tastes; the epsilon is that of both together."
 )
-MOST_ITEMS = 3000  # a message is multiplied out to the square of it
+MAX_ITEMS = 3000  # a message is multiplied out to the square of it
 _ITEMS_PER_ROOT = 8.0  # chosen on the validation users of ML-1M at epsilon 2 and 8: 7 to 11 differ by .0025
 _SHARES = (0.3, 0.4, 0.5, 0.6, 0.7)  # of epsilon for the votes: .2 to .4 differ by .004 on ML-1M, where people are many
 _VOTES_PER_ROOT = 6.0  # Frappe at epsilon 2: its 700 people need half of it, or popular items are not found
@@ -193,7 +193,7 @@ class PrivateGramConfig(Config):
 
     privacy: PrivacySettings = PrivacySettings(epsilon=8.0, clip_norm=1.0)
     votes: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None  # popularity's share of epsilon; None: as few need it
-    items: Annotated[int, Field(ge=0, le=MOST_ITEMS)] = 0  # K, the most popular ones; 0: as many as pay
+    items: Annotated[int, Field(ge=0, le=MAX_ITEMS)] = 0  # K, the most popular ones; 0: as many as pay
     # everybody once; poisson: whoever is added or removed comes or goes with one message
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
 
@@ -201,7 +201,7 @@ class PrivateGramConfig(Config):
 def items_that_pay(privacy: PrivacySettings, people: int, n_items: int) -> int:
     """K = 8 sqrt(n mu), with noise of 1 / mu messages: more items have more noise, fewer leave more of them out."""
     size = round(_ITEMS_PER_ROOT * math.sqrt(people * mu_for(privacy.epsilon, privacy.delta)))
-    return max(1, min(size, n_items, MOST_ITEMS))
+    return max(1, min(size, n_items, MAX_ITEMS))
 
 
 def share_of_votes(privacy: PrivacySettings, people: int) -> float:
@@ -213,18 +213,18 @@ def share_of_votes(privacy: PrivacySettings, people: int) -> float:
 
 def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
     """Put the parts together."""
-    privacy, n_items, devices = config.privacy, problem.n_items, devices_with_data(problem)
-    people = config.cohort.among(devices) * problem.rounds
+    privacy, n_items, clients = config.privacy, problem.n_items, clients_with_data(problem)
+    people = config.cohort.among(clients) * problem.rounds
     size = min(config.items, n_items) or items_that_pay(privacy, people, n_items)
     popularity = PopularityTensor()
     schema = Schema((popularity.tensor(n_items), gram_tensor(size)))
-    share = config.votes or share_of_votes(privacy, devices)
+    share = config.votes or share_of_votes(privacy, clients)
     votes = private_votes(privacy, config.cohort, n_items, share=share)
     mechanism = sum_of_everybody(config, problem, schema, votes)
     return Plan(
         schema=schema,
         start={popularity.name: np.zeros((n_items, 1), np.float32), GRAM: np.zeros((size, size), np.float32)},
-        learner=GramLocalTrainer(privacy.clip_norm, votes.sigma),
+        trainer=GramLocalTrainer(privacy.clip_norm, votes.sigma),
         mechanism=mechanism,
         reports=votes.reports,
         from_reports=popularity,
@@ -233,7 +233,7 @@ def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
         aggregation="sum",
         server=ServerRate(),
         ranker=GramRanker(privacy.clip_norm, mechanism.sigma * math.sqrt(problem.rounds), votes.sigma, people),
-        devices_at_once=16,  # each is multiplied out to a matrix
+        clients_per_batch=16,  # each is multiplied out to a matrix
     )
 
 
@@ -243,7 +243,7 @@ PRIVATE_GRAM = Method(
     trial=LearningTrial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
     paper="ours; eigenvalues shrunk as in Gavish and Donoho, Optimal Shrinkage of Singular Values, 2017",
     model="item-item, of low rank",
-    summary="which popular items go together, released once with noise; every device ranks by its own history",
+    summary="which popular items go together, released once with noise; every client ranks by its own history",
     datasets=EVERY_DATASET,
     config=PrivateGramConfig,
     plan=plan,

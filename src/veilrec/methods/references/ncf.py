@@ -141,7 +141,7 @@ class NcfTrainer:
 
 
 def draw_examples(train: Csr, n_items: int, negatives: int, seed: int, epoch: int) -> tuple[Offsets, Offsets, Floats]:
-    """Users, items and labels of an epoch: what every device would draw for itself, user after user."""
+    """Users, items and labels of an epoch: what every client would draw for itself, user after user."""
     drawn = np.where(train.lengths() < n_items, negatives, 0)
     offsets = np.zeros(len(train) + 1, np.int64)
     np.cumsum(train.lengths() * (1 + drawn), out=offsets[1:])

@@ -2,7 +2,7 @@
 
 Private popularity: how much everybody uses each item, released once with noise.
 
-Every device sends a one for each of its items; all ones of a device together are cut to one L2 norm, so that somebody
+Every client sends a one for each of its items; all ones of a client together are cut to one L2 norm, so that somebody
 with n items gives each of them 1 / sqrt(n). The sum gets Gaussian noise before anything is done with it, and that is
 the model: the same list for everybody.
 
@@ -141,14 +141,14 @@ def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
     return Plan(
         schema=schema,
         start=local_training.start_weights(problem.n_items),
-        learner=local_training.VoteLocalTrainer(),
+        trainer=local_training.VoteLocalTrainer(),
         mechanism=sum_of_everybody(config, problem, schema),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="sum",
         server=ServerRate(),
         ranker=PopularityRanker(local_training.ITEMS),
-        devices_at_once=1000,
+        clients_per_batch=1000,
     )
 
 

@@ -6,7 +6,7 @@
   categories by the public model MiniLM), and its third power.
 The products of different features' first similarities are kernels too: alike in both.
 
-In which coordinates weights are learnt: those in which features of made-up histories are uncorrelated.
+In which coordinates weights are learnt: those in which features of synthetic histories are uncorrelated.
 
 Noise is as large in every direction, so that what moves scores a lot needs few steps and gets little of it. How
 features vary is learnt from no one: histories are made up, each next item drawn as much like the last ones as content
@@ -31,11 +31,11 @@ from veilrec.models.veil import ALONE, Content, decays_of, second_moment
 
 Titles = Literal["off", "words", "sentences"]  # how texts are read
 
-_MOST_VALUES = 1500  # of a table: the most frequent; the others are like nothing
-_MOST_NUMBERS = 128  # that are told apart
+_MAX_VALUES = 1500  # of a table: the most frequent; the others are like nothing
+_MAX_NUMBERS = 128  # that are told apart
 _WIDE, _NARROW = 6.0, 24.0  # h, in parts of the standard deviation over the catalogue
 _CENTRES = 16  # of a number in the basis
-_MOST_PRODUCTS = 6
+_MAX_PRODUCTS = 6
 _PAIRS, _SEED = 200_000, 5  # by which kernels are scaled
 _OF_OTHERS = 0.7  # weights in the basis
 _OF_TEXTS = {"words": 0.5, "sentences": 1.0}
@@ -112,7 +112,7 @@ def _distinct(members: Bools) -> tuple[Doubles, Indices]:
     """Distinct rows, the most frequent ones, and which each item has; the first is empty and stands for the others."""
     rows, places, counts = np.unique(members, axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    order = order[rows[order].any(axis=1)][: _MOST_VALUES - 1]
+    order = order[rows[order].any(axis=1)][: _MAX_VALUES - 1]
     number = np.zeros(len(rows), np.int32)
     number[order] = np.arange(1, len(order) + 1, dtype=np.int32)
     kept = np.vstack([np.zeros((1, members.shape[1])), rows[order]])
@@ -127,8 +127,8 @@ def _number(found: _Found, values: Doubles) -> int:
     """A wide and a narrow similarity; whatever is missing is like nothing. The place of the wide one."""
     known = np.isfinite(values)
     levels = np.unique(values[known])
-    if len(levels) > _MOST_NUMBERS:
-        levels = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, _MOST_NUMBERS), method="nearest"))
+    if len(levels) > _MAX_NUMBERS:
+        levels = np.unique(np.quantile(values[known], np.linspace(0.0, 1.0, _MAX_NUMBERS), method="nearest"))
     codes = np.where(known, 1 + np.abs(values[:, np.newaxis] - levels).argmin(axis=1), 0).astype(np.int32)
     spread = float(values[known].std())
     apart = np.abs(levels[:, np.newaxis] - levels)
@@ -181,7 +181,7 @@ def _packed(found: _Found, texts: Floats, basis: Floats) -> Content:
     n_items, n_tables = len(texts), len(found.tables)
     kernels = [(place, ALONE) for place in found.first] + list(found.further)
     products = [(a, b) for n, a in enumerate(found.first) for b in found.first[n + 1 :]]
-    kernels += products[:_MOST_PRODUCTS]
+    kernels += products[:_MAX_PRODUCTS]
     if texts.shape[1]:
         kernels += [(n_tables, ALONE), (n_tables + 1, ALONE)]
     widths = np.array([len(table) for table in found.tables], np.int64)

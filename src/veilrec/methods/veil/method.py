@@ -51,7 +51,7 @@ from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.methods.base import Config, LearningTrial, Method, Problem
 from veilrec.methods.news.common import DATASETS as WITH_IMPRESSIONS
-from veilrec.methods.private import PrivacySettings, adjacency_of, devices_with_data, proven, taking_part
+from veilrec.methods.private import PrivacySettings, adjacency_of, clients_with_data, proven, taking_part
 from veilrec.methods.privrec.common import WITH_FEATURES, FeatureChoice
 from veilrec.methods.veil import news
 from veilrec.methods.veil.content import Titles, content_of, start_of, whitening_of
@@ -190,7 +190,7 @@ class VeilConfig(Config):
     dim: Annotated[int, Field(ge=0, le=256)] = 32  # of content space; 0: no map
     caution: Annotated[float, Field(ge=0.0, le=1e6)] = 30.0  # of the own weights; 0: none
     history: Annotated[int, Field(ge=1, le=10_000)] = 100  # of impressions: the latest clicks that count
-    people: Annotated[int, Field(ge=0)] = 0  # a public nominal number; 0: how many devices there are
+    people: Annotated[int, Field(ge=0)] = 0  # a public nominal number; 0: how many clients there are
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
 
 
@@ -245,22 +245,22 @@ def ready(config: VeilConfig) -> tuple[str, ...]:
     return ()
 
 
-def devices(config: VeilConfig, problem: Problem) -> OwnHistory | OwnImpressions:
-    """What devices learn from: their items, in their order, or what they were shown."""
+def clients(config: VeilConfig, problem: Problem) -> OwnHistory | OwnImpressions:
+    """What clients learn from: their items, in their order, or what they were shown."""
     if problem.news is not None:
-        return news.devices(config, problem)
+        return news.clients(config, problem)
     return OwnHistory(problem.train)
 
 
 def plan(config: VeilConfig, problem: Problem) -> Plan:
-    """Put the parts together; where devices have seen impressions, those of `news`."""
+    """Put the parts together; where clients have seen impressions, those of `news`."""
     if problem.news is not None:
         return news.plan(config, problem)
-    privacy, n_devices = config.privacy, devices_with_data(problem)
+    privacy, n_clients = config.privacy, clients_with_data(problem)
     content = public_content(config, problem)
     reading = ORDERED if config.order == "on" else UNORDERED
     whitening = whitening_of(content, reading)
-    people = config.people or n_devices
+    people = config.people or n_clients
     mu = mu_for(privacy.epsilon, privacy.delta)
     spending = spending_for(mu, people, has_map=content.basis.shape[1] > 0)
     content = replace(content, basis=np.ascontiguousarray(content.basis[:, : spending.content]))
@@ -287,16 +287,16 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         adjacency=adjacency_of(config.cohort),
     )
     mechanism = scheduled_sum(config, problem, schema, bounds, votes)
-    steps = steps_of(spending, phases, bounds, mechanism.sigma, config.people or config.cohort.among(n_devices))
+    steps = steps_of(spending, phases, bounds, mechanism.sigma, config.people or config.cohort.among(n_clients))
     return Plan(
         schema=schema,
         start={
             **{tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
             WEIGHTS: start_of(content, reading, whitening) / np.float32(steps.units[WEIGHTS]),
         },
-        learner=VeilLocalTrainer(content, reading, whitening, steps, names),
+        trainer=VeilLocalTrainer(content, reading, whitening, steps, names),
         mechanism=mechanism,
-        agenda=InPhases(phases, bounds),
+        round_planner=InPhases(phases, bounds),
         reports=ReportSpec(mechanism=votes),
         from_reports=Estimated(votes.sigma, content.basis),
         rounds=problem.rounds,
@@ -304,7 +304,7 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         aggregation="sum",
         server=ServerRate(momentum=MOMENTUM),
         ranker=VeilRanker(content, reading, whitening, steps, config.caution, problem.public_seed),
-        devices_at_once=250,
+        clients_per_batch=250,
     )
 
 
@@ -313,7 +313,7 @@ def scheduled_sum(
 ) -> ScheduledSum:
     """Noise on the sum of every round, so that all of them and the votes keep the promise."""
     privacy, learnt = config.privacy, schema.learnt
-    people = taking_part(config.cohort, problem.rounds, devices_with_data(problem), "user", keeps_state=False)
+    people = taking_part(config.cohort, problem.rounds, clients_with_data(problem), "user", keeps_state=False)
     dimension = sum(tensor.size for tensor in learnt.tensors)
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, dimension * problem.rounds + problem.n_items)
 
@@ -350,7 +350,7 @@ METHOD = Method(
     datasets=(*WITH_FEATURES, *WITH_IMPRESSIONS),
     config=VeilConfig,
     plan=plan,
-    devices=devices,
+    clients=clients,
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     ready=ready,

@@ -1,7 +1,7 @@
-"""`veil` where devices have seen impressions: public text ranks, and a few small sums say what everybody likes.
+"""`veil` where clients have seen impressions: public text ranks, and a few small sums say what everybody likes.
 
 1. Public: vectors of the news by their words or as sentences, categories, how long titles are.
-2. On the device: how near a candidate is to the own history. Nothing of it leaves.
+2. On the client: how near a candidate is to the own history. Nothing of it leaves.
 3. Learnt, by noisy sums of clipped gradients: how much each kind of nearness counts, and what everybody likes of news.
 
 How far all rounds together go is decided before the first, from what is known: the number of people, and the noise.
@@ -32,7 +32,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema, Tensor
 from veilrec.data.news_text import Vocabulary
 from veilrec.data.population import ItemTable, Strings
-from veilrec.evaluation.split import judged
+from veilrec.evaluation.split import has_both_labels
 from veilrec.methods.base import NewsData, Problem
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC
 from veilrec.methods.news.text_vectors import TitleAxes, learnt_titles, whole_vectors
@@ -238,7 +238,7 @@ _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 @dataclass(frozen=True)
 class VeilNewsRanker:
-    """Everything public that a device needs beside the released weights."""
+    """Everything public that a client needs beside the released weights."""
 
     kind: ClassVar[str] = "veil-news"
     reading: NewsReading
@@ -293,15 +293,15 @@ SETTLED = 80.0  # mean messages that all steps together come to where neither ch
 AGREED = 0.07  # how much doubt, as below, costs one step of the reach
 
 
-def devices(config: VeilConfig, problem: Problem) -> OwnImpressions:
-    """What devices learn from: what their users were shown and clicked."""
+def clients(config: VeilConfig, problem: Problem) -> OwnImpressions:
+    """What clients learn from: what their users were shown and clicked."""
     return OwnImpressions(pack_logs(_news(problem).impressions, len(problem.train), config.history))
 
 
 def _news(problem: Problem) -> NewsData:
     if problem.news is None:
         raise ValueError("this problem has no impressions")
-    if not judged(problem.news.impressions).any():
+    if not has_both_labels(problem.news.impressions).any():
         raise BadInput(
             "veil has nothing to learn from: no train impression has both a click and an item without one; bring"
             " impressions with both"
@@ -315,27 +315,27 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     content = reading.read(_news(problem).catalogue)
     sizes = {SCALES: content.n_features, TASTE: content.appeal.shape[1], KINDS: len(content.rarity)}
     schema = Schema(tuple(Tensor(name, (size,), by_row=False) for name, size in sizes.items() if size))
-    n_devices = int((devices(config, problem).rows.lengths() > 0).sum())
+    n_clients = int((clients(config, problem).rows.lengths() > 0).sum())
     mechanism = noisy_sum(
         replace(config.privacy, clip_norm=1.0),
         config.cohort,
         schema,
         rounds=problem.rounds,
-        devices=n_devices,
+        clients=n_clients,
         keeps_state=False,
     )
-    in_round = config.people or config.cohort.among(n_devices)
+    in_round = config.people or config.cohort.among(n_clients)
     return Plan(
         schema=schema,
         start={tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
-        learner=VeilNewsLocalTrainer(content),
+        trainer=VeilNewsLocalTrainer(content),
         mechanism=mechanism,
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation="sum",
         server=ServerRate(rate=reach(mechanism, in_round, problem.rounds) / (problem.rounds * in_round)),
         ranker=VeilNewsRanker(reading, content, config.history),
-        devices_at_once=250,
+        clients_per_batch=250,
     )
 
 

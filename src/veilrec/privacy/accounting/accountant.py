@@ -40,7 +40,7 @@ def epsilon_of(event: Event, delta: float) -> float:
 
 
 def _epsilon(parts: FlatComposition, delta: float) -> float:
-    if parts.in_the_clear:
+    if parts.in_plaintext:
         return math.inf
     if not parts.counts and delta != 0.0:
         return epsilon_gaussian(parts.mu, delta)
@@ -62,7 +62,7 @@ def delta_of(event: Event, epsilon: float) -> float:
 
 
 def _delta(parts: FlatComposition, epsilon: float) -> float:
-    if parts.in_the_clear:
+    if parts.in_plaintext:
         return 1.0
     if not parts.counts:
         return delta_gaussian(epsilon, parts.mu)
@@ -259,7 +259,7 @@ def adaptive_clipping_noise(
     return ClippingNoise(left**-0.5, count_standard_deviation)
 
 
-# Published accounting: DP-PrivRec's Tables 3 and 4. All 36 epsilons come out if every device of a cohort is charged as
+# Published accounting: DP-PrivRec's Tables 3 and 4. All 36 epsilons come out if every client of a cohort is charged as
 # a release of its own, which is too much: a round is one release. The honest value stands beside each.
 ROUNDS = 1000  # E_1 of section 4.4
 NOISE_MULTIPLIER = 1.0
@@ -328,7 +328,7 @@ HOW: dict[How, str] = {
     "loss distribution": "an upper bound, from the privacy loss of all that it counts, composed",
     "epsilon and delta": "an upper bound from epsilon and delta alone; what was done may allow less",
 }
-_MOST_EPSILON = 50.0  # beyond it a bound differs from 1 by less than a double can tell
+_MAX_EPSILON = 50.0  # beyond it a bound differs from 1 by less than a double can tell
 _POINTS, _ZOOMS = 9, 13  # every grid is a quarter of the one before
 
 
@@ -349,7 +349,7 @@ def detection_of(event: Event, *, false_alarms: float) -> Detection:
 
 
 def _detection(parts: FlatComposition, false_alarms: float) -> Detection:
-    if parts.in_the_clear:
+    if parts.in_plaintext:
         return Detection(1.0, 1.0, "exact")
     if not parts.counts:  # Gaussian releases in any number are one
         return Detection(float(ndtr(ndtri(false_alarms) + parts.mu)), float(ndtr(0.5 * parts.mu)), "exact")
@@ -379,7 +379,7 @@ def _found(delta: Callable[[float], float], false_alarms: float) -> float:
 
 
 def _lowest(bound: Callable[[float], float]) -> float:
-    low, high = 0.0, _MOST_EPSILON
+    low, high = 0.0, _MAX_EPSILON
     best = math.inf
     for _ in range(_ZOOMS):
         grid = np.linspace(low, high, _POINTS)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 SMALLEST_DELTA = 1e-12  # below it the rounding of the Fourier transform would show
 _WIDEST_INTERVAL = 2e-4  # of the grid of privacy losses
-_MOST_POINTS = 2**18
-_MOST_POINTS_OF_ONE = 2**16
+_MAX_POINTS = 2**18
+_MAX_POINTS_OF_ONE = 2**16
 _LOST_TAIL = 1e-20  # mass beyond the grid of one event; it is counted as a loss of infinity
 
 Countable: TypeAlias = LaplaceEvent | PureEvent | ResponseEvent | SampledEvent
@@ -62,7 +62,7 @@ class FlatComposition:
 
     mu: float
     counts: tuple[tuple[Countable, int], ...]
-    in_the_clear: bool = False
+    in_plaintext: bool = False
 
     @property
     def sum_of_pure(self) -> float:
@@ -91,7 +91,7 @@ def flattened(event: Event) -> FlatComposition:
     """The simple events of a composition; one that is not known raises."""
     counts: Counter[Countable] = Counter()
     mu_squared = 0.0
-    in_the_clear = False
+    in_plaintext = False
     todo: list[tuple[Event, int]] = [(event, 1)]
     while todo:
         part, count = todo.pop()
@@ -99,7 +99,7 @@ def flattened(event: Event) -> FlatComposition:
             case ComposedEvent(parts):
                 todo += [(inner, count * _checked_count(times)) for inner, times in parts]
             case NonPrivateEvent():
-                in_the_clear |= count > 0
+                in_plaintext |= count > 0
             case GaussianEvent(mu):
                 mu_squared += count * _checked(mu=mu) ** 2
             case TreeEvent(noise, steps):  # a leaf is part of one node per level, and each node has its own noise
@@ -119,7 +119,7 @@ def flattened(event: Event) -> FlatComposition:
             case _:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
-    return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
+    return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_plaintext)
 
 
 @lru_cache(maxsize=16)
@@ -214,8 +214,7 @@ def _interval(events: list[tuple[Simple, int]]) -> float:
     fine = 0.05 * math.sqrt(variance / sum(count for _, count in events))
     # 17 standard deviations hold all but 1e-15 of the total loss.
     coarse = max(
-        17.0 * math.sqrt(variance) / _MOST_POINTS,
-        max(_largest_loss(event) for event, _ in events) / _MOST_POINTS_OF_ONE,
+        17.0 * math.sqrt(variance) / _MAX_POINTS, max(_largest_loss(event) for event, _ in events) / _MAX_POINTS_OF_ONE
     )
     return max(min(_WIDEST_INTERVAL, fine), coarse)
 
@@ -279,7 +278,7 @@ def epsilon_renyi(event: Event, delta: float) -> float:
     """Epsilon by Renyi accounting, which is looser than `epsilon_of`, and quick for many different parts."""
     probability(delta=delta)
     parts = flattened(event)
-    if parts.in_the_clear:
+    if parts.in_plaintext:
         return math.inf
     return float(max(0.0, np.min(_epsilon_at(np.array(ORDERS), divergences_of(parts), delta))))
 

@@ -37,7 +37,7 @@ class ClickHistories:
     """Histories packed end to end: client i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
 
     table: Doubles  # [news, d]: public
-    offsets: Offsets  # [devices + 1]
+    offsets: Offsets  # [clients + 1]
     items: Indices  # [clicks]
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class ClickHistories:
         return cls(history, np.array([0, count], np.int64), np.arange(count, dtype=np.int32))
 
     def sums(self, table: Doubles) -> Doubles:
-        """Per client the sum of the rows of another table of the same news: [devices, width].
+        """Per client the sum of the rows of another table of the same news: [clients, width].
 
         A client's clicks are added up one after another, so that who else is there changes no bit of its sum.
         """
@@ -68,15 +68,15 @@ class ClickHistories:
 class Slots:
     """Histories in places: an absent click is a place that is not taken, and never becomes a pad."""
 
-    vectors: Doubles  # [devices, slots, d]
-    taken: Bools  # [devices, slots]
+    vectors: Doubles  # [clients, slots, d]
+    taken: Bools  # [clients, slots]
 
     def __post_init__(self) -> None:
         finite(vectors=self.vectors)
         if self.vectors.ndim != 3 or self.taken.shape != self.vectors.shape[:2]:
             raise BadInput(
-                f"vectors have shape {self.vectors.shape} and places {self.taken.shape}: give [devices, slots, width]"
-                " and [devices, slots]"
+                f"vectors have shape {self.vectors.shape} and places {self.taken.shape}: give [clients, slots, width]"
+                " and [clients, slots]"
             )
 
 
@@ -295,7 +295,7 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
     `pad` is fixed before the data. The gain is for one click; a whole history is protected as without
     padding.
 
-    Many clients come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
+    Many clients come as `Slots`, and `encode_many` then takes the vectors `[clients, slots, d]` and which places are
     taken. Only what is taken is padded: where places stay empty, how many are is no part of the promise.
     """
 
@@ -337,13 +337,13 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
 
     def _perturb(self, value: Doubles | Slots, source: Source) -> Doubles:
-        """The noisy attention of one history, `[B]`, or of those of many devices, `[devices, B]`."""
+        """The noisy attention of one history, `[B]`, or of those of many clients, `[clients, B]`."""
         if isinstance(value, Slots):
-            return self._perturb_devices(value, source)
+            return self._perturb_clients(value, source)
         only: Doubles = self._perturb_many(value, 1, source)[0]
         return only
 
-    def _perturb_devices(self, histories: Slots, source: Source) -> Doubles:
+    def _perturb_clients(self, histories: Slots, source: Source) -> Doubles:
         if self.encode_many is None:
             raise BadInput("this mechanism was made for one history at a time: give it encode_many")
         if histories.vectors.shape[1:] != (self.slots, len(self.pad)):

@@ -71,7 +71,7 @@ class Mechanism(ABC, Generic[Input, Output]):
     calibration: Calibration = "proven"
     unit: Unit
     adjacency: Adjacency
-    scope: Scope = "per message"  # of one release on a device; what a server releases says otherwise
+    scope: Scope = "per message"  # of one release on a client; what a server releases says otherwise
     trust: Trust = "nobody"
     sensitivity: Sensitivity
     claimed_epsilon: float  # what the statement (proven) or the paper (as published) says of one release

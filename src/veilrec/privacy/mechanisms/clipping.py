@@ -31,18 +31,18 @@ _BELOW = 1.0 - 2.0**-22
 Packed = tuple[Offsets, Floats]  # (offsets [n + 1], values [entries, width])
 
 
-def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
+def client_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
     """L2 norm of each client's whole update, over all its packed rows and dense parts."""
     counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
     if len(counts) != 1:
-        raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
+        raise BadInput(f"the parts of the update are of {sorted(counts)} clients: give the same devices in each")
     squares = np.zeros(counts.pop())
     for offsets, values in tables:
         if offsets[0] != 0 or offsets[-1] != len(values):
             raise BadInput(f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows")
         _add_packed_squares(offsets, values, squares)
     for part in dense:
-        flat = part.reshape(len(part), math.prod(part.shape[1:]))  # as packed rows: one of each device
+        flat = part.reshape(len(part), math.prod(part.shape[1:]))  # as packed rows: one of each client
         _add_packed_squares(np.arange(len(part) + 1), flat, squares)
     norms: Doubles = np.sqrt(squares)
     if not np.isfinite(norms).all():
@@ -60,10 +60,10 @@ def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
     return np.asarray(limit / np.maximum(norms, limit))
 
 
-def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
+def clip_clients(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
     """Clip each client's whole update in place; returns the norms before."""
     positive(clip_norm=clip_norm)
-    norms = device_norms(tables, dense)
+    norms = client_norms(tables, dense)
     factors = clip_factors(norms, clip_norm)
     _scale(tables, dense, factors)
     return norms
@@ -78,33 +78,33 @@ def _scale(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], factors: Dou
 
 def clip_rows(values: Floats, clip_norm: float) -> Doubles:
     """Clip every row `[entries, width]` by itself, in place; returns the norms before."""
-    return clip_devices([(np.arange(len(values) + 1), values)], (), clip_norm)
+    return clip_clients([(np.arange(len(values) + 1), values)], (), clip_norm)
 
 
 def clip_flat(values: Doubles, clip_norm: float) -> Doubles:
     """A copy in which every vector along the last dimension has L2 norm at most `clip_norm`."""
     flat = values.reshape(-1, values.shape[-1])
-    factors = clip_factors(device_norms((), [flat]), clip_norm)
+    factors = clip_factors(client_norms((), [flat]), clip_norm)
     return (flat * factors[:, np.newaxis]).reshape(values.shape)
 
 
 @jit
 def _add_packed_squares(offsets: Offsets, values: Floats, squares: Doubles) -> None:
-    for device in range(len(squares)):
+    for client in range(len(squares)):
         total = 0.0
-        for entry in range(offsets[device], offsets[device + 1]):
+        for entry in range(offsets[client], offsets[client + 1]):
             for q in range(values.shape[1]):
                 total += float(values[entry, q]) * float(values[entry, q])
-        squares[device] += total
+        squares[client] += total
 
 
 @jit
 def _scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
-    for device in range(len(factors)):
-        if factors[device] < 1.0:
-            for entry in range(offsets[device], offsets[device + 1]):
+    for client in range(len(factors)):
+        if factors[client] < 1.0:
+            for entry in range(offsets[client], offsets[client + 1]):
                 for q in range(values.shape[1]):
-                    values[entry, q] *= factors[device]
+                    values[entry, q] *= factors[client]
 
 
 def next_clip_norm(
@@ -159,34 +159,34 @@ class OutsideRound(BadUpdate):
     """An update with something that its round is not about."""
 
 
-def upload_norms(uploads: ClientUpdates) -> Doubles:
+def update_norms(updates: ClientUpdates) -> Doubles:
     """L2 norm of all that each client sends."""
-    products = [factors.product() for factors in uploads.factors.values()]
-    return device_norms(_packed(uploads), [*uploads.dense.values(), *products])
+    products = [factors.product() for factors in updates.factors.values()]
+    return client_norms(_packed(updates), [*updates.dense.values(), *products])
 
 
-def scale_devices(uploads: ClientUpdates, factors: Doubles) -> None:
+def scale_clients(updates: ClientUpdates, factors: Doubles) -> None:
     """Multiply all that client i sends, but for products, with `factors[i]`, in place."""
-    _scale(_packed(uploads), list(uploads.dense.values()), factors)
+    _scale(_packed(updates), list(updates.dense.values()), factors)
 
 
-def _packed(uploads: ClientUpdates) -> list[Packed]:
-    return [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
+def _packed(updates: ClientUpdates) -> list[Packed]:
+    return [(rows.offsets, rows.values) for rows in (*updates.tables.values(), *updates.entries.values())]
 
 
-def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+def clip_whole(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
     """Copies in which all that a client sends has at most this L2 norm."""
-    kept = copied(uploads)
+    kept = copied(updates)
     if kept.factors:
         return _clip_with_factors(kept, clip_norm * BELOW_PROJECTED)
-    clip_devices(_packed(kept), list(kept.dense.values()), clip_norm)
+    clip_clients(_packed(kept), list(kept.dense.values()), clip_norm)
     return kept
 
 
 def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
     """Clip updates with low-rank products: these are shortened by their scales, everything else in place."""
-    shorter = clip_factors(upload_norms(kept), clip_norm)
-    scale_devices(kept, shorter)
+    shorter = clip_factors(update_norms(kept), clip_norm)
+    scale_clients(kept, shorter)
     factors = {
         name: replace(f, scales=(f.scales * shorter[:, np.newaxis]).astype(np.float32))
         for name, f in kept.factors.items()
@@ -194,35 +194,35 @@ def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
     return replace(kept, factors=factors)
 
 
-def in_entries(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+def in_entries(updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
     """Keep only the entries that the round is about, of tensors that it is partly about."""
-    whole, entries = {}, dict(uploads.entries)
-    for name, values in uploads.dense.items():
-        flat = values.reshape(uploads.count, -1)
-        kept = about.entries(name, flat.shape[1])
+    whole, entries = {}, dict(updates.entries)
+    for name, values in updates.dense.items():
+        flat = values.reshape(updates.count, -1)
+        kept = spec.entries(name, flat.shape[1])
         if kept is None:
             whole[name] = values
         else:
             entries[name] = entries_at(flat, kept)
-    return replace(uploads, dense=whole, entries=entries)
+    return replace(updates, dense=whole, entries=entries)
 
 
-def in_directions(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+def in_directions(updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
     """Rows of tables, only in the directions that the round is about."""
     tables = {}
-    for name, rows in uploads.tables.items():
-        basis = about.basis(rows.values.shape[1])
+    for name, rows in updates.tables.items():
+        basis = spec.basis(rows.values.shape[1])
         if basis is not None:
             left = np.matmul(rows.values, basis, dtype=np.float32)
             tables[name] = Rows(rows.offsets, rows.index, np.matmul(left, basis.T, dtype=np.float32))
-    return replace(uploads, tables=tables)
+    return replace(updates, tables=tables)
 
 
-def as_factors(uploads: ClientUpdates, about: RoundSpec, view: Schema) -> ClientUpdates:
+def as_factors(updates: ClientUpdates, spec: RoundSpec, view: Schema) -> ClientUpdates:
     """The coordinates in the round's directions instead of the rows."""
-    full, factors = filled(uploads, view), {}
+    full, factors = filled(updates, view), {}
     for tensor in view.tables:
-        basis = about.basis(tensor.shape[1])
+        basis = spec.basis(tensor.shape[1])
         if basis is not None:
             left = full.tables[tensor.name].values.reshape(full.count, *tensor.shape) @ basis
             ones = np.ones((full.count, basis.shape[1]), np.float32)
@@ -235,18 +235,18 @@ def rank_parameters(table: Tensor, rank: int) -> int:
     return rank * (table.shape[0] + table.shape[1] + 1)
 
 
-def refuse_outside(uploads: ClientUpdates, about: RoundSpec, view: Schema) -> None:
+def refuse_outside(updates: ClientUpdates, spec: RoundSpec, view: Schema) -> None:
     """Rows outside of the round cannot be written in its messages; entries and directions can."""
     for tensor in view.tensors:
-        entries = about.entries(tensor.name, tensor.size)
+        entries = spec.entries(tensor.name, tensor.size)
         if entries is not None:
-            rows = uploads.entries.get(tensor.name)
-            if tensor.name in uploads.dense or (rows is not None and not np.isin(rows.index, entries).all()):
+            rows = updates.entries.get(tensor.name)
+            if tensor.name in updates.dense or (rows is not None and not np.isin(rows.index, entries).all()):
                 raise OutsideRound(f"the update has entries of {tensor.name} that the round is not about")
-        basis = about.basis(tensor.shape[1]) if tensor.by_row else None
+        basis = spec.basis(tensor.shape[1]) if tensor.by_row else None
         if basis is not None:
-            factors = uploads.factors.get(tensor.name)
-            if tensor.name in uploads.tables or tensor.name in uploads.entries:
+            factors = updates.factors.get(tensor.name)
+            if tensor.name in updates.tables or tensor.name in updates.entries:
                 raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")
             if factors is not None and not (factors.right == basis.T).all():
                 raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")

@@ -47,7 +47,7 @@ Bits: TypeAlias = NDArray[np.uint32]
 
 _SIGNLESS = np.uint32(0x7FFFFFFF)
 _DIGITS = ((20, 11), (10, 10), (0, 10))  # (lowest bit, number of bits) of the three digits of a size
-_MOST_DIGITS = 1 << 11
+_MAX_DIGITS = 1 << 11
 
 
 def largest_of_dense(values: Floats, count: int) -> Rows:
@@ -85,11 +85,11 @@ def _choose(  # type: ignore[no-untyped-def]
     starts: Offsets, index: Indices, bits: Bits, offsets: Offsets, places: Indices, kept: Bits
 ):
     width = bits.shape[1]
-    counts = np.empty(_MOST_DIGITS, np.int64)
-    for device in range(len(starts) - 1):
-        place, end = offsets[device], offsets[device + 1]
-        least, equal = _smallest_kept(bits[starts[device] : starts[device + 1]], end - place, counts)
-        for row in range(starts[device], starts[device + 1]):
+    counts = np.empty(_MAX_DIGITS, np.int64)
+    for client in range(len(starts) - 1):
+        place, end = offsets[client], offsets[client + 1]
+        least, equal = _smallest_kept(bits[starts[client] : starts[client + 1]], end - place, counts)
+        for row in range(starts[client], starts[client + 1]):
             for column in range(width):
                 size = bits[row, column] & _SIGNLESS
                 if size >= least:
@@ -135,13 +135,13 @@ class _Compressed(UpdateMechanism):
         self.schema = inner.schema
         take_terms(self, inner)
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """As without compression."""
-        return self.inner.bound(uploads, about)
+        return self.inner.bound(updates, spec)
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """As without compression."""
-        return self.inner.reach(tensor, about, weight)
+        return self.inner.reach(tensor, spec, weight)
 
     def event(self) -> Event:
         """Which entries are sent is decided by the data and told exactly: no noise makes it private."""
@@ -164,17 +164,17 @@ class LowRank(_Compressed):
         super().__init__(inner)
         self.rank = rank
 
-    def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise first: the factors are then made of something that is noisy already."""
-        full, factors = self.inner.perturb(bounded, about, source), {}
-        for tensor in about.view(self.schema).tables:
+        full, factors = self.inner.perturb(bounded, spec, source), {}
+        for tensor in spec.view(self.schema).tables:
             tables = full.tables[tensor.name].values.reshape(full.count, *tensor.shape)
             factors[tensor.name] = low_rank(tables, min(self.rank, *tensor.shape))
         return replace(full, tables={}, factors=factors)
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """A number of an approximation may be larger than any of the message, up to the norm of all."""
-        return super().reach(tensor, about, weight) * math.sqrt(tensor.size)
+        return super().reach(tensor, spec, weight) * math.sqrt(tensor.size)
 
     def event(self) -> Event:
         """Post-processing: that of the noisy message."""
@@ -184,7 +184,7 @@ class LowRank(_Compressed):
         """That of the noisy message."""
         return self.inner.worst_pair()
 
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
+    def counted_parameters(self, table: Tensor, spec: RoundSpec) -> int:
         """Both factors and the singular values."""
         return rank_parameters(table, min(self.rank, *table.shape))
 
@@ -213,7 +213,7 @@ class _SomeEntries(_Compressed):
         check_share("compression.share", share)
         self.share = share
 
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
+    def counted_parameters(self, table: Tensor, spec: RoundSpec) -> int:
         """The kept values; where they lie is not counted."""
         return share_of(table.size, self.share)
 
@@ -223,11 +223,11 @@ class LargestEntries(_SomeEntries):
 
     name = "top-k-update"
 
-    def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Choose, then add noise to what was chosen."""
         entries = {
             t.name: largest_of_rows(bounded.tables[t.name], share_of(t.size, self.share))
-            for t in about.view(self.schema).tables
+            for t in spec.view(self.schema).tables
         }
         return self.inner.add_noise(replace(bounded, tables={}, entries=entries), source)
 
@@ -240,23 +240,23 @@ class LargestEntries(_SomeEntries):
 
 
 class SentEntries(_SomeEntries):
-    """DP-FedNCF-DGC: what the learner chose to send is clipped, and gets noise where it is sent."""
+    """DP-FedNCF-DGC: what the trainer chose to send is clipped, and gets noise where it is sent."""
 
     name = "sent-entries"
 
-    def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise on what is sent."""
         return self.inner.add_noise(bounded, source)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """As the learner sends it: the largest entries of every tensor."""
+        """As the trainer sends it: the largest entries of every tensor."""
         checked = vectors(self.dimension, update=value)
-        uploads = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
+        updates = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
         entries = {
             name: largest_of_dense(values, share_of(values[0].size, self.share))
-            for name, values in uploads.dense.items()
+            for name, values in updates.dense.items()
         }
-        bounded = self.bound(ClientUpdates(0, uploads.count, entries=entries), RoundSpec(0))
+        bounded = self.bound(ClientUpdates(0, updates.count, entries=entries), RoundSpec(0))
         return to_vectors(self.perturb(bounded, RoundSpec(0), source), self.schema).reshape(value.shape)
 
     @classmethod
@@ -284,22 +284,22 @@ class SparseDeep(_Compressed):
             raise BadInput("no layer is deep: give the network at least three layers, or use priv-fedncf-sub")
         self.share, self.deep = share, deep
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Choose in the deep part, then clip both."""
-        deep = {name: values for name, values in uploads.dense.items() if name in self.deep}
-        shallow = {name: values for name, values in uploads.dense.items() if name not in self.deep}
+        deep = {name: values for name, values in updates.dense.items() if name in self.deep}
+        shallow = {name: values for name, values in updates.dense.items() if name not in self.deep}
         largest = {
             name: largest_of_dense(values, share_of(values[0].size, self.share)) for name, values in deep.items()
         }
-        first = self.inner.bound(replace(uploads, dense=shallow), about)
-        second = self.inner.bound(ClientUpdates(uploads.round_number, uploads.count, entries=largest), about)
+        first = self.inner.bound(replace(updates, dense=shallow), spec)
+        second = self.inner.bound(ClientUpdates(updates.round_number, updates.count, entries=largest), spec)
         return replace(first, entries=second.entries)
 
-    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise on everything that is sent."""
-        return self.inner.perturb(bounded, about, source)
+        return self.inner.perturb(bounded, spec, source)
 
-    def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise on the deep part, whose entries lie elsewhere in every message."""
         deep = ClientUpdates(bounded.round_number, bounded.count, entries=bounded.entries)
         return replace(bounded, entries=self.inner.add_noise(deep, source).entries)

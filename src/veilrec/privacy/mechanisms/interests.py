@@ -85,7 +85,7 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
 
     def _perturb(self, value: Doubles | ClickHistories, source: Source) -> Doubles:
-        """The noisy pooled vector `[k]` of one history `[clicks, d]`, or those of many devices, `[devices, k]`."""
+        """The noisy pooled vector `[k]` of one history `[clicks, d]`, or those of many clients, `[clients, k]`."""
         return add_gaussian(self.pooled(value), sigma=self.sigma, source=source)
 
     def _perturb_many(self, value: Doubles | ClickHistories, count: int, source: Source) -> Doubles:

@@ -14,7 +14,7 @@ from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
 from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
-from veilrec.privacy.mechanisms.clipping import clip_rows, upload_norms
+from veilrec.privacy.mechanisms.clipping import clip_rows, update_norms
 from veilrec.privacy.mechanisms.sums import ClippedWhole, UpdateMechanism, noise_of_sum, noisy_messages
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import Law
@@ -33,15 +33,15 @@ class NoisyMessage(UpdateMechanism):
     noise_on: Literal["nothing", "message", "share", "sum"] = "message"
     fills_messages = True
 
-    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Fill the messages and add noise to every entry."""
-        return self.add_noise(filled(bounded, about.view(self.schema)), source)
+        return self.add_noise(filled(bounded, spec.view(self.schema)), source)
 
-    def add_noise(self, uploads: ClientUpdates, source: Source) -> ClientUpdates:
+    def add_noise(self, updates: ClientUpdates, source: Source) -> ClientUpdates:
         """Noise on everything that the messages carry."""
-        return noisy_messages(uploads, law=self.law, scale=self.scale, source=source)
+        return noisy_messages(updates, law=self.law, scale=self.scale, source=source)
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """Noise has no end: a sum takes it up to 64 scales, one draw in 10^27; what is cut off was told already."""
         return weight * (self.clip_norm + _NOISE_REACH * self.scale)
 
@@ -157,9 +157,9 @@ class RowwiseLaplace(_ClippedLaplace):
         """L1 distance of two rows."""
         return clipped_l1(self.clip_norm, table.shape[1], "replace-one")
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Scale down every row that is longer than the bound."""
-        kept = copied(uploads)
+        kept = copied(updates)
         for rows in kept.tables.values():
             clip_rows(rows.values, self.clip_norm)
         return kept
@@ -225,23 +225,23 @@ class ElementwiseLaplace(NoisyMessage):
         self.sensitivity = Sensitivity(2.0 * clip_value * self.dimension, "L1")
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Clip every entry."""
-        upload_norms(uploads)  # refuses what is not finite
+        update_norms(updates)  # refuses what is not finite
         most = np.float32(self.clip_value)
-        kept = copied(uploads)
+        kept = copied(updates)
         for values in (*(rows.values for rows in kept.tables.values()), *kept.dense.values()):
             np.clip(values, -most, most, out=values)
         return kept
 
-    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Fill the messages and add noise to every entry, where there is noise."""
-        return super().perturb(bounded, about, source) if self.scale > 0.0 else bounded
+        return super().perturb(bounded, spec, source) if self.scale > 0.0 else bounded
 
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
-        """The sum of the noise of all devices, where there is noise."""
+        """The sum of the noise of all clients, where there is noise."""
         return super().noise_of_messages(view, weights, generator) if self.scale > 0.0 else {}
 
     def event(self) -> Event:

@@ -38,12 +38,12 @@ from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
 from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
-from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, upload_norms
+from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, update_norms
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
 from veilrec.privacy.mechanisms.sums import ClippedWhole, with_noise
 from veilrec.privacy.randomness import Source
 
-SourceOf = Callable[[int], Source]  # the source of a device's own randomness, by its number
+SourceOf = Callable[[int], Source]  # the source of a client's own randomness, by its number
 
 
 class ItemReports(Mechanism[Bools, Bools]):
@@ -64,7 +64,7 @@ class ItemReports(Mechanism[Bools, Bools]):
         """What leaves a client, and what it costs."""
 
     @abstractmethod
-    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+    def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         """How many simulated clients report each item; a client's report depends on (seed, period) alone."""
 
     def check(self, told: Bools) -> None:
@@ -78,13 +78,13 @@ class ItemReports(Mechanism[Bools, Bools]):
         """The counts as they may be used."""
         return counts.astype(np.float64)
 
-    def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
+    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
         """Counts from reports that every client makes for itself."""
         counts = np.zeros(self.length, np.int64)
-        for row, device in enumerate(devices.tolist()):
+        for row, client in enumerate(clients.tolist()):
             own = np.zeros(self.length, np.bool_)
             own[data.row(row)] = True
-            counts += self.weigh(self.report(own, source_of(device)).value)
+            counts += self.weigh(self.report(own, source_of(client)).value)
         return counts
 
 
@@ -105,11 +105,11 @@ class RandomisedReports(ItemReports):
         """The bits, some of them turned round."""
         return self.response.release(own, source)
 
-    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+    def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         """Counts of randomised bits, none of which is formed."""
         counts = np.zeros(self.length, np.int64)
         flips_below = np.uint64(min(int((1.0 - self.keep_probability) * 2.0**64), 2**64 - 1))
-        _count_randomised(data.offsets, data.items, devices, flips_below, seed, period, counts)
+        _count_randomised(data.offsets, data.items, clients, flips_below, seed, period, counts)
         return counts
 
     def _perturb(self, value: Bools, source: Source) -> Bools:
@@ -165,38 +165,38 @@ class _NoisyCounts(ItemReports):
 
 
 class ItemHistogram(_NoisyCounts):
-    """One histogram over everybody: at most `most_items` of each client, Gaussian noise on the counts.
+    """One histogram over everybody: at most `max_items` of each client, Gaussian noise on the counts.
 
     A user moves the counts by sqrt(most_items) when added or removed, by sqrt(2 most_items) when replaced.
     """
 
     name = "item-histogram"
 
-    def __init__(self, *, length: int, most_items: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
-        whole(length=length, most_items=most_items)
-        self.length, self.most_items = length, most_items
-        self._calibrate(most_items, epsilon, delta, adjacency)
+    def __init__(self, *, length: int, max_items: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+        whole(length=length, max_items=max_items)
+        self.length, self.max_items = length, max_items
+        self._calibrate(max_items, epsilon, delta, adjacency)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """At most so many of a client's items, at random."""
         base.require_complete(self)
         items = np.flatnonzero(bits(self.length, own=own))
         told = np.zeros(self.length, np.bool_)
-        if len(items) > self.most_items:
-            items = items[np.argsort(source.words(len(items)))[: self.most_items]]
+        if len(items) > self.max_items:
+            items = items[np.argsort(source.words(len(items)))[: self.max_items]]
         told[items] = True
         return Released(told, self.event())
 
-    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+    def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         """Counts of such reports, none of which is formed."""
         counts = np.zeros(self.length, np.int64)
-        _count_few(data.offsets, data.items, devices, self.most_items, seed, period, counts)
+        _count_few(data.offsets, data.items, clients, self.max_items, seed, period, counts)
         return counts
 
     def check(self, told: Bools) -> None:
         """Refuse a report on more items than anybody may have in the histogram."""
-        if int(told.sum()) > self.most_items:
-            raise BadUpdate(f"a report names {int(told.sum())} items: this one takes at most {self.most_items}")
+        if int(told.sum()) > self.max_items:
+            raise BadUpdate(f"a report names {int(told.sum())} items: this one takes at most {self.max_items}")
 
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy counts over people `[n, length]`."""
@@ -209,7 +209,7 @@ class ItemHistogram(_NoisyCounts):
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
         """Many histograms over the same people; where nobody's items have to be chosen, only the noise differs."""
         people = bits(self.length, value=value).reshape(-1, self.length)
-        if (people.sum(axis=1) > self.most_items).any():
+        if (people.sum(axis=1) > self.max_items).any():
             return np.stack([self._perturb(people, source) for _ in range(count)])
         told = np.array([self.report(own, source).value for own in people])
         return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
@@ -217,18 +217,18 @@ class ItemHistogram(_NoisyCounts):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Two of six items a person, in both adjacencies."""
-        return tuple(cls(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
+        return tuple(cls(length=6, max_items=2, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
 
 
 @jit
 def _count_randomised(
-    offsets: Offsets, items: Indices, devices: Offsets, flips_below: np.uint64, seed: int, period: int, counts: Offsets
+    offsets: Offsets, items: Indices, clients: Offsets, flips_below: np.uint64, seed: int, period: int, counts: Offsets
 ) -> None:
     own = np.full(len(counts), -1, np.int64)
-    for row in range(len(devices)):
+    for row in range(len(clients)):
         for entry in range(offsets[row], offsets[row + 1]):
             own[items[entry]] = row
-        start = rng.stream(seed, rng.REPORT, period, devices[row])
+        start = rng.stream(seed, rng.REPORT, period, clients[row])
         for item in range(len(counts)):
             turned = rng.word(start, item) < flips_below
             counts[item] += (own[item] == row) != turned
@@ -236,11 +236,11 @@ def _count_randomised(
 
 @jit
 def _count_few(
-    offsets: Offsets, items: Indices, devices: Offsets, most: int, seed: int, period: int, counts: Offsets
+    offsets: Offsets, items: Indices, clients: Offsets, most: int, seed: int, period: int, counts: Offsets
 ) -> None:
-    for row in range(len(devices)):
+    for row in range(len(clients)):
         own = items[offsets[row] : offsets[row + 1]].copy()
-        start = rng.stream(seed, rng.REPORT, period, devices[row])
+        start = rng.stream(seed, rng.REPORT, period, clients[row])
         for j in range(min(most, len(own))):
             pick = j + rng.below(rng.word(start, j), len(own) - j)
             own[j], own[pick] = own[pick], own[j]
@@ -267,9 +267,9 @@ class MadeOfReports(ClippedWhole):
         self.sensitivity = attention.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon_of(self.event(), 0.0), 0.0
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse an update that is longer than the bound: it would harm the sum."""
-        refuse_longer(upload_norms(uploads), self.clip_norm)
+        refuse_longer(update_norms(updates), self.clip_norm)
 
     def event(self) -> Event:
         """An attention vector and a label for every impression of a message."""
@@ -309,7 +309,7 @@ class VoteReports(_NoisyCounts):
         size = vote_sizes(self.length)[told.sum(axis=-1)]
         return np.asarray(told * size[..., np.newaxis])
 
-    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+    def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         """Sums of votes; nothing is drawn."""
         once = without_repeats(data, self.length)
         counts = np.zeros(self.length, np.int64)

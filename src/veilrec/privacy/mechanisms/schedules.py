@@ -6,8 +6,8 @@ sums. A round may be about some tensors only; of the others nothing is sent, add
 
 A round whose noise is a step of a binary tree (DP-FTRL, Kairouz et al. 2021): nobody has to be drawn by chance.
 
-Clients take turns in a public order, once in every `steps` rounds, and every `steps` rounds a new tree begins. Round t
-of a tree (from 1) ends one node of it: the rounds (t - 2^v, t], where 2^v is the largest power of two that divides t.
+Clients take part in a public cyclic order, once in every `steps` rounds, and every `steps` rounds a new tree begins.
+Round t of a tree (from 1) ends one node of it: the rounds (t - 2^v, t], with 2^v the largest power of two dividing t.
 The node has noise of its own, n_t, which every sum of the rounds up to some t then needs for the nodes of t's binary
 digits only: N(t) = n_t + N(t - 2^v). What is added to round t is N(t) - N(t - 1) = n_t - n_(t-1) - n_(t-2) - n_(t-4)
 - ... - n_(t-2^(v-1)): new noise, less that of the nodes that lie inside the new one.
@@ -88,29 +88,29 @@ class ScheduledSum(CohortSum):
         )
         self.clip_norms = clip_norms
 
-    def _clip_norm(self, about: RoundSpec) -> float:
+    def _clip_norm(self, spec: RoundSpec) -> float:
         """The bound of the round, whatever it says of itself; never more than it says."""
-        own = self._bound_of(about.number)
-        return own if about.clip_norm is None else min(own, about.clip_norm)
+        own = self._bound_of(spec.number)
+        return own if spec.clip_norm is None else min(own, spec.clip_norm)
 
     def _bound_of(self, number: int) -> float:
         """Nothing is known of rounds beyond the last: they have the smallest bound, and are charged as the largest."""
         return self.clip_norms[number] if 0 <= number < len(self.clip_norms) else min(self.clip_norms)
 
-    def _part(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
-        return super()._part(only_of_round(uploads, about), about)
+    def _part(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+        return super()._part(only_of_round(updates, spec), spec)
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse also what is about another tensor than the round."""
-        if only_of_round(uploads, about) is not uploads:
-            raise BadUpdate(f"an update is about other tensors than the round: {', '.join(about.tensors or ())}")
-        super().check(uploads, about)
+        if only_of_round(updates, spec) is not updates:
+            raise BadUpdate(f"an update is about other tensors than the round: {', '.join(spec.tensors or ())}")
+        super().check(updates, spec)
 
-    def event_in(self, about: RoundSpec) -> Event:
+    def event_in(self, spec: RoundSpec) -> Event:
         """What a round costs by its own bound."""
-        if not 0 <= about.number < len(self.clip_norms):
+        if not 0 <= spec.number < len(self.clip_norms):
             return self.event()
-        bound, people = self._bound_of(about.number), self.taking_part
+        bound, people = self._bound_of(spec.number), self.taking_part
         return people.one_round(_multiplier(bound, people, self.sigma, self.dimension))
 
     def events(self, rounds: int) -> tuple[tuple[Event, int], ...]:
@@ -141,23 +141,23 @@ def run_event(clip_norms: tuple[float, ...], people: Rounds, noise_multiplier: f
     )
 
 
-def only_of_round(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+def only_of_round(updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
     """Messages without the tensors that the round is not about; the very object where there are none."""
-    if about.tensors is None:
-        return uploads
-    named = (*uploads.tables, *uploads.dense, *uploads.entries, *uploads.factors)
-    if all(about.concerns(name) for name in named):
-        return uploads
+    if spec.tensors is None:
+        return updates
+    named = (*updates.tables, *updates.dense, *updates.entries, *updates.factors)
+    if all(spec.concerns(name) for name in named):
+        return updates
 
     def kept(part: Mapping[str, Part]) -> dict[str, Part]:
-        return {name: values for name, values in part.items() if about.concerns(name)}
+        return {name: values for name, values in part.items() if spec.concerns(name)}
 
     return replace(
-        uploads,
-        tables=kept(uploads.tables),
-        dense=kept(uploads.dense),
-        entries=kept(uploads.entries),
-        factors=kept(uploads.factors),
+        updates,
+        tables=kept(updates.tables),
+        dense=kept(updates.dense),
+        entries=kept(updates.entries),
+        factors=kept(updates.factors),
     )
 
 
@@ -169,7 +169,7 @@ def taken_back(number: int, steps: int) -> tuple[int, ...]:
 
 
 class TreeSum(CohortSum):
-    """Sums of clients that take turns, with the noise of a tree over `steps` rounds.
+    """Sums of clients that take part in cyclic order, with the noise of a tree over `steps` rounds.
 
     A client takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
     floor(log2(steps)) + 1 nodes, each with noise of its own, and moves each of them by its clip norm: a person whose
@@ -198,15 +198,15 @@ class TreeSum(CohortSum):
             schema=schema, clip_norm=clip_norm, noise_multiplier=noise_multiplier, taking_part=people, delta=delta
         )
 
-    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
+    def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         """The new node's noise, less that of the nodes inside it, all on one lattice."""
-        if about.rows is not None or about.shares or about.rank is not None:
+        if spec.rows is not None or spec.shares or spec.rank is not None:
             raise BadInput("a tree of noise runs over sums of the whole model: a round cannot be about a part of it")
         if not isinstance(source, NumberedSource):
             raise VeilrecError("a tree of noise needs a source that names the noise of every round")
-        earlier = [source.of(number) for number in taken_back(about.number, self.steps)]
+        earlier = [source.of(number) for number in taken_back(spec.number, self.steps)]
         for name, total in sums.items():
-            total[...] = self._with_nodes(total, self.sigma_in(name, about), source, earlier)
+            total[...] = self._with_nodes(total, self.sigma_in(name, spec), source, earlier)
 
     def _with_nodes(self, total: Doubles, sigma: float, source: Source, earlier: list[Source]) -> Doubles:
         if isinstance(source, FastSource):
@@ -232,7 +232,7 @@ class TreeSum(CohortSum):
         return {**super().facts(), "rounds_of_a_tree": self.steps, "nodes_of_a_person": self.steps.bit_length()}
 
     def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
-        """The sums of one tree, many times: `[count, steps * dimension]`, of people who take turns."""
+        """The sums of one tree, many times: `[count, steps * dimension]`, of people who take part in cyclic order."""
         checked = vectors(self.dimension, updates=value)
         population = self.taking_part.population
         if checked.ndim != 2 or len(checked) != population:
@@ -281,13 +281,13 @@ def first_bound(clip_norm: float) -> dict[str, Floats]:
     return {BOUND: np.array([clip_norm], np.float32)}
 
 
-def without_count(uploads: ClientUpdates) -> ClientUpdates:
+def without_count(updates: ClientUpdates) -> ClientUpdates:
     """Messages without what they say of the bound."""
 
     def others(parts: Mapping[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in parts.items() if name != BOUND}
 
-    return replace(uploads, dense=others(uploads.dense), entries=others(uploads.entries))
+    return replace(updates, dense=others(updates.dense), entries=others(updates.entries))
 
 
 class _WithCount(CohortSum):
@@ -296,16 +296,16 @@ class _WithCount(CohortSum):
     count_standard_deviation: float
     counts: ClassVar[Mapping[float, str]]  # what a message may count for
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
+    def sigma_in(self, name: str, spec: RoundSpec) -> float:
         """Proportional to the size of the round's bound; for the count, always the same."""
         if name == BOUND:
             return self.count_standard_deviation
-        return self.sigma * abs(self._clip_norm(about) / self.clip_norm)
+        return self.sigma * abs(self._clip_norm(spec) / self.clip_norm)
 
-    def check_counts(self, uploads: ClientUpdates) -> None:
+    def check_counts(self, updates: ClientUpdates) -> None:
         """Refuse counts that no client sends."""
-        counts = uploads.dense.get(BOUND)
-        if counts is None or counts.shape != (uploads.count, 1) or not np.isin(counts, list(self.counts)).all():
+        counts = updates.dense.get(BOUND)
+        if counts is None or counts.shape != (updates.count, 1) or not np.isin(counts, list(self.counts)).all():
             either = " or ".join(self.counts.values())
             raise BadUpdate(f"an update does not say whether it was within the bound, by {either}")
 
@@ -358,17 +358,17 @@ class AdaptiveSum(_WithCount):
         """The smallest and the largest bound."""
         return self.clip_norm / FARTHEST, self.clip_norm * FARTHEST
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Count, then clip: the count is of the updates as they were, cut to what the round is about."""
-        update = without_count(uploads)
-        within = clipping.upload_norms(self._part(update, about)) <= self._clip_norm(about)
+        update = without_count(updates)
+        within = clipping.update_norms(self._part(update, spec)) <= self._clip_norm(spec)
         counts = np.where(within, _HALF, -_HALF).astype(np.float32).reshape(-1, 1)
-        bounded = super().bound(update, about)
+        bounded = super().bound(update, spec)
         return replace(bounded, dense={**bounded.dense, BOUND: counts})
 
-    def _clip_norm(self, about: RoundSpec) -> float:
+    def _clip_norm(self, spec: RoundSpec) -> float:
         """The bound of this round, which the model says."""
-        clip_norm = self.clip_norm if about.clip_norm is None else about.clip_norm
+        clip_norm = self.clip_norm if spec.clip_norm is None else spec.clip_norm
         smallest, largest = self.limits
         if not smallest * (1.0 - _ROUNDING) <= clip_norm <= largest * (1.0 + _ROUNDING):
             raise BadInput(
@@ -376,14 +376,14 @@ class AdaptiveSum(_WithCount):
             )
         return clip_norm
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """The largest number of the update, and of what a message counts for."""
-        return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
+        return weight * _HALF if tensor.name == BOUND else super().reach(tensor, spec, weight)
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse updates that are longer than the bound of this round, and counts that no client sends."""
-        super().check(without_count(uploads), about)
-        self.check_counts(uploads)
+        super().check(without_count(updates), spec)
+        self.check_counts(updates)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Everybody silent but one, who turns round and is over the bound on one side only; or who is missing."""
@@ -456,34 +456,34 @@ class PublishedAdaptiveSum(_WithCount):
             noise_multiplier=self.noise_multiplier,
         )
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Lines 22 and 23: clip, and then ask whether the norm is at most S."""
-        clip_norm, kept = self._clip_norm(about), copied(self._part(without_count(uploads), about))
-        norms = clipping.upload_norms(kept)
+        clip_norm, kept = self._clip_norm(spec), copied(self._part(without_count(updates), spec))
+        norms = clipping.update_norms(kept)
         if clip_norm > 0.0:
             factors = clipping.clip_factors(norms, clip_norm)
         else:
             factors = np.divide(clip_norm, norms, out=np.zeros_like(norms), where=norms > 0.0)
-        clipping.scale_devices(kept, factors)
-        counts = (clipping.upload_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
+        clipping.scale_clients(kept, factors)
+        counts = (clipping.update_norms(kept) <= clip_norm).astype(np.float32).reshape(-1, 1)
         return replace(kept, dense={**kept.dense, BOUND: counts})
 
-    def _clip_norm(self, about: RoundSpec) -> float:
-        return self.clip_norm if about.clip_norm is None else about.clip_norm
+    def _clip_norm(self, spec: RoundSpec) -> float:
+        return self.clip_norm if spec.clip_norm is None else spec.clip_norm
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """The bound has any sign, and may be 0; a message counts for 1."""
-        return weight * (1.0 if tensor.name == BOUND else max(abs(self._clip_norm(about)), self.clip_norm * 2.0**-20))
+        return weight * (1.0 if tensor.name == BOUND else max(abs(self._clip_norm(spec)), self.clip_norm * 2.0**-20))
 
     def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         return total if sigma == 0.0 else super()._noisy(total, sigma, source)
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse updates that are longer than the bound, and counts that no client sends."""
         clipping.refuse_longer(
-            clipping.upload_norms(without_count(uploads)), abs(self._clip_norm(about)), slack=1.0 + 1e-6
+            clipping.update_norms(without_count(updates)), abs(self._clip_norm(spec)), slack=1.0 + 1e-6
         )
-        self.check_counts(uploads)
+        self.check_counts(updates)
 
     def event(self) -> Event:
         """What one round really costs: one release of both, whoever is replaced moves the sum by 2 |S|, the count by 1.

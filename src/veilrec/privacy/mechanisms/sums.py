@@ -17,7 +17,7 @@ import numpy as np
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput
-from veilrec.core.fixed_point import MOST_EXAMPLES, FixedPoint, Ring
+from veilrec.core.fixed_point import MAX_EXAMPLES, FixedPoint, Ring
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, from_vectors, to_vectors
 from veilrec.privacy import samplers
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
@@ -51,7 +51,7 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
     is_linear: bool = False  # whether nothing at all is done to a single message
 
     @property
-    def most_people(self) -> int | None:
+    def max_people(self) -> int | None:
         """How many the noise was chosen for, all of whom may be in one round; None: it does not depend on it."""
         return None
 
@@ -61,14 +61,14 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         return sum(tensor.size for tensor in self.schema.tensors)
 
     @abstractmethod
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Clip, select or compress each client's update."""
 
-    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """All that a client does to its bounded update before it leaves."""
-        return self.perturb_each(bounded, about, source)
+        return self.perturb_each(bounded, spec, source)
 
-    def perturb_each(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+    def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """The part of `perturb` that cannot be done to the sum of the messages instead."""
         return bounded
 
@@ -78,15 +78,15 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         """The rest of `perturb`, for all clients at once: the sum of their noise, each counted `weights` times."""
         return {}
 
-    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
+    def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         """Put the noise of a round on its sums, in place, on everything that the round is about."""
 
-    def message(self, uploads: ClientUpdates, about: RoundSpec, source: Source) -> Released[ClientUpdates]:
+    def message(self, updates: ClientUpdates, spec: RoundSpec, source: Source) -> Released[ClientUpdates]:
         """What leaves a client, and what the round costs it."""
         base.require_complete(self)
-        return Released(self.perturb(self.bound(uploads, about), about, source), self.event_in(about))
+        return Released(self.perturb(self.bound(updates, spec), spec, source), self.event_in(spec))
 
-    def event_in(self, about: RoundSpec) -> Event:
+    def event_in(self, spec: RoundSpec) -> Event:
         """What a round costs; of most mechanisms, each the same."""
         return self.event()
 
@@ -94,28 +94,28 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         """What the first so many rounds cost, and how often each."""
         return ((self.event(), rounds),)
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse messages that no client within its bounds can have sent."""
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """The largest number of a tensor, so many times, that a message adds to a sum."""
         return _UNBOUNDED if weight == 1 else _UNBOUNDED_WEIGHED
 
-    def lattice(
+    def fixed_point(
         self,
-        about: RoundSpec,
+        spec: RoundSpec,
         *,
-        devices: int,
+        clients: int,
         weighs_examples: bool = False,
         counts_rows: bool = False,
         ring: Ring = 64,
     ) -> FixedPoint:
         """The whole numbers that messages of a round are added up in; those that are bounded end where it ends."""
-        view, weight = about.view(self.schema), MOST_EXAMPLES if weighs_examples else 1
+        view, weight = spec.view(self.schema), MAX_EXAMPLES if weighs_examples else 1
         return FixedPoint.fitting(
             view,
-            {tensor.name: self.reach(tensor, about, weight) for tensor in view.tensors},
-            devices=devices,
+            {tensor.name: self.reach(tensor, spec, weight) for tensor in view.tensors},
+            clients=clients,
             ring=ring,
             weighs_examples=weighs_examples,
             counts_rows=counts_rows and not self.fills_messages,
@@ -126,15 +126,15 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         """What an officer needs to account for the noise by hand; nothing where the noise is not on sums."""
         return {}
 
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
+    def counted_parameters(self, table: Tensor, spec: RoundSpec) -> int:
         """Numbers in one message about a table, as the communication paper counts them: all rows, changed or not."""
         return table.size
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The messages of clients with these updates `[n, numbers of the model]`, or of one."""
         checked = vectors(self.dimension, update=value)
-        uploads = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
-        sent = self.perturb(self.bound(uploads, _FIRST), _FIRST, source)
+        updates = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
+        sent = self.perturb(self.bound(updates, _FIRST), _FIRST, source)
         return to_vectors(sent, self.schema).reshape(checked.shape)
 
 
@@ -152,9 +152,9 @@ class NoNoise(UpdateMechanism):
         self.sensitivity = Sensitivity(math.inf, "L2")
         self.claimed_epsilon, self.claimed_delta = math.inf, 1.0
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Leave the updates as they are."""
-        return uploads
+        return updates
 
     def event(self) -> Event:
         """No epsilon is finite."""
@@ -170,11 +170,11 @@ class ClippedWhole(UpdateMechanism):
 
     clip_norm: float
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Scale down every update that is longer than the bound."""
-        return clip_whole(uploads, self.clip_norm)
+        return clip_whole(updates, self.clip_norm)
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """No number is larger than the whole update."""
         return weight * self.clip_norm
 
@@ -215,7 +215,7 @@ class CohortSum(UpdateMechanism):
         self.claimed_delta = delta
 
     @property
-    def most_people(self) -> int:
+    def max_people(self) -> int:
         """The population of its rounds."""
         return self.taking_part.population
 
@@ -224,34 +224,34 @@ class CohortSum(UpdateMechanism):
         """Epsilon of one round; the sampler's error, far below what accounting rounds to, is taken off delta."""
         return epsilon_of(self.event(), 0.999 * self.claimed_delta) * (1.0 + 1e-9) + 1e-9
 
-    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Leave out what the round is not about, and clip the rest as a whole."""
-        part = self._part(uploads, about)
-        if about.rank is None:
-            return clip_whole(part, self._clip_norm(about))
+        part = self._part(updates, spec)
+        if spec.rank is None:
+            return clip_whole(part, self._clip_norm(spec))
         return clipping.as_factors(
-            clip_whole(part, self._clip_norm(about) * clipping.BELOW_PROJECTED), about, about.view(self.schema)
+            clip_whole(part, self._clip_norm(spec) * clipping.BELOW_PROJECTED), spec, spec.view(self.schema)
         )
 
-    def _part(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    def _part(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """Keep what the round is about."""
-        return in_entries(uploads if about.rank is None else clipping.in_directions(uploads, about), about)
+        return in_entries(updates if spec.rank is None else clipping.in_directions(updates, spec), spec)
 
-    def _clip_norm(self, about: RoundSpec) -> float:
-        return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
+    def _clip_norm(self, spec: RoundSpec) -> float:
+        return self.clip_norm if spec.clip_norm is None else min(self.clip_norm, spec.clip_norm)
 
-    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """No number is larger than the whole update."""
-        return weight * self._clip_norm(about)
+        return weight * self._clip_norm(spec)
 
-    def sigma_in(self, name: str, about: RoundSpec) -> float:
+    def sigma_in(self, name: str, spec: RoundSpec) -> float:
         """The standard deviation of the noise on the sum of a tensor in a round."""
         return self.sigma
 
-    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
+    def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         """Noise on the sums themselves, so that what comes out lies on the noise's lattice whatever they were."""
         for name, total in sums.items():
-            entries, sigma = about.entries(name, total.size), self.sigma_in(name, about)
+            entries, sigma = spec.entries(name, total.size), self.sigma_in(name, spec)
             if entries is None:
                 total[...] = self._noisy(total, sigma, source)
             else:
@@ -263,15 +263,15 @@ class CohortSum(UpdateMechanism):
             return np.asarray(total + samplers.simulated_gaussian(source.generator(), total.shape, sigma=sigma))
         return samplers.add_gaussian(total, sigma=sigma, source=source)
 
-    def check(self, uploads: ClientUpdates, about: RoundSpec) -> None:
+    def check(self, updates: ClientUpdates, spec: RoundSpec) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""
-        clipping.refuse_outside(uploads, about, about.view(self.schema))
+        clipping.refuse_outside(updates, spec, spec.view(self.schema))
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of factors that are finite and whose product is not
-                norms = clipping.upload_norms(uploads)
+                norms = clipping.update_norms(updates)
         except BadInput as error:
             raise clipping.BadUpdate(str(error)) from None
-        clipping.refuse_longer(norms, self._clip_norm(about))
+        clipping.refuse_longer(norms, self._clip_norm(spec))
 
     def facts(self) -> dict[str, float]:
         """The noise, and how many people it is for."""
@@ -280,9 +280,9 @@ class CohortSum(UpdateMechanism):
         noise = {"sigma": self.sigma, "noise_multiplier": multiplier}
         return noise | {"population": people.population, "cohort": people.cohort}
 
-    def counted_parameters(self, table: Tensor, about: RoundSpec) -> int:
+    def counted_parameters(self, table: Tensor, spec: RoundSpec) -> int:
         """All rows, or the factors of a table of low rank."""
-        return table.size if about.rank is None else clipping.rank_parameters(table, about.rank)
+        return table.size if spec.rank is None else clipping.rank_parameters(table, spec.rank)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
@@ -303,7 +303,7 @@ class CohortSum(UpdateMechanism):
         else:
             members = happens(plan.rate, (count, len(checked)), source)
         bounded = to_vectors(self.bound(from_vectors(checked, self.schema), _FIRST), self.schema)
-        cut = self.lattice(_FIRST, devices=plan.population).cut(bounded)
+        cut = self.fixed_point(_FIRST, clients=plan.population).cut(bounded)
         totals = members.astype(np.float64) @ cut
         parts = {name: totals[:, place].copy() for name, place in self.schema.places.items()}
         self.protect(parts, _FIRST, source)
@@ -368,7 +368,7 @@ def fixed_cohorts(count: int, people: int, cohort: int, source: Source) -> Bools
     return members
 
 
-def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: Source) -> ClientUpdates:
+def noisy_messages(updates: ClientUpdates, *, law: Law, scale: float, source: Source) -> ClientUpdates:
     """Noise on everything that the messages carry."""
 
     def noisy(values: Floats) -> Floats:
@@ -381,9 +381,9 @@ def noisy_messages(uploads: ClientUpdates, *, law: Law, scale: float, source: So
     def noisy_rows(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: Rows(rows.offsets, rows.index, noisy(rows.values)) for name, rows in packed.items()}
 
-    tables, entries = noisy_rows(uploads.tables), noisy_rows(uploads.entries)
-    dense = {name: noisy(values) for name, values in uploads.dense.items()}
-    return replace(uploads, tables=tables, entries=entries, dense=dense)
+    tables, entries = noisy_rows(updates.tables), noisy_rows(updates.entries)
+    dense = {name: noisy(values) for name, values in updates.dense.items()}
+    return replace(updates, tables=tables, entries=entries, dense=dense)
 
 
 def noise_of_sum(
@@ -403,7 +403,7 @@ def noise_of_sum(
     for tensor in schema.tensors:
         total = np.zeros(tensor.shape)
         for value, count in zip(values, counts, strict=True):
-            total += value * samplers.simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
+            total += value * samplers.simulated_laplace_sum(generator, tensor.shape, scale=scale, clients=int(count))
         noise[tensor.name] = total.astype(np.float32)
     return noise
 
@@ -419,9 +419,9 @@ def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
 # better than the first one. Their clipped gains are added up with noise, and the trained model is kept only where the
 # mean exceeds what noise and chance alone would show.
 STANDARD_ERRORS = 2.0  # of noise and chance together, that a gain has to exceed: by chance alone it does 1 time in 40
-_MOST_JUDGES = 1 << 24
+_MAX_VALIDATORS = 1 << 24
 # A sum that is rounded once errs by 2^-53 of itself, which is at most so many clips; and so does its neighbour's.
-_ROUNDING = 2.0**-52 * _MOST_JUDGES
+_ROUNDING = 2.0**-52 * _MAX_VALIDATORS
 
 
 class GainSum(Mechanism[Doubles, Doubles]):
@@ -447,8 +447,8 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def total(self, gains: Doubles) -> float:
         """The sum of bounded gains, rounded once, whatever their order."""
-        if np.ndim(gains) != 1 or len(gains) > _MOST_JUDGES:
-            raise BadInput(f"gains have shape {np.shape(gains)}: give one number a judge, {_MOST_JUDGES:,} at most")
+        if np.ndim(gains) != 1 or len(gains) > _MAX_VALIDATORS:
+            raise BadInput(f"gains have shape {np.shape(gains)}: give one number a judge, {_MAX_VALIDATORS:,} at most")
         return math.fsum(self.bound(gains).tolist())
 
     def check(self, gain: float) -> None:
@@ -460,16 +460,16 @@ class GainSum(Mechanism[Doubles, Doubles]):
         """Noise on the sum."""
         return with_noise(np.asarray(total, np.float64), self.sigma, source)
 
-    def threshold(self, judges: int) -> float:
-        """What the noisy mean gain of so many judges has to exceed: standard errors of its noise and of chance.
+    def threshold(self, validators: int) -> float:
+        """Gain that a noisy mean over validation clients has to exceed: standard errors of its noise and of chance.
 
         The variance of a clipped gain is at most the clip squared, so that nothing has to be learnt of it.
         """
-        whole(judges=judges)
-        return STANDARD_ERRORS * math.sqrt(judges * self.clip**2 + self.sigma**2) / judges
+        whole(validators=validators)
+        return STANDARD_ERRORS * math.sqrt(validators * self.clip**2 + self.sigma**2) / validators
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The noisy sum `[1]` of the gains of n judges, `[n, 1]`."""
+        """The noisy sum `[1]` of the gains of n validation clients, `[n, 1]`."""
         return np.asarray(self._perturb_many(value, 1, source)[0])
 
     def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:

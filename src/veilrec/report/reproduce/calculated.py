@@ -19,7 +19,7 @@ import numpy as np
 
 from veilrec.data.datasets import find_dataset, load, whereabouts
 from veilrec.evaluation.metrics import Impossible, impossible
-from veilrec.methods.priv_fedmf_sub.common import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
+from veilrec.methods.priv_fedmf_sub.common import CLIENTS, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
 from veilrec.privacy.accounting import accountant, epsilon_of, epsilon_renyi
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.checks import positive
@@ -105,7 +105,7 @@ def sub_model_size(dataset: str) -> float:
 def _count_row(counted: Counted, width: int) -> tuple[str, ...]:
     start = (counted.method, counted.dataset, f"{counted.printed:.2f}")
     # what a message must have held for the printed total to come out
-    numbers = counted.printed * 1e6 / (DEVICES[counted.dataset] * ROUNDS)
+    numbers = counted.printed * 1e6 / (CLIENTS[counted.dataset] * ROUNDS)
     share = 100 * numbers / width / ROWS[counted.dataset]
     needed = f"{numbers:,.0f} numbers, as of {numbers / width:.2f} rows of {width} ({share:.1f} % of the rows)"
     if math.isnan(counted.counted):
@@ -124,14 +124,14 @@ class UploadBudget:
 
     claimed: float  # of one coordinate, which the paper takes for all
     upload_pure: float
-    upload: float  # with NEWS_DELTA
+    update: float  # with NEWS_DELTA
     training_pure: float
     training: float  # with NEWS_DELTA
 
 
-def upload_budget(clip: float, scale: float, *, parameters: int = PARAMETERS, uploads: int = UPLOADS) -> UploadBudget:
+def upload_budget(clip: float, scale: float, *, parameters: int = PARAMETERS, updates: int = UPLOADS) -> UploadBudget:
     """Compose the epsilons of coordinates that are clipped to +-clip and get Laplace(scale), each a release."""
-    positive(clip=clip, scale=scale, parameters=parameters, uploads=uploads)
+    positive(clip=clip, scale=scale, parameters=parameters, updates=updates)
     claimed = 2.0 * clip / scale
 
     def with_delta(count: int) -> float:
@@ -140,9 +140,9 @@ def upload_budget(clip: float, scale: float, *, parameters: int = PARAMETERS, up
     return UploadBudget(
         claimed=claimed,
         upload_pure=parameters * claimed,
-        upload=with_delta(parameters),
-        training_pure=uploads * parameters * claimed,
-        training=with_delta(uploads * parameters),
+        update=with_delta(parameters),
+        training_pure=updates * parameters * claimed,
+        training=with_delta(updates * parameters),
     )
 
 
@@ -160,7 +160,7 @@ def laplace_budgets() -> CalculatedTables:
             f"{clip:g}",
             f"{scale:g}",
             f"{b.claimed:.4g}",
-            *(f"{value:,.0f}" for value in (b.upload_pure, b.upload, b.training_pure, b.training)),
+            *(f"{value:,.0f}" for value in (b.upload_pure, b.update, b.training_pure, b.training)),
         )
         for (clip, scale), b in budgets.items()
     ]
@@ -171,7 +171,7 @@ def laplace_budgets() -> CalculatedTables:
     chosen = [budgets[0.005, scale] for scale in SCALES]
     curves = [
         Curve("claimed (one coordinate)", SCALES, [b.claimed for b in chosen]),
-        Curve(f"one upload, at {NEWS_DELTA:g}", SCALES, [b.upload for b in chosen]),
+        Curve(f"one upload, at {NEWS_DELTA:g}", SCALES, [b.update for b in chosen]),
         Curve(f"{UPLOADS} uploads, at {NEWS_DELTA:g}", SCALES, [b.training for b in chosen]),
     ]
     y_label = "epsilon of a user,\nreplace-one, trusting nobody"

@@ -82,8 +82,8 @@ def draw(summary: StudySummary) -> Figure:
     shown = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
     rows = [(panel, metrics) for panel in shown for metrics in parts_of(experiment.metrics)]
     n_rows, n_columns = len(rows) + bool(calculated.curves), max((len(metrics) for _, metrics in rows), default=1)
-    most_lines = max((len(panel.lines) for panel in shown), default=0)
-    height = max(_HEIGHT, _LINE_HEIGHT * most_lines + 1.0)
+    max_lines = max((len(panel.lines) for panel in shown), default=0)
+    height = max(_HEIGHT, _LINE_HEIGHT * max_lines + 1.0)
     figure = Figure(figsize=(_WIDTH * n_columns + 2.0, height * max(n_rows, 1)), layout="constrained")
     figure.suptitle(_title(summary), fontsize=9.5, wrap=True)
     if not n_rows:

@@ -27,7 +27,7 @@ _NAMES = {
     "selection_bytes": "of them selection",
     "skew": "skew tau",
 }
-_MOST_METRICS = 5  # in one table, each with the paper's beside it
+_MAX_METRICS = 5  # in one table, each with the paper's beside it
 _DIVERGED = "diverged"  # as a failed run says it
 _VERSIONS = ("veilrec", "Python", "Libraries")
 _TERMS = ("epsilon", "delta", "unit", "adjacency", "scope", "trust", "basis", "honest_epsilon", "honest_delta")
@@ -57,7 +57,7 @@ def grids(summary: StudySummary) -> list[ResultTable]:
 
 def parts_of(metrics: Sequence[str]) -> list[Sequence[str]]:
     """Split metrics into as few parts as can be read side by side."""
-    size = -(-len(metrics) // max(1, -(-len(metrics) // _MOST_METRICS)))
+    size = -(-len(metrics) // max(1, -(-len(metrics) // _MAX_METRICS)))
     return [metrics[start : start + size] for start in range(0, len(metrics), max(1, size))]
 
 

@@ -10,7 +10,7 @@ places, the sum is at least the score of every item in it. A block keeps the lar
 for 5 interests); a query looks at one per interest. With the largest of each interest alone the bound would hold as
 well, and be looser: what is best for one interest is seldom best for the next.
 
-Why it is exact: see `margin` in `kernels`. Above `MOST_SETS` interests a block keeps the largest of each alone.
+Why it is exact: see `margin` in `kernels`. Above `MAX_SETS` interests a block keeps the largest of each alone.
 
 Which items share a block: those that a kd-tree puts into one leaf.
 
@@ -57,7 +57,7 @@ def kd_order(values: Floats, width: int, group: int) -> Indices:
 
 
 WIDTH = 128  # items of a block
-MOST_SETS = 8  # interests whose sets are kept, 255 of them
+MAX_SETS = 8  # interests whose sets are kept, 255 of them
 GROUP = 16  # blocks of a group
 NO_ROW = np.iinfo(np.int32).max  # what fills the last block
 Codes = NDArray[np.int16]
@@ -153,7 +153,7 @@ def _labels(codes: Codes | None, order: Indices) -> ItemLabels | None:
 
 def sets_of(interests: int) -> Doubles:
     """Which interests are in which set: [sets, B], of ones and zeros; bit b of a set's number and 1 says that b is."""
-    if interests > MOST_SETS:
+    if interests > MAX_SETS:
         return np.eye(interests)
     numbers = np.arange(1, 1 << interests)
     return (numbers[:, np.newaxis] >> np.arange(interests) & 1).astype(np.float64)

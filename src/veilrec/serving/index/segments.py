@@ -268,7 +268,7 @@ class Vectors:
 
 
 _ROOM = WIDTH * GROUP  # of the first segment of new items; each that follows has twice as much
-_MOST_ROOM = 8 * _ROOM
+_MAX_ROOM = 8 * _ROOM
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def with_room(state: State) -> State:
 
 def with_new_segment(state: State) -> State:
     """The state with an empty segment behind the others, twice as large as the one before it."""
-    room = min(_MOST_ROOM, 2 * len(state.parts[-1].alive)) if len(state.parts) > 1 else _ROOM
+    room = min(_MAX_ROOM, 2 * len(state.parts[-1].alive)) if len(state.parts) > 1 else _ROOM
     interests, dim, first = state.parts[0].segment.blocks.interests, state.vectors.dim, state.next_number
     part = SegmentView(Segment.empty(interests, room, first), np.ones(room, np.uint8), 0)
     chunk = Chunk(np.zeros((room, dim), np.float32), np.zeros(room, np.float32), None, first, 0)

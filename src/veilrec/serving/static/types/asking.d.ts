@@ -12,9 +12,9 @@ export interface Person {
     readonly alpha: readonly number[] | null;
     readonly clicks: readonly Float64Array[];
 }
-/** What is charged for an offer; the device works out itself that the noise keeps it, and refuses otherwise. */
+/** What is charged for an offer; the client works out itself that the noise keeps it, and refuses otherwise. */
 export declare function promiseOf(offer: Offer): Promised;
-/** The statement of an offer as shown to people: what the device worked out, in the words of the release. */
+/** The statement of an offer as shown to people: what the client worked out, in the words of the release. */
 export declare function statementOf(offer: Offer): Guarantee;
 /** What tells the message of one way of asking from all others, in one period. */
 export declare function messageKey(manifest: Manifest, offer: Offer): string;

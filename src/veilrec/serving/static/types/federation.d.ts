@@ -1,5 +1,5 @@
 import { type Bytes } from "./bytes.js";
-import { FederationFile } from "./learner.js";
+import { FederationFile } from "./trainer.js";
 import type { Store } from "./store.js";
 type Kind = "report" | "round";
 /** A message as it left, or is about to. */
@@ -15,7 +15,7 @@ export interface SentMessage {
 }
 export interface Participation {
     readonly on: boolean;
-    readonly device: string;
+    readonly client: string;
     readonly file: FederationFile;
     readonly share: number;
     readonly spent: string;
@@ -23,8 +23,8 @@ export interface Participation {
     readonly messages: readonly SentMessage[];
 }
 /** What is signed (federate/identity.py). */
-export declare function statementFor(federation: string, device: string, kind: string, number: number, content: Bytes): Promise<string>;
-/** The name of the device and the key of an invitation `DEVICE:SECRET`. */
+export declare function statementFor(federation: string, client: string, kind: string, number: number, content: Bytes): Promise<string>;
+/** The name of the client and the key of an invitation `CLIENT:SECRET`. */
 export declare function readInvitation(given: string): Promise<[string, CryptoKey]>;
 export declare class TakingPart {
     private readonly store;

@@ -1,5 +1,5 @@
 /**
- * A device's side of secure sums with helpers (federate/secagg/helpers.py): its vector leaves under a mask for every
+ * A client's side of secure sums with helpers (federate/secagg/helpers.py): its vector leaves under a mask for every
  * helper, and the coordinator sees sums alone. Federation, helpers and how few may be added up it knows from the
  * federation's public file, not from servers.
  */
@@ -8,9 +8,9 @@ import { type Bytes } from "./bytes.js";
 export interface SecureSums {
     readonly helpers: readonly string[];
     readonly least: number;
-    readonly most_devices: number;
+    readonly max_clients: number;
 }
-/** Who signs here, and as which device. */
+/** Who signs here, and as which client. */
 export interface Signer {
     readonly key: CryptoKey;
     readonly place: number;
@@ -20,11 +20,11 @@ export interface Sum {
     readonly number: number;
     readonly width: number;
 }
-export declare function checkSecureSums(found: SecureSums, devices: number): boolean;
+export declare function checkSecureSums(found: SecureSums, clients: number): boolean;
 /** The sum of the updates of a round. */
 export declare function sumOfRound(number: number): Sum;
-/** The sum of what so many devices report (federate/sums.py): helpers add it up once, so that it has one number. */
-export declare function sumOfReports(number: number, devices: number): Sum;
+/** The sum of what so many clients report (federate/sums.py): helpers add it up once, so that it has one number. */
+export declare function sumOfReports(number: number, clients: number): Sum;
 /** The two contents of a task under masks: the invitation, and what the task is without them. */
 export declare function parted(content: Bytes): [Bytes, Bytes];
 /** The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. */

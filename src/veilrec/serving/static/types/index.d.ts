@@ -1,9 +1,9 @@
-/** veilrec in the browser: a device that ranks news by a history that never leaves it. */
+/** veilrec in the browser: a client that ranks news by a history that never leaves it. */
 export * from "./asking.js";
 export * from "./budget.js";
 export * from "./bytes.js";
 export * from "./catalogue.js";
-export * from "./device.js";
+export * from "./client.js";
 export * from "./draws.js";
 export * from "./encoder.js";
 export * from "./errors.js";
@@ -12,7 +12,7 @@ export * from "./fractions.js";
 export * from "./guarantee.js";
 export * from "./helpers.js";
 export * from "./history.js";
-export * from "./learner.js";
+export * from "./trainer.js";
 export * from "./ledger.js";
 export * from "./masks.js";
 export * from "./mechanisms.js";

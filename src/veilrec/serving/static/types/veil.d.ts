@@ -19,7 +19,7 @@ export interface RankingProgram {
     readonly caution: number;
     readonly draws_seed: number;
 }
-/** How everybody's numbers should move, by the own examples: what a device of a federation has to say. */
+/** How everybody's numbers should move, by the own examples: what a client of a federation has to say. */
 export interface Gradients {
     readonly weights: Float64Array;
     readonly map: Float64Array;
@@ -50,7 +50,7 @@ export declare class VeilRanking {
     private readonly popularityDecays;
     private constructor();
     static read(program: RankingProgram, file: Tensors, count: number): VeilRanking;
-    /** What a device of a federation learns with: public content, and the model of a round. */
+    /** What a client of a federation learns with: public content, and the model of a round. */
     static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking;
     /** The mean direction in which the loss of the own latest items falls (client/veil.py). */
     gradients(history: ArrayLike<number>): Gradients;

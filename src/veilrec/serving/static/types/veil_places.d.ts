@@ -32,6 +32,6 @@ export declare class Among {
     constructor(values: Float32Array, // [items, directions or more]: content, or what an earlier pass said
     items: number, directions: number, recency: number);
     of(history: ArrayLike<number>): Used;
-    /** What a device adds to the sums of places: [items, directions]. */
+    /** What a client adds to the sums of places: [items, directions]. */
     told(history: ArrayLike<number>): Float64Array;
 }

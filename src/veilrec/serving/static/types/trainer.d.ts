@@ -1,4 +1,4 @@
-/** A device of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
+/** A client of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
 import { type Bytes } from "./bytes.js";
 import { type SecureSums } from "./helpers.js";
 import { type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
@@ -13,7 +13,7 @@ export interface AboutFederation {
     readonly method: string;
     readonly dataset: string;
     readonly rounds: number;
-    readonly devices: number;
+    readonly clients: number;
     readonly guarantee: Guarantee;
     readonly largest_content: number;
     readonly tensors: readonly TensorShape[];
@@ -55,9 +55,9 @@ export declare class FederationFile {
     private get width();
     /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
     known(ids: readonly string[]): number[];
-    message(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Bytes;
+    message(content: Bytes, number: number, history: readonly number[], seed: bigint, client?: number): Bytes;
     /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
-    answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Answer;
+    answer(content: Bytes, number: number, history: readonly number[], seed: bigint, client?: number): Answer;
     /** What the own history has to say to a round, of any length. */
     private toSay;
     /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
@@ -77,5 +77,5 @@ export declare class FederationFile {
     private get dimension();
     line(squared: number, scope: string): string;
 }
-/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many devices fits (lattice.py). */
-export declare function onLattice(values: readonly number[], bound: number, devices: number): BigInt64Array;
+/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many clients fits (lattice.py). */
+export declare function onLattice(values: readonly number[], bound: number, clients: number): BigInt64Array;

@@ -1,4 +1,4 @@
-"""Test vectors of a device of a federation: made-up rounds of `veil`, and what Python's learner and codec answer."""
+"""Test vectors of a client of a federation: synthetic rounds of `veil`, and what Python's trainer and codec answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from veilrec.wire import messages, rounds
 ID = "0123456789abcdef0123456789abcdef"
 SIGMA, SIGMA_OF_VOTES = 4.0, 8.0
 BOUND_OF = {(WEIGHTS,): 1.0, (WEIGHTS, MAP): 0.25, (PLACES,): 0.5, (FURTHER,): 0.4}  # of a round about these tensors
-SEED, DEVICE = 4_611_686_018_427_387_905, 3  # more than a double holds
+SEED, CLIENT = 4_611_686_018_427_387_905, 3  # more than a double holds
 SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0, FURTHER: 1.0}
 UNITS = {WEIGHTS: 0.37, MAP: 0.011, PLACES: 2.5, FURTHER: 3.5}
 NOISE = {PLACES: 3.0, FURTHER: 4.0}
@@ -52,20 +52,20 @@ WITH_BOTH: Kinds = ((PLACES,), (FURTHER,), *WITH_MAP)
 WITHOUT_MAP: Kinds = ((WEIGHTS,), (WEIGHTS,))
 
 
-def _schema(learner: VeilLocalTrainer) -> Schema:
-    width = learner.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in learner.names)
-    shapes = {WEIGHTS: (len(learner.whitening),), MAP: (READING.tastes(width), width)}
+def _schema(trainer: VeilLocalTrainer) -> Schema:
+    width = trainer.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in trainer.names)
+    shapes = {WEIGHTS: (len(trainer.whitening),), MAP: (READING.tastes(width), width)}
     shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
     return Schema(
         (
             Tensor(VOTES, (N_ITEMS, 1), by_row=True, learnt=False),
             Tensor(POPULARITY, (N_ITEMS, 2), by_row=True, learnt=False),
-            *(Tensor(name, shapes[name], by_row=False) for name in learner.names),
+            *(Tensor(name, shapes[name], by_row=False) for name in trainer.names),
         )
     )
 
 
-def _about(schema: Schema, learner: VeilLocalTrainer, bounds: tuple[float, ...]) -> dict[str, Any]:
+def _about(schema: Schema, trainer: VeilLocalTrainer, bounds: tuple[float, ...]) -> dict[str, Any]:
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
     return {
         "format": FORMAT,
@@ -75,17 +75,17 @@ def _about(schema: Schema, learner: VeilLocalTrainer, bounds: tuple[float, ...])
         "method": "veil",
         "dataset": "made-up",
         "rounds": len(bounds),
-        "devices": 5,
+        "clients": 5,
         "guarantee": {},
         "largest_content": 1 << 20,
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "by_row": t.by_row, "learnt": t.learnt} for t in schema.tensors
         ],
-        "reading": asdict(learner.reading),
-        "units": {name: UNITS[name] for name in learner.names},
-        "shares": {name: SHARES[name] for name in learner.names},
-        "clips": {name: CLIPS[name] for name in learner.names},
-        "noise": dict(learner.steps.noise),
+        "reading": asdict(trainer.reading),
+        "units": {name: UNITS[name] for name in trainer.names},
+        "shares": {name: SHARES[name] for name in trainer.names},
+        "clips": {name: CLIPS[name] for name in trainer.names},
+        "noise": dict(trainer.steps.noise),
         "unit": "user",
         "adjacency": "add-remove",
         "delta": 1e-6,
@@ -98,9 +98,9 @@ def _about(schema: Schema, learner: VeilLocalTrainer, bounds: tuple[float, ...])
     }
 
 
-def _file(about: dict[str, Any], learner: VeilLocalTrainer) -> str:
+def _file(about: dict[str, Any], trainer: VeilLocalTrainer) -> str:
     ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
-    arrays = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
+    arrays = {**trainer.content.arrays(CONTENT), "whitening": trainer.whitening}
     arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
     return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
 
@@ -119,13 +119,13 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
     ranker, learnt = made(20 + seed, plain=MAP in names, directions=0, caution=0.0)
     steps = Steps(units=UNITS, shares=SHARES, noise={each: NOISE[each] for each in PASSES if each in names})
     reading = replace(READING, place_passes=max(1, sum(each in names for each in PASSES)))
-    learner = VeilLocalTrainer(ranker.content, reading, ranker.whitening, steps, names)
-    schema, bounds = _schema(learner), tuple(BOUND_OF[kind] for kind in kinds)
+    trainer = VeilLocalTrainer(ranker.content, reading, ranker.whitening, steps, names)
+    schema, bounds = _schema(trainer), tuple(BOUND_OF[kind] for kind in kinds)
     people = Rounds(rounds=len(kinds), sampling="poisson", population=5, cohort=5)
     sums = ScheduledSum(schema=schema.learnt, clip_norms=bounds, noise_multiplier=4.0, taking_part=people, delta=1e-6)
     generator = np.random.default_rng([93, seed])
     model = _model(schema, learnt.told.popularity, size, generator)
-    about = _about(schema, learner, bounds)
+    about = _about(schema, trainer, bounds)
     contents, told = [], []
     for number, asked in enumerate(kinds):
         round_ = RoundSpec(number, clip_norm=bounds[number], tensors=asked)
@@ -136,14 +136,14 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
         for length in LENGTHS:
             history = generator.permutation(N_ITEMS)[:length].astype(np.int32)
             data = OwnHistory(Csr(np.array([0, length]), history))
-            cohort = Cohort(np.array([DEVICE]), data, {}, SEED)
+            cohort = Cohort(np.array([CLIENT]), data, {}, SEED)
             seen, come = rounds.decode(content, schema, number)
             weights = {
                 t.name: come.tables[t.name].values if t.by_row else come.dense[t.name][0] for t in schema.tensors
             }
-            uploads = learner.learn(cohort, weights, seen).uploads
-            sent = sums.message(_without_examples(uploads), seen, SeededSource(1)).value
-            view = seen.view(schema)  # as a device does it
+            updates = trainer.learn(cohort, weights, seen).updates
+            sent = sums.message(_without_examples(updates), seen, SeededSource(1)).value
+            view = seen.view(schema)  # as a client does it
             message = messages.encode_update(sent, view)
             parts = messages.decode_update(message, view, number).dense
             own = np.zeros(N_ITEMS, np.bool_)
@@ -157,13 +157,13 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
                     "report": messages.encode_report(own, number).hex(),
                 }
             )
-    return {"name": name, "file": _file(about, learner), "bounds": list(bounds), "contents": contents, "told": told}
+    return {"name": name, "file": _file(about, trainer), "bounds": list(bounds), "contents": contents, "told": told}
 
 
-def _without_examples(uploads: Any) -> Any:
+def _without_examples(updates: Any) -> Any:
     from veilrec.client.federated import examples_if_asked
 
-    return examples_if_asked(uploads, tell_examples=False)
+    return examples_if_asked(updates, tell_examples=False)
 
 
 def _rounded(values: Floats) -> list[float]:
@@ -172,18 +172,18 @@ def _rounded(values: Floats) -> list[float]:
 
 def _signed() -> dict[str, Any]:
     invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
-    content = b"what a device says"
-    statement = identity.statement(ID, invitation.device, "round", 7, content)
+    content = b"what a client says"
+    statement = identity.statement(ID, invitation.client, "round", 7, content)
     return {
         "invitation": invitation.text(),
-        "device": invitation.device,
+        "client": invitation.client,
         "content": base64.b64encode(content).decode(),
         "statement": statement.decode(),
-        "signature": identity.sign(invitation.key, ID, invitation.device, "round", 7, content).hex(),
+        "signature": identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex(),
     }
 
 
-def learner() -> dict[str, Any]:
+def trainer() -> dict[str, Any]:
     """With content and a map, from a model far off and from one near 0; with places of items, which sums tell much or
     hardly anything of, in one pass and in two; and a catalogue of which nothing is known.
     """
@@ -196,4 +196,4 @@ def learner() -> dict[str, Any]:
         _case("two passes", 5, WITH_BOTH, size=1.0),
         _case("a second pass that nothing is known of", 6, WITH_BOTH, size=0.01),
     ]
-    return {"seed": str(SEED), "device": DEVICE, "cases": cases, "signed": _signed()}
+    return {"seed": str(SEED), "client": CLIENT, "cases": cases, "signed": _signed()}

@@ -1,5 +1,5 @@
 /**
- * A device in the browser: a history that stays here, a ledger without which nothing leaves, and lists that are ranked
+ * A client in the browser: a history that stays here, a ledger without which nothing leaves, and lists that are ranked
  * here.
  *
  * Requests do not follow clicks: which are sent, and when, depends on the mode and on the page being opened, never on
@@ -33,7 +33,7 @@ const NO_TRUST: Trust = { key: null, newest: {} };
 export const NONE_SENT = "none-sent";
 export const NOT_PERSONAL = "not-personal";
 
-/** As the device in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
+/** As the client in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
 export const BUDGETS: readonly Budget[] = (
   [
     ["history", 5],
@@ -106,7 +106,7 @@ interface Loaded {
   readonly model: string;
 }
 
-export class Device {
+export class Client {
   private loaded: Loaded | null = null;
   private pools = new Map<string, Pool>();
   private shown = false; // whether there was a list of this catalogue before
@@ -123,11 +123,11 @@ export class Device {
     this.federation = new TakingPart(store, async () => (await history.clicks()).map(({ id }) => id), onRequest);
   }
 
-  static async open(options: Options = {}): Promise<Device> {
+  static async open(options: Options = {}): Promise<Client> {
     const store = await Store.open(options.database ?? "veilrec");
     const ledger = await Ledger.open(store, options.budgets ?? BUDGETS);
     const outbox = new Outbox(store, options.server ?? "", options.onRequest);
-    return new Device(store, outbox, ledger, new History(store), options.source ?? new SecureSource(), options.onRequest);
+    return new Client(store, outbox, ledger, new History(store), options.source ?? new SecureSource(), options.onRequest);
   }
 
   // -- the release ---------------------------------------------------------------------------------------------------
@@ -271,11 +271,11 @@ export class Device {
     await this.release();
     const known = await this.modes();
     if ((this.loaded as Loaded).manifest.family === "ranker")
-      throw new BadRelease("This release is ranked by devices in Python alone (veilrec query): there is no list for a browser.");
+      throw new BadRelease("This release is ranked by clients in Python alone (veilrec query): there is no list for a browser.");
     const wanted = known.find((each) => each.id === mode);
     if (this.loaded?.catalogue) return this.ofCatalogue(wanted === undefined ? NOT_PERSONAL : mode, count, how);
     let [actual, notice] = wanted === undefined ? [NOT_PERSONAL, `This release does not offer ${mode}.`] : [mode, ""];
-    if (!this.ranksHere) notice = "Personal lists of this release are made by devices in Python: here it is everybody's.";
+    if (!this.ranksHere) notice = "Personal lists of this release are made by clients in Python: here it is everybody's.";
     let pool = how.ask === true ? undefined : this.pools.get(actual);
     let charge = "";
     try {

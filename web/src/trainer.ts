@@ -1,4 +1,4 @@
-/** A device of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
+/** A client of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
 import { fromHex, type Bytes } from "./bytes.js";
 import { learningStream } from "./draws.js";
 import { BadInput } from "./errors.js";
@@ -26,7 +26,7 @@ export interface AboutFederation {
   readonly method: string;
   readonly dataset: string;
   readonly rounds: number;
-  readonly devices: number;
+  readonly clients: number;
   readonly guarantee: Guarantee;
   readonly largest_content: number;
   readonly tensors: readonly TensorShape[];
@@ -34,7 +34,7 @@ export interface AboutFederation {
   readonly units: Readonly<Record<string, number>>;
   readonly shares: Readonly<Record<string, number>>;
   readonly clips: Readonly<Record<string, number>>;
-  readonly noise: Readonly<Record<string, number>>; // standard deviation, in units, on sums that devices estimate from
+  readonly noise: Readonly<Record<string, number>>; // standard deviation, in units, on sums that clients estimate from
   readonly unit: Unit;
   readonly adjacency: Adjacency;
   readonly delta: number;
@@ -128,18 +128,18 @@ export class FederationFile {
     return ids.map((id) => this.byId.get(id)).filter((at) => at !== undefined);
   }
 
-  message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
-    return this.answer(content, number, history, seed, device).message();
+  message(content: Bytes, number: number, history: readonly number[], seed: bigint, client = 0): Bytes {
+    return this.answer(content, number, history, seed, client).message();
   }
 
   /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
-  answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Answer {
+  answer(content: Bytes, number: number, history: readonly number[], seed: bigint, client = 0): Answer {
     const { about } = this;
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
     const { clipNorm, asked, tensors } = decodeRound(content, about.tensors, number);
     const bound = Math.min(own, clipNorm ?? own);
-    const found = this.toSay(asked, tensors, history, learningStream(seed, device));
+    const found = this.toSay(asked, tensors, history, learningStream(seed, client));
     const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
     const parts = asked.map((name) => {
       const length = bound * Math.sqrt((about.shares[name] as number) / whole);
@@ -147,7 +147,7 @@ export class FederationFile {
     });
     const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
     const within = new Map(bounded(parts, bound));
-    const [names, most] = [view.map(({ name }) => name), about.secure_sums?.most_devices ?? 1];
+    const [names, most] = [view.map(({ name }) => name), about.secure_sums?.max_clients ?? 1];
     return {
       tensors: names,
       message: () => encodeMessage(within, view, number),
@@ -239,9 +239,9 @@ export class FederationFile {
   }
 }
 
-/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many devices fits (lattice.py). */
-export function onLattice(values: readonly number[], bound: number, devices: number): BigInt64Array {
-  const most = 2 ** (62 - exponentAbove(devices));
+/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many clients fits (lattice.py). */
+export function onLattice(values: readonly number[], bound: number, clients: number): BigInt64Array {
+  const most = 2 ** (62 - exponentAbove(clients));
   const perStep = most / 2 ** exponentAbove(bound);
   return BigInt64Array.from(values, (value) => BigInt(Math.trunc(Math.min(Math.max(value * perStep, -most), most))));
 }
@@ -267,7 +267,7 @@ function parsed(content: string | undefined): AboutFederation {
   throw wrong("it says nothing of itself");
 }
 
-/** A device believes no promise that its noise does not keep: what a message moves a sum by, over the noise, is mu at least. */
+/** A client believes no promise that its noise does not keep: what a message moves a sum by, over the noise, is mu at least. */
 function checkAbout(about: AboutFederation): void {
   const { bounds, mu_of_rounds, sigma, sigma_of_votes, mu_of_report, rounds, delta, tensors, adjacency } = about;
   if (about.format !== FORMAT || about.method !== "veil") throw wrong("another format");
@@ -278,7 +278,7 @@ function checkAbout(about: AboutFederation): void {
   for (const { name } of tensors.filter(({ learnt }) => learnt))
     if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
   if (PASSES.some((pass) => tensors.some(({ name }) => name === pass) && !((about.noise?.[pass] as number) >= 0))) throw wrong("its noise");
-  if (about.secure_sums && !checkSecureSums(about.secure_sums, about.devices)) throw wrong("its secure sums");
+  if (about.secure_sums && !checkSecureSums(about.secure_sums, about.clients)) throw wrong("its secure sums");
   const [replaced, votes] = adjacency === "replace-one" ? [2, Math.SQRT2] : [1, 1];
   const kept = bounds.every((bound, at) => (mu_of_rounds[at] as number) >= ((replaced * bound) / sigma) * SLACK);
   if (!kept || !(mu_of_report >= (votes / sigma_of_votes) * SLACK)) throw wrong("its noise does not keep what it promises");

@@ -8,7 +8,7 @@ import { type Manifest, type Offer } from "./release.js";
 import { type Source } from "./samplers.js";
 export declare const NONE_SENT = "none-sent";
 export declare const NOT_PERSONAL = "not-personal";
-/** As the device in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
+/** As the client in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
 export declare const BUDGETS: readonly Budget[];
 export interface Options {
     readonly server?: string;
@@ -44,7 +44,7 @@ export interface How {
     readonly again?: boolean;
     readonly retried?: boolean;
 }
-export declare class Device {
+export declare class Client {
     private readonly store;
     private readonly outbox;
     private readonly ledger;
@@ -56,7 +56,7 @@ export declare class Device {
     /** Learning with others: off until a person joins, by an invitation. */
     readonly federation: TakingPart;
     private constructor();
-    static open(options?: Options): Promise<Device>;
+    static open(options?: Options): Promise<Client>;
     /** The verified release: from the server, or, where that is away, the one that was verified before. */
     release(): Promise<Manifest>;
     /** Trust another key from now on: only ever by a person's own decision. What was spent stays spent. */

@@ -1,4 +1,4 @@
-// The built device under node, with a store in memory and a server that fails: node --test tests/web/device.test.mjs
+// The built client under node, with a store in memory and a server that fails: node --test tests/web/client.test.mjs
 import assert from "node:assert/strict";
 import test from "node:test";
 
@@ -14,19 +14,19 @@ class MemoryStore {
   change = async (_, act) => act(this);
 }
 
-/** A device with a loaded release that offers one private query, and the pool of an earlier visit if `kept`. */
+/** A client with a loaded release that offers one private query, and the pool of an earlier visit if `kept`. */
 async function opened(kept) {
   const store = new MemoryStore();
   const ledger = await veilrec.Ledger.open(store, veilrec.BUDGETS);
-  const device = new veilrec.Device(store, new veilrec.Outbox(store, ""), ledger, new veilrec.History(store), new veilrec.SecureSource());
-  device.history.clicks = async () => [];
-  device.kept = async () => (kept ? {} : undefined);
-  device.ranked = async (_pool, mode, _count, notice) => ({ mode, notice });
+  const client = new veilrec.Client(store, new veilrec.Outbox(store, ""), ledger, new veilrec.History(store), new veilrec.SecureSource());
+  client.history.clicks = async () => [];
+  client.kept = async () => (kept ? {} : undefined);
+  client.ranked = async (_pool, mode, _count, notice) => ({ mode, notice });
   const encoder = { user: () => new Float64Array(4), basis: null, program: { ranks_with: "whole" } };
-  device.person = () => ({ user: encoder.user(), alpha: [0.1, 0.2, 0.3, 0.4], clicks: [] });
+  client.person = () => ({ user: encoder.user(), alpha: [0.1, 0.2, 0.3, 0.4], clicks: [] });
   const manifest = { name: "news", version: 1, family: "news", offers: [OFFER], sizes: { dim: 4 }, files: {} };
-  device.loaded = { manifest, catalogue: null, away: false, encoder, serving: {}, period: "news 1", model: "m" };
-  return { device, ledger };
+  client.loaded = { manifest, catalogue: null, away: false, encoder, serving: {}, period: "news 1", model: "m" };
+  return { client, ledger };
 }
 
 async function answering(fetch, act) {
@@ -49,8 +49,8 @@ for (const [name, fetch, sent] of [
   ["a 5xx", failing, "was sent"],
 ])
   test(`${name} after a charged query: the notice says that it was charged, once`, async () => {
-    const { device, ledger } = await opened(true);
-    const ask = () => answering(fetch, () => device.front("interest", 10, { ask: true }));
+    const { client, ledger } = await opened(true);
+    const ask = () => answering(fetch, () => client.front("interest", 10, { ask: true }));
     const { notice } = await ask();
     assert.match(notice, /The server is away/);
     assert.ok(notice.includes(`A private query ${sent} and its epsilon was charged (`), notice);
@@ -61,13 +61,13 @@ for (const [name, fetch, sent] of [
   });
 
 test("without earlier news the error says that the query was charged", async () => {
-  const { device } = await opened(false);
-  const ask = () => answering(lost, () => device.front("interest", 10, { ask: true }));
+  const { client } = await opened(false);
+  const ask = () => answering(lost, () => client.front("interest", 10, { ask: true }));
   await assert.rejects(ask, /no news were fetched before\. A private query may have been sent and its epsilon was charged/);
 });
 
 test("a request that costs nothing is not reported as charged", async () => {
-  const { device } = await opened(true);
-  const { notice } = await answering(lost, () => device.front("none-sent", 10, { ask: true }));
+  const { client } = await opened(true);
+  const { notice } = await answering(lost, () => client.front("none-sent", 10, { ask: true }));
   assert.equal(notice, "The server is away: these are the last news.");
 });
