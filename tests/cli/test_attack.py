@@ -184,7 +184,7 @@ BAD_LINES = [
     ("membership VOTES --kind odd", "odd"),
     ("membership VOTES --canaries 1000", "1000 canaries"),
     ("membership VOTES --trainings 0", "--trainings is 0"),
-    ("row-support VOTES --updates 0", "uploads is 0"),
+    ("row-support VOTES --updates 0", "updates is 0"),
     ("row-support VOTES --plot x.pdf", ".svg or .png"),
     ("inversion nosuch", "there is no run"),
     ("poisoning VOTES --share 0.7", "--share is 0.7"),

@@ -224,7 +224,7 @@ class AttackPoint:
 def recover_rows(place: AttackPoint, *, updates: int) -> tuple[AttackFinding, ...]:
     """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     if updates < 1:
-        raise BadInput(f"uploads is {updates}: give at least 1")
+        raise BadInput(f"updates is {updates}: give at least 1")
     if isinstance(place.data, OwnImpressions):
         return recover_clicks(place.plan, place.data, place.weights, updates=updates, seed=place.seed)
     rounds = place.rounds()
