@@ -233,8 +233,8 @@ def _caveats(plan: Plan, mechanism: DistributedNoiseSum, participations: int) ->
         " or tell the server theirs.",
         "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
         "clients alone, no more may be corrupt than was planned for.",
-        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds are counted"
-        " for everybody.",
+        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds count for"
+        " everybody.",
         "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
         "harms the model.",
         f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",
