@@ -115,7 +115,7 @@ def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(op
     for path in ("/v1/poll", "/v1/content", "/v1/answer"):
         with pytest.raises(TurnedAway):
             forged._request(path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
-    headers = {"X-Veilrec-Device": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
+    headers = {"X-Veilrec-Client": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
     for kind, number in (("report", 0), ("round", 1)):
         signed = identity.sign(identity_of(open_round.places[0]), known.federation.id, name, kind, number, message)
         with pytest.raises(TurnedAway) as turned:

@@ -2,24 +2,26 @@
 
 One training round, in this process or over a network (`simulation.simulation`, `federation.coordinator.driver`):
 
-    state   = ServerState(plan)                                   # weights = plan.start
-    tally   = plan.reports and sum(client reports)                # item reports, once or before each round
+    weights = plan.start                                        # in a ServerState
+    tally = plan.reports and sum(client reports)                # item reports, once or before each round
     for number in range(plan.rounds):
-        spec    = plan.round_planner.next(number, weights, tally)    # RoundSpec: rows, tensors, clip norm
-        cohort  = sample(plan.cohort)                             # from the server's secret
-     # on each client of the cohort:
-        results = plan.trainer.learn(data, weights, spec)         # local training
-        update  = plan.mechanism.prepare(results)                 # clip; local noise, if the mechanism has any
-     # on the server:
-        sums    = plan.fixed_point(spec).add(update for each client) # integers: order and grouping do not matter
-        noisy   = plan.mechanism.release(sums)                    # central noise, if the mechanism has any
-        weights = optimiser(plan.server).step(weights, noisy)     # plan.aggregation, plan.decay_share, plan.averaging
-    if plan.model_selection:                                      # held-out validation clients choose the model
-        weights = trained if noisy_mean(gains) > threshold else plan.start
+        cohort = CohortSampler(plan.cohort, ...).draw(number)   # from the server's secret
+        spec = plan.round_planner.next(number, weights, tally)  # RoundSpec: rows, tensors, clip norm; public
+        # on each client of the cohort:
+        results = plan.trainer.learn(data, weights, spec)       # local training
+        update = plan.mechanism.bound(results.updates, spec)    # clip
+        update = plan.mechanism.perturb(update, spec, noise)    # local mechanisms alone
+        # on the server:
+        sums = Aggregator(plan.fixed_point(spec), ...).add(update of each client)  # integers: order does not matter
+        plan.mechanism.protect(sums, spec, noise)               # mechanisms on sums alone
+        weights = make_optimiser(plan.server).step(weights, change)  # plan.aggregation, decay_share, averaging
+    if plan.model_selection:                                    # held-out validation clients choose the model
+        weights = trained if noisy mean of gains > threshold else plan.start
 
-A networked round sends the same bytes: the coordinator signs `spec` and weights (`wire.rounds`), clients answer with
-`wire.messages`, under masks where the federation uses secure aggregation (`federation.secagg`); distributed noise
-replaces `plan.mechanism` by one whose noise the clients add in parts (`federation.facts.with_distributed_noise`).
+A networked round sends the same bytes: the coordinator sends `spec` and weights (`wire.rounds`) over TLS under the
+federation's own authority, clients answer with `wire.messages` in signed requests, under masks where the federation
+uses secure aggregation (`federation.secagg`); distributed noise replaces `plan.mechanism` by one whose noise clients add
+in parts (`federation.facts.with_distributed_noise`).
 
 A release holds weights, vocabulary and `plan.ranker`, which scores from a history alone (`runs.release`); its privacy
 statement is made of `privacy.events.training_event(plan)` and of what the mechanisms declare.

@@ -5,8 +5,8 @@ it is `link` on one side and `coordinator.process` on the other; another one (a 
 than this:
 
     client                                        coordinator
-    link.poll(seconds)  -> FederationTask | None  board.task_for(client), and a note when that changes
-    link.fetch(task)    -> bytes                  board.content(client, sha256)
+    link.poll(seconds)  -> FederationTask | None  queue.task_for(client), and a note when that changes
+    link.fetch(task)    -> bytes                  queue.content(client, sha256)
     link.send(task, bytes) -> Receipt             take(client, task's kind and number, bytes)
 
 Secure aggregation has RPCs beside the round: each is a task of its own kind, with a content of its own for each client.

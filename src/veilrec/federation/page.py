@@ -2,7 +2,7 @@
 
 A browser makes no plan: the file says what the plan comes to. It has the shape of the model, the public content, how a
 history is read, the bound of every round and what its noise leaves to be told of a message. The client in the browser
-(web/src/federation.ts) does with it what `client.client` does with a plan.
+(web/src/federation.ts) does with it what `client.federated` does with a plan.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
-from veilrec.server.round_specs import Ballot
+from veilrec.server.round_specs import Ballot, draw_cohort
 from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition
 from veilrec.server.secure_reports import (
     ComparisonTask,
@@ -50,7 +50,6 @@ from veilrec.server.secure_reports import (
     ReportRequest,
     SecureReports,
     SecureSum,
-    draw_cohort,
     over_selection_obstacle,
     reason_of,
     run_digest,

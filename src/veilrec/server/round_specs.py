@@ -16,11 +16,12 @@ import numpy as np
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, counted
-from veilrec.core.plan import FullModelRounds
+from veilrec.core.plan import FullModelRounds, Plan
 from veilrec.core.schema import BOUND, RoundSpec, Schema, Tensor, ValueCoding, share_of
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.responses import estimate_frequency, happens
-from veilrec.privacy.mechanisms.sums import fixed_cohorts
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum, fixed_cohorts
 from veilrec.privacy.randomness import KeyedSource
 from veilrec.wire import messages
 
@@ -139,6 +140,33 @@ class CohortSampler:
 
     def _chance(self, purpose: int, round_number: int, clients: Offsets, chance: float) -> Bools:
         return rng.uniforms(self.seed, purpose, round_number, clients)[:, 0] < chance
+
+
+def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, over_selection: float) -> Offsets:
+    """The clients of a round, out of so many that are enrolled; refused where the noise was not chosen for it."""
+    # How many cannot be reached, and how many drop out, is for simulations: here it happens.
+    settings = replace(plan.cohort, available=1.0, drop_out=0.0)
+    if over_selection > 1.0:
+        drawn = math.ceil(settings.among(enrolled) * over_selection)
+        settings = replace(settings, size=min(enrolled, drawn))
+    mechanism = plan.mechanism
+    cyclic = isinstance(mechanism, TreeSum)
+    if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or cyclic):
+        planned = mechanism.taking_part.population
+        if enrolled < planned:
+            raise BadInput(
+                f"{enrolled} clients are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
+                "protect less; enrol more, or plan for fewer"
+            )
+    if isinstance(mechanism, TreeSum):  # whoever enrols later would move the rounds of the others
+        enrolled = mechanism.taking_part.population
+    clients = CohortSampler(settings, np.arange(enrolled), 0, secret=secret).draw(round_number)
+    if isinstance(mechanism, CohortSum) and len(clients) > mechanism.taking_part.population:
+        raise BadInput(
+            f"round {round_number} would have {len(clients)} clients, and the noise was chosen for "
+            f"{mechanism.taking_part.population} at most: plan for more"
+        )
+    return clients
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Reports that the server must not see are added up under masks, and one sum of th
 
 1. A sum is opened: what clients get for it (the invitation) is on disk before anybody gets it.
 2. Clients answer; what they send is on disk before it is acknowledged.
-3. The list of those whose answers came is fixed: the stage `counting`, on disk before anybody is asked to open the sum,
-   because whoever opens it answers one list for good. From then on no answer is taken.
+3. The list of those whose answers came is fixed: `RoundState.SUMMING_REPORTS`, on disk before anybody is asked to open the
+   sum, because whoever opens it answers one list for good. From then on no answer is taken.
 4. The sum is opened, gets the noise of its period, and becomes the tally, in one transaction that forgets the answers.
 
 Killed anywhere a coordinator goes on at the same step: with the same invitation, the same list, and so the same sum and
@@ -17,7 +17,6 @@ client tells is the same, and it has paid for the one release that comes of it.
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,16 +25,14 @@ from typing import Literal, Protocol
 import numpy as np
 
 from veilrec.core.arrays import Offsets
-from veilrec.core.errors import BadInput, VeilrecError, counted
+from veilrec.core.errors import VeilrecError, counted
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ReportSum, RoundSpec
 from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.clipping import BadUpdate, OutsideRound
 from veilrec.privacy.mechanisms.reports import ItemReports
-from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import Source
-from veilrec.server.round_specs import CohortSampler, Tally
+from veilrec.server.round_specs import Tally
 from veilrec.server.round_store import RoundState, RoundStore
 from veilrec.server.server import WrongExamples
 from veilrec.wire.messages import BadMessage, NotFinite, WrongRound
@@ -98,33 +95,6 @@ def run_digest(plan: Plan) -> str:
     for name in sorted(plan.start):
         digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
     return digest.hexdigest()
-
-
-def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, over_selection: float) -> Offsets:
-    """The clients of a round, out of so many that are enrolled; refused where the noise was not chosen for it."""
-    # How many cannot be reached, and how many drop out, is for simulations: here it happens.
-    settings = replace(plan.cohort, available=1.0, drop_out=0.0)
-    if over_selection > 1.0:
-        drawn = math.ceil(settings.among(enrolled) * over_selection)
-        settings = replace(settings, size=min(enrolled, drawn))
-    mechanism = plan.mechanism
-    cyclic = isinstance(mechanism, TreeSum)
-    if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or cyclic):
-        planned = mechanism.taking_part.population
-        if enrolled < planned:
-            raise BadInput(
-                f"{enrolled} clients are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
-                "protect less; enrol more, or plan for fewer"
-            )
-    if isinstance(mechanism, TreeSum):  # whoever enrols later would move the turns of the others
-        enrolled = mechanism.taking_part.population
-    clients = CohortSampler(settings, np.arange(enrolled), 0, secret=secret).draw(round_number)
-    if isinstance(mechanism, CohortSum) and len(clients) > mechanism.taking_part.population:
-        raise BadInput(
-            f"round {round_number} would have {len(clients)} clients, and the noise was chosen for "
-            f"{mechanism.taking_part.population} at most: plan for more"
-        )
-    return clients
 
 
 def over_selection_obstacle(plan: Plan) -> str | None:

@@ -1,10 +1,9 @@
-"""The server of a federated run: it sends the model, checks and adds up messages, and steps.
+"""The server of a federated run.
 
-Where a run stands: the server, the model that ranks, and which items any round was about.
-
-Which model a run keeps: the trained one if held-out validation clients gain by it, otherwise the start.
-
-How the noisy count of updates within the bound decides the bound of the next round: post-processing, all of it.
+- `Server`: sends the model, checks and sums messages, adds the noise, steps.
+- `ServerState`: the server, the averaged model and the items covered so far, between rounds.
+- `SelectionOutcome`: which model a run keeps: the trained one if held-out validation clients gain by it, or the start.
+- `GeometricClipping`, `PublishedClipping`: the next clip norm from a noisy count of updates within it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     proposal   = server: Proposal(terms, helpers)           what the round is, and which helpers
     key        = helper.open(proposal)                      a key for this round alone, signed
     invitation = server.invite(keys)                        to every client
-    upload     = client.upload(invitation, values)          its vector, under a mask for every helper
+    upload     = client.update(invitation, values)          its vector, under a mask for every helper
     request    = server.request()                           whose vectors came, with their signed keys
     answer     = helper.answer(request)                     the sum of its masks on these, once a round
     total      = server.finish()                            exact, or the round is void
@@ -273,7 +273,7 @@ class HelperSum:
 
 
 def read_update(update: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
-    """Decode an upload: signed key, masked check, masked vector."""
+    """Decode an update: signed key, masked check, masked vector."""
     claim = RoundKey.read(reader := MessageReader(update))
     check, words = np.frombuffer(reader.take(_CHECK_BYTES), _ONE_WORD), reader.words(terms)
     reader.end()
@@ -372,7 +372,7 @@ class Helper(Closing):
         return asked.helpers.index(self.identity.public)
 
     def _refuse_late(self, order: int) -> None:
-        last, unanswered = self._journal.server_state()
+        last, unanswered = self._journal.progress()
         if last is not None and order <= last:
             raise HelperRefusal(f"round {order} is over: round {last} has been answered")
         if unanswered >= MAX_OPEN:
@@ -457,7 +457,7 @@ class _Journal:
         row = self.database.execute(query, (number,)).fetchone()
         return None if row is None else _Round(*row)
 
-    def server_state(self) -> tuple[int | None, int]:
+    def progress(self) -> tuple[int | None, int]:
         """The last round that was answered (None: none), and how many have a key and no answer."""
         (last,) = self.database.execute("SELECT max(number) FROM rounds WHERE request IS NOT NULL").fetchone()
         (waiting,) = self.database.execute(

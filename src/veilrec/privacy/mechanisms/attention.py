@@ -3,7 +3,7 @@ alternatives.
 
 A user embedding u is decomposed over B public basis vectors b, alpha = softmax(u b^T / sqrt(d)), clipped to
 L2 norm theta and sent with noise. The paper takes S = theta for its sensitivity; the truth is the diameter of
-the set of clipped attention vectors (`sensitivity.attention_l2` and `attention_l1`). As a diameter it
+the set of clipped attention vectors (`privacy.checks.attention_l2` and `attention_l1`). As a diameter it
 protects a whole history at once.
 
 Histories of many clients at once, as the mechanisms that read clicks take them.

@@ -10,7 +10,7 @@ places, the sum is at least the score of every item in it. A block keeps the lar
 for 5 interests); a query looks at one per interest. With the largest of each interest alone the bound would hold as
 well, and be looser: what is best for one interest is seldom best for the next.
 
-Why it is exact: see `margin` in `kernels`. Above `MAX_SETS` interests a block keeps the largest of each alone.
+Why it is exact: see `_margin` below. Above `MAX_SETS` interests a block keeps the largest of each alone.
 
 Which items share a block: those that a kd-tree puts into one leaf.
 
