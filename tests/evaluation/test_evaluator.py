@@ -53,8 +53,7 @@ def test_all_items_but_those_of_training_and_held_out_users_one_by_one_by_hand()
         asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=aside)
         metrics = evaluate(asked, csr([[]] * 9), model)
         assert model.folded is asked.adapt
-        assert metrics["ndcg@5"] == pytest.approx(expected)
-        assert metrics["hr@5"] == 1.0
+        assert (metrics["ndcg@5"], metrics["hr@5"]) == (pytest.approx(expected), 1.0)
 
 
 SHOWN = impressions(
@@ -142,20 +141,17 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_scores_that_are_no_number_are_refused_and_infinite_ones_rank_first_or_last(asked):
+def test_scores_that_are_no_number_or_of_the_wrong_shape_are_refused_and_infinite_ones_rank_first_or_last():
     def broken(value):
         table = np.arange(260, dtype=np.float32).reshape(2, 130)
         table[0, 5] = value
         return TableModel(table, table)
 
-    with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
-        evaluate(asked, NO_TRAIN, broken(np.nan))
-    for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
-        assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
-
-
-def test_scores_of_the_wrong_shape_are_refused():
+    for asked in ASKED:
+        with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
+            evaluate(asked, NO_TRAIN, broken(np.nan))
+        for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
+            assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
     model = TableModel(np.zeros((2, 130), np.float32))
     model.score_all = lambda users: model.table[users, :-1]  # forgets the last item
     with pytest.raises(VeilrecError, match=r"gave scores of shape \(2, 129\) where \(2, 130\) was asked for"):
@@ -228,8 +224,7 @@ def test_lists_of_impressions_are_of_what_was_shown_and_judged():
     items = ListItems(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]]))
     result = evaluate_cases(OF_SHOWN, NO_TRAIN, model, items)
     values, whole = result.values, result.whole
-    assert values["novelty@5"].tolist() == [2.5, 2.5]
-    assert values["diversity@10"].tolist() == [0.5, 1.0]
+    assert (values["novelty@5"].tolist(), values["diversity@10"].tolist()) == ([2.5, 2.5], [0.5, 1.0])
     # Item 4 stands only in an impression that cannot be judged; 0 and 3 are shown twice, 1 and 2 once.
     assert (whole["coverage@5"], whole["gini@5"]) == (1.0, pytest.approx(1 / 6))
     assert (values["recall@5"].tolist(), values["mrr@5"].tolist()) == ([1, 1], [1, 0.5])
@@ -293,8 +288,7 @@ def test_users_at_the_border_count_in_part_whatever_their_number():
     # One of ten users has 1 item; the second one of the fifth is a third of each of three with 2 items.
     known, values = [1, 2, 2, 2, 5, 5, 5, 5, 5, 5], [0, 1, 0, 0, 1, 1, 1, 1, 1, 1]
     found = by_activity(hits(known, values))
-    assert found.least_active == pytest.approx((0 + 1 / 3) / 2)
-    assert found.rest == pytest.approx((6 + 2 / 3) / 8)
+    assert (found.least_active, found.rest) == (pytest.approx((0 + 1 / 3) / 2), pytest.approx((6 + 2 / 3) / 8))
     order = np.array([9, 3, 1, 0, 2, 4, 5, 8, 7, 6])
     other = by_activity(hits(np.array(known)[order].tolist(), np.array(values)[order].tolist()))
     assert (other.least_active, other.rest) == pytest.approx((found.least_active, found.rest))

@@ -60,8 +60,7 @@ def test_one_by_one_is_the_mean_within_a_user_then_over_users():
     assert metrics["ndcg@5"] == pytest.approx((0.5 + 1 / np.log2(3)) / 2)
     assert metrics["ndcg@10"] == pytest.approx(((1 + 1 / np.log2(7)) / 2 + 1 / np.log2(3)) / 2)
     values = per_case.further_one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]), (5,))
-    assert values["recall@5"].tolist() == [0.5, 1]
-    assert values["precision@5"].tolist() == pytest.approx([0.1, 0.2])
+    assert (values["recall@5"].tolist(), values["precision@5"].tolist()) == ([0.5, 1], pytest.approx([0.1, 0.2]))
     assert values["map@5"].tolist() == values["mrr@5"].tolist() == pytest.approx([0.5, 0.5])
 
 
@@ -155,16 +154,12 @@ def exact(differences):
     return float(np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_p_value_is_that_of_all_flips(seed):
-    differences = np.random.default_rng(seed).normal(0.3, 1.0, 12)
-    (p_value,) = sign_flip_test(differences[:, None])
-    expected = exact(differences)
-    # Four draws, each within 5 standard deviations of 9,999 flips: fails by chance once in 400,000 seeds.
-    assert p_value == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 9_999) + 1e-4)
-
-
-def test_columns_are_tests_of_their_own_and_both_sides_count():
+def test_the_p_value_is_that_of_all_flips_columns_are_tests_of_their_own_and_both_sides_count():
+    columns = np.random.default_rng(0).normal(0.3, 1.0, (12, 4))
+    for differences, p_value in zip(columns.T, sign_flip_test(columns), strict=True):
+        expected = exact(differences)
+        # Each within 5 standard deviations of 9,999 flips: one fails by chance in 400,000 seeds.
+        assert p_value == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 9_999) + 1e-4)
     differences = np.column_stack([np.ones(30), -np.ones(30), np.zeros(30), np.tile([1.0, -1.0], 15)])
     up, down, nothing, balanced = sign_flip_test(differences)
     assert up == down == pytest.approx(1e-4)  # never below 1 / (flips + 1)
