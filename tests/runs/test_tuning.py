@@ -101,8 +101,7 @@ def test_a_search_that_was_cut_off_ends_as_if_it_had_not_been(tuned, tmp_path, m
         journal.write('{"op_code":')  # a line that a kill tore
     said = []
     again = tune(MF, trials=4, out=tmp_path / "cut", say=said.append)
-    assert said[0] == "2 trials of 4 done before."
-    assert values(tmp_path / "cut") == values(tuned.folder)
+    assert (said[0], values(tmp_path / "cut")) == ("2 trials of 4 done before.", values(tuned.folder))
     assert (again.request, again.value) == (tuned.request, tuned.value)
 
 
@@ -196,7 +195,7 @@ def read(tmp_path, text, method="fedmf"):
     return read_space(write_space(tmp_path, text), get(method), "tuned", "")
 
 
-def test_the_rule_is_around_the_preset():
+def test_the_rule_is_around_the_preset_without_promises_and_with_private_rounds(tmp_path):
     space = usual("fedmf")
     assert space["local.dim"] == Choice(("16", "32", "64"))
     assert space["local.epochs"] == Range(2, 10, log=True, whole=True)
@@ -204,9 +203,6 @@ def test_the_rule_is_around_the_preset():
     assert "rounds" not in space
     assert "cohort.size" not in space
     assert usual("ease") == {"ridge": Range(50.0, 5000.0, log=True)}
-
-
-def test_a_promise_is_never_searched_for_and_private_rounds_are(tmp_path):
     space = usual("dp-fedmf")
     assert not [name for name in space if "epsilon" in name or "delta" in name]
     assert space["privacy.clip_norm"] == Range(0.0625, 1.0, log=True)
