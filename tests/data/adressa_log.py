@@ -1,9 +1,6 @@
 """A small log in Adressa's format: readers with a taste, articles with words of their topic, a file a day."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +14,7 @@ TOPICS = {
 }
 
 
-def write_log(folder: Path, *, readers: int = 60, articles: int = 120, days: int = 4, seed: int = 1) -> Path:
+def write_log(folder, *, readers=60, articles=120, days=4, seed=1):
     """Write a folder with files like 20170101; every reader opens some articles of the day, mostly of one topic."""
     rng = np.random.default_rng(seed)
     topics = rng.integers(0, len(TOPICS), articles)
@@ -40,6 +37,6 @@ def write_log(folder: Path, *, readers: int = 60, articles: int = 120, days: int
     return folder
 
 
-def _event(reader: int, day: int, rng: np.random.Generator) -> dict[str, object]:
+def _event(reader, day, rng):
     time = FIRST_DAY + day * DAY + int(rng.integers(0, DAY))
     return {"eventId": time, "userId": f"cx:{reader}", "time": time, "url": "http://adressa.no"}

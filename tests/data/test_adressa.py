@@ -45,20 +45,7 @@ def test_reads_all_days_in_time_order(tmp_path):
     assert population.facts == {"rows": 6, "events_without_article": 1, "duplicates_merged": 1}
 
 
-def test_a_malformed_line_is_named(tmp_path):
-    write(tmp_path / "20170101", FIRST)
-    good = (tmp_path / "20170101").read_text()
-    for wrong, problem in (
-        (json.dumps({**event("u", 1, "a"), "time": "noon"}), "time is not in seconds"),
-        ('{"id": "a", "time": 1}', "has no userId"),
-        ("{broken", "not valid JSON"),
-    ):
-        (tmp_path / "20170101").write_text(f"{good}{wrong}\n")
-        with pytest.raises(BadInput, match=rf"20170101, line 5: .*{problem}"):
-            adressa.read(tmp_path)
-
-
-def test_folders_without_days_with_one_article_or_with_two_logs_are_refused(tmp_path):
+def test_folders_that_are_no_log_and_malformed_lines_are_refused(tmp_path):
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(BadInput, match="no day file such as 20170101"):
             adressa.read(folder)
@@ -68,3 +55,13 @@ def test_folders_without_days_with_one_article_or_with_two_logs_are_refused(tmp_
     write(tmp_path / "b" / "20170101", FIRST)
     with pytest.raises(BadInput, match="several logs"):
         adressa.read(tmp_path)
+    write(tmp_path / "c" / "20170101", FIRST)
+    good = (tmp_path / "c" / "20170101").read_text()
+    for wrong, problem in (
+        (json.dumps({**event("u", 1, "a"), "time": "noon"}), "time is not in seconds"),
+        ('{"id": "a", "time": 1}', "has no userId"),
+        ("{broken", "not valid JSON"),
+    ):
+        (tmp_path / "c" / "20170101").write_text(f"{good}{wrong}\n")
+        with pytest.raises(BadInput, match=rf"20170101, line 5: .*{problem}"):
+            adressa.read(tmp_path / "c")

@@ -17,22 +17,10 @@ from veilrec.data.population import Impressions, Interactions, ItemTable, Popula
 
 
 def population(**changes):
-    log = Interactions(
-        offsets=np.array([0, 3, 4]),
-        items=np.array([0, 1, 1, 2], np.int32),
-        ratings=np.array([1, 2, 2, -5], np.float32),
-        times=np.array([0, 10, 20, 86_400]),
-    )
-    return Population(
-        **{
-            "name": "small",
-            "users": Strings.of(["u", "v"]),
-            "items": Strings.of(["a", "b", "c", "d"]),
-            "interactions": log,
-            "facts": {"rows": 6, "duplicates_merged": 2},
-        }
-        | changes
-    )
+    ratings, times = np.array([1, 2, 2, -5], np.float32), np.array([0, 10, 20, 86_400])
+    log = Interactions(np.array([0, 3, 4]), np.array([0, 1, 1, 2], np.int32), ratings, times)
+    changes = {"facts": {"rows": 6, "duplicates_merged": 2}} | changes
+    return Population("small", Strings.of("uv"), Strings.of("abcd"), log, **changes)
 
 
 def impressions():
@@ -55,11 +43,8 @@ def test_counts_and_what_is_odd():
     assert [(bin_.low, bin_.count) for bin_ in report.ratings] == [(-5, 1), (1, 1), (2, 2)]
     assert (report.first_time, report.last_time) == ("1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
     assert any(line.startswith("1 user with fewer than 2 items") for line in report.odd)
-    assert {
-        "1 item that nobody ever used or was shown",
-        "2 rows that repeated another exactly and were merged",
-        "1 rating below 0",
-    } < set(report.odd)
+    odd = {"1 item that nobody ever used or was shown", "1 rating below 0"}
+    assert odd | {"2 rows that repeated another exactly and were merged"} < set(report.odd)
 
 
 def test_impressions_are_counted():
@@ -85,12 +70,12 @@ def test_milliseconds_a_lonely_user_and_an_empty_log_are_reported():
     assert (report.users, report.density, report.first_time) == (0, 0.0, None)
 
 
-@pytest.mark.parametrize("ratings", [np.arange(1, 501), np.linspace(0.5, 9.5, 500), -np.arange(500)])
-def test_many_rating_values_are_binned_without_loss(ratings):
-    log = Interactions(np.array([0, 500]), np.zeros(500, np.int32), ratings=ratings.astype(np.float32))
-    bins = check(Population("many", Strings.of(["u"]), Strings.of(["a"]), log)).ratings
-    assert len(bins) <= 12
-    assert sum(bin_.count for bin_ in bins) == 500
+def test_many_rating_values_are_binned_without_loss():
+    for ratings in (np.arange(1, 501), np.linspace(0.5, 9.5, 500), -np.arange(500)):
+        log = Interactions(np.array([0, 500]), np.zeros(500, np.int32), ratings=ratings.astype(np.float32))
+        bins = check(Population("many", Strings.of(["u"]), Strings.of(["a"]), log)).ratings
+        assert len(bins) <= 12
+        assert sum(bin_.count for bin_ in bins) == 500
 
 
 def test_report_for_people_and_for_programs():
@@ -172,5 +157,4 @@ def test_columns_may_be_missing(tmp_path, column, textless):
     population = mind.read(write_split(tmp_path / "mind", BEHAVIOURS, ODD_NEWS))
     catalogue = replace(population.catalogue, **{column: None})
     text = check_text(replace(population, catalogue=catalogue))
-    assert text["without_title"] == 4
-    assert text["without_any_text"] == textless
+    assert (text["without_title"], text["without_any_text"]) == (4, textless)

@@ -29,18 +29,19 @@ def test_every_data_set_has_a_reader():
         assert dataset.title and dataset.licence and dataset.how_to_get, dataset.name
 
 
-def test_only_the_first_colon_counts():
+def test_only_the_first_colon_counts_and_options_are_for_synthetic_data():
     assert parse(r"csv:C:\logs\clicks.csv").path == Path(r"C:\logs\clicks.csv")
-    assert parse("csv:a:b.csv").path == Path("a:b.csv")
-    assert parse("ml-1m:~/films").path == Path.home() / "films"
+    assert (parse("csv:a:b.csv").path, parse("ml-1m:~/films").path) == (Path("a:b.csv"), Path.home() / "films")
     assert parse("ml-1m").path is None
-    options = parse("synthetic-ratings:users=5000, items=2000,seed=1").options
-    assert options == {"users": "5000", "items": "2000", "seed": "1"}
+    assert parse("synthetic-ratings:users=5000, seed=1").options == {"users": "5000", "seed": "1"}
+    population = load("synthetic-ratings:users=60,items=80", options={"seed": "3", "users": "50"})
+    assert (population.n_users, population.n_items) == (50, 80)
+    with pytest.raises(BadInput, match="ml-1m takes no options, got seed"):
+        load("ml-1m", options={"seed": "3"})
 
 
-@pytest.mark.parametrize(
-    ("spec", "fault"),
-    [
+def test_what_cannot_be_meant_is_refused(tmp_path, monkeypatch):
+    for spec, fault in (
         ("ml-1n", "unknown data set 'ml-1n': did you mean ml-1m"),
         ("movielens:somewhere", "unknown data set 'movielens'"),
         ("", "unknown data set ''"),
@@ -56,24 +57,15 @@ def test_only_the_first_colon_counts():
         ("synthetic-ratings:userz=5", "unknown option 'userz': did you mean users"),
         ("synthetic-ratings:users=many", "option users=many is not a whole number"),
         ("synthetic-ratings:mean_history=x", "option mean_history=x is not a number"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(spec, fault, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("here.csv").write_text("user,item\nu,a\n")
-    with pytest.raises(BadInput, match=fault) as caught:
-        load(spec)
-    assert "\n" not in str(caught.value)
+    ):
+        monkeypatch.chdir(tmp_path)
+        Path("here.csv").write_text("user,item\nu,a\n")
+        with pytest.raises(BadInput, match=fault) as caught:
+            load(spec)
+        assert "\n" not in str(caught.value)
 
 
-def test_options_are_for_synthetic_data():
-    population = load("synthetic-ratings:users=60,items=80", options={"seed": "3", "users": "50"})
-    assert (population.n_users, population.n_items) == (50, 80)
-    with pytest.raises(BadInput, match="ml-1m takes no options, got seed"):
-        load("ml-1m", options={"seed": "3"})
-
-
-def test_a_folder_is_found_where_it_should_be(tmp_path, cache, monkeypatch):
+def test_a_folder_is_found_where_it_should_be_and_inside_the_one_that_is_given(tmp_path, cache, monkeypatch):
     dataset = find_dataset("ml-100k")
     assert whereabouts(dataset) is None
     fetched = write_100k(cache / "datasets" / "ml-100k")
@@ -82,9 +74,6 @@ def test_a_folder_is_found_where_it_should_be(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("VEILREC_DATA", str(tmp_path / "data"))
     assert locate(parse("ml-100k")) == whereabouts(dataset) == own
     assert whereabouts(find_dataset("csv")) is None
-
-
-def test_the_folder_above_works_if_there_is_one_inside(tmp_path):
     inside = write_100k(tmp_path / "downloads" / "ml-100k")
     assert locate(parse(f"ml-100k:{tmp_path / 'downloads'}")) == inside
     assert load(f"ml-100k:{tmp_path / 'downloads'}").n_users == 2
@@ -95,10 +84,7 @@ def test_the_folder_above_works_if_there_is_one_inside(tmp_path):
 
 def test_missing_files_say_where_they_belong_and_how_to_get_them(tmp_path, cache):
     (tmp_path / "file").write_text("")
-    expected = (
-        r"folder with u\.data .*ml-100k:PATH .*\$VEILREC_DATA/ml-100k"
-        rf".*{re.escape(str(cache))}.*fetch ml-100k"
-    )
+    expected = rf"folder with u\.data .*ml-100k:PATH .*\$VEILREC_DATA/ml-100k.*{re.escape(str(cache))}.*fetch ml-100k"
     for spec, problem in (
         ("ml-100k", ""),
         (f"ml-100k:{tmp_path / 'nowhere'}", "nowhere is not there: .*"),

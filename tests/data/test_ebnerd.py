@@ -22,7 +22,7 @@ def behaviours(*rows):
 
 
 def write_split(folder, rows, past):
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(folder / "behaviors.parquet")
     pl.DataFrame(
         {"user_id": list(past), "article_id_fixed": list(past.values())},
@@ -49,17 +49,14 @@ def test_reads_both_splits(tmp_path):
     ARTICLES.write_parquet(tmp_path / "articles.parquet")
     population = ebnerd.read(tmp_path)
     ids = list(population.items)
-    assert list(population.users) == ["10", "20", "30"]
-    assert ids[:2] == ["1", "2"]
+    assert (list(population.users), ids[:2]) == (["10", "20", "30"], ["1", "2"])
     train, dev = population.impressions["train"], population.impressions["dev"]
     assert [ids[item] for item in train.shown.items] == ["3", "1", "2", "3", "4", "2", "3"]
-    assert train.clicked.tolist() == [0, 1, 0, 0, 1, 0, 0]
-    assert train.times[0] == NOON.replace(tzinfo=UTC).timestamp()
+    assert (train.clicked.tolist(), train.times[0]) == ([0, 1, 0, 0, 1, 0, 0], NOON.replace(tzinfo=UTC).timestamp())
     past = [[ids[item] for item in train.histories.row(int(row))] for row in train.history_of]
     assert past == [["2", "1"], ["4"], []]
     assert [ids[item] for item in dev.histories.row(int(dev.history_of[0]))] == ["2", "1", "1"]
-    assert list(population.catalogue.titles)[:3] == ["Et", "", ""]
-    assert population.catalogue.categories[1] == "sport"
+    assert (list(population.catalogue.titles)[:3], population.catalogue.categories[1]) == (["Et", "", ""], "sport")
     log = population.interactions
     used = [[ids[item] for item in log.items[log.offsets[u] : log.offsets[u + 1]]] for u in range(3)]
     assert used == [["2", "1"], ["4"], []]
@@ -74,20 +71,8 @@ def test_works_without_articles_and_without_validation(tmp_path):
     assert list(population.impressions) == list(ebnerd.read(tmp_path / "train").impressions) == ["train"]
 
 
-def test_bad_files_are_named(tmp_path):
-    path = write_split(tmp_path / "train", TRAIN, {10: [1]}) / "behaviors.parquet"
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(BadInput, match=r"behaviors\.parquet is not a whole parquet file") as caught:
-        ebnerd.read(tmp_path)
-    assert "\n" not in str(caught.value)
-    path.unlink()
-    with pytest.raises(BadInput, match=r"no behaviors\.parquet"):
-        ebnerd.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
+def test_bad_rows_and_files_are_refused(tmp_path):
+    for rows, problem in (
         (TRAIN.drop("article_ids_clicked"), r"behaviors\.parquet has no column article_ids_clicked"),
         (behaviours((1, 10, None, [1, 2], [1])), "row 1: impression_time is missing"),
         (behaviours((7, 10, NOON, [], [1])), "impression 7 shows no article"),
@@ -95,9 +80,15 @@ def test_bad_files_are_named(tmp_path):
         (behaviours(), "has no rows"),
         (TRAIN.with_columns(impression_time=pl.lit("noon")), "impression_time must be a timestamp"),
         (TRAIN.with_columns(article_ids_inview=pl.lit("1,2")), "article_ids_inview must be a list"),
-    ],
-)
-def test_bad_rows_are_refused(tmp_path, rows, problem):
-    write_split(tmp_path / "train", rows, {10: [1]})
-    with pytest.raises(BadInput, match=problem):
+    ):
+        write_split(tmp_path / "train", rows, {10: [1]})
+        with pytest.raises(BadInput, match=problem):
+            ebnerd.read(tmp_path)
+    path = tmp_path / "train" / "behaviors.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    with pytest.raises(BadInput, match=r"behaviors\.parquet is not a whole parquet file") as caught:
+        ebnerd.read(tmp_path)
+    assert "\n" not in str(caught.value)
+    path.unlink()
+    with pytest.raises(BadInput, match=r"no behaviors\.parquet"):
         ebnerd.read(tmp_path)

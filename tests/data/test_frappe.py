@@ -27,7 +27,7 @@ def test_the_real_log_has_its_known_counts_and_features(real):
     assert features.items.unknown().sum(axis=0).tolist() == [0, 550, 550, 550, 550]
 
 
-def test_faults_are_named(tmp_path):
+def test_faults_are_named_and_metadata_may_be_absent_quoted_partial_or_wrong(tmp_path):
     for rows, header, fault in (
         (["0\t1\t1", "0\t2\tx"], HEADER, r"frappe\.csv, line 3: cnt 'x' is not a whole number"),
         (["0\t1"], HEADER, "line 2: expected 11 fields separated by tabs, found 10"),
@@ -35,9 +35,6 @@ def test_faults_are_named(tmp_path):
     ):
         with pytest.raises(BadInput, match=fault):
             read(write(tmp_path, *rows, header=header))
-
-
-def test_metadata_may_be_absent_quoted_partial_or_wrong(tmp_path):
     write(tmp_path, "0\t1\t1", "1\t0\t2", "1\t2\t2")
     assert [feature.name for feature in read(tmp_path).features.items.features] == ["cost"]
     meta = 'item\tcategory\tname\tdescription\n0\tTools\tClock\t"two\nlines"\n1\tunknown\tunknown\tunknown\n'

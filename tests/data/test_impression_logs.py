@@ -44,8 +44,7 @@ def test_reads_impressions_items_and_histories(tmp_path):
     assert list(population.users) == ["u1", "u2", "u3"]
     assert list(population.items) == ["a", "b", "c", "d"]
     train, dev = population.impressions["train"], population.impressions["dev"]
-    assert train.times.tolist() == [0, DAY, DAY]
-    assert train.clicked.tolist() == [0, 1, 1, 0, 0, 0]
+    assert (train.times.tolist(), train.clicked.tolist()) == ([0, DAY, DAY], [0, 1, 1, 0, 0, 0])
     assert histories(population, train) == [[], ["b"], ["d", "b"]]
     assert dev.times.tolist() == [2 * DAY + 5, 2 * DAY, 2 * DAY + 36_000]
     assert histories(population, dev) == [["b", "a", "d"], ["b", "a"], []]
@@ -69,8 +68,7 @@ def test_histories_are_the_latest_clicks_before_the_second(tmp_path):
 def test_without_three_days_the_last_fifth_is_dev(tmp_path):
     rows = [shows(f"u{t}", 100 - t, ["a", "b"], ["a"]) for t in range(10)]
     population = read_impressions(write_jsonl(tmp_path, rows))
-    assert population.impressions["dev"].times.tolist() == [100, 99]
-    assert len(population.impressions["train"]) == 8
+    assert (population.impressions["dev"].times.tolist(), len(population.impressions["train"])) == ([100, 99], 8)
     assert list(read_impressions(write_jsonl(tmp_path, rows[:1])).impressions) == ["train"]
 
 
@@ -85,13 +83,11 @@ def test_duplicates_are_merged_and_ids_stay_as_they_are(tmp_path):
         (7, 1.5, [1, 2], {"client": {"kind": "phone"}}),  # numbers, and a key that is passed over
     ):
         population = read_impressions(write_jsonl(tmp_path, [shows(user, time, shown, shown[-1:], **more)]))
-        assert list(population.users) == [str(user)]
-        assert list(population.items) == sorted(map(str, shown))
+        assert (list(population.users), list(population.items)) == ([str(user)], sorted(map(str, shown)))
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
+def test_a_malformed_impression_is_named(tmp_path):
+    for line, problem in (
         ('{"user": "u"', "not valid JSON"),
         ("[1]", "expected a JSON object, found [1]"),
         ("null", "expected a JSON object, found null"),
@@ -109,18 +105,16 @@ def test_duplicates_are_merged_and_ids_stay_as_they_are(tmp_path):
         ('{"user": {"id": 1}, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found {\"id\": 1}"),
         ('{"user": true, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found true"),
         ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', 'found ["a", ["b"]]'),
-    ],
-)
-def test_a_malformed_impression_is_named(tmp_path, line, problem):
-    path = write_jsonl(tmp_path, IMPRESSIONS)
-    path.write_text(path.read_text() + "\n" + line + "\n")
-    with pytest.raises(BadInput) as caught:
-        read_impressions(path)
-    assert str(caught.value).startswith(f"{path}, line {len(IMPRESSIONS) + 2}: ")
-    assert problem in str(caught.value)
+    ):
+        path = write_jsonl(tmp_path, IMPRESSIONS)
+        path.write_text(path.read_text() + "\n" + line + "\n")
+        with pytest.raises(BadInput) as caught:
+            read_impressions(path)
+        assert str(caught.value).startswith(f"{path}, line {len(IMPRESSIONS) + 2}: ")
+        assert problem in str(caught.value)
 
 
-def test_all_faulty_lines_are_told_at_once(tmp_path):
+def test_all_faulty_lines_are_told_at_once_and_what_cannot_be_learnt_from_is_refused(tmp_path):
     good = json.dumps(IMPRESSIONS[1])
     lines = ["not json", "", good, '{"user": "u", "time": "noon", "shown": ["a"]}', '{"user": "u"}', "{", good]
     path = tmp_path / "log.jsonl"
@@ -131,11 +125,7 @@ def test_all_faulty_lines_are_told_at_once(tmp_path):
     assert told[0] == f"{path} has faults in 4 lines"
     assert [line.split(":")[0] for line in told[1:]] == ["  line 1", "  line 4", "  line 5", "  line 6"]
     assert "not valid JSON from character 1 on" in told[1]
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
+    for content, fault in (
         (b"{\n" * 30, r"faults in 30 lines(?s:.*)\n  and 20 more$"),
         (b"user,item\nu,a\n", "looks like CSV and not like JSON lines: leave out --kind impressions"),
         (b'{"user": "u", "time": 1, "shown": ["a", "b"], "clicked": []}', "no impression has a click"),
@@ -143,12 +133,10 @@ def test_all_faulty_lines_are_told_at_once(tmp_path):
         (b'{"item": "a"}', "has no impressions"),
         (b"", "is empty"),
         (b'{"item": "a"}\n{"item": "\xff"}\n', "line 2: not valid UTF-8"),
-    ],
-)
-def test_what_cannot_be_learnt_from_is_refused(tmp_path, content, fault):
-    (tmp_path / "log.jsonl").write_bytes(content)
-    with pytest.raises(BadInput, match=fault):
-        read_impressions(tmp_path / "log.jsonl")
+    ):
+        (tmp_path / "log.jsonl").write_bytes(content)
+        with pytest.raises(BadInput, match=fault):
+            read_impressions(tmp_path / "log.jsonl")
 
 
 JSON_VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["a", "b", "", "2026-01-01"])

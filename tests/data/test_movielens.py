@@ -23,7 +23,7 @@ def write_1m(folder, ratings=RATINGS, movies=MOVIES, people=None):
 
 
 def write_ncf(folder, positives, negatives, named=None):
-    (folder / "ncf").mkdir()
+    (folder / "ncf").mkdir(exist_ok=True)
     lines = [f"{user}\t{item}\t5\t0\n" for user, item in positives]
     (folder / "ncf" / "ml-1m.test.rating").write_text("".join(lines))
     rows = [
@@ -45,19 +45,16 @@ def values(side, row):
 def test_the_real_ml_100k_is_as_published(real):
     population = read_100k(real("ml-100k"))
     assert (population.n_users, population.n_items, len(population.interactions)) == (943, 1682, 100_000)
-    assert population.facts["duplicates_merged"] == 0
-    assert (population.users[0], population.items[0]) == ("1", "1")
-    assert population.catalogue.titles[0] == "Toy Story (1995)"
-    assert population.catalogue.categories[0] == "Animation|Children's|Comedy"
+    assert (population.facts["duplicates_merged"], population.users[0], population.items[0]) == (0, "1", "1")
+    first = population.catalogue.titles[0], population.catalogue.categories[0]
+    assert first == ("Toy Story (1995)", "Animation|Children's|Comedy")
     later = np.diff(population.interactions.times) >= 0
     later[population.interactions.offsets[1:-1] - 1] = True  # steps from one user to the next
     assert later.all()
     # user 1: 24, M, technician; the second film is GoldenEye (1995)
     assert values(population.features.users, 0) == {"age": ["18"], "gender": ["M"], "occupation": ["technician"]}
-    assert values(population.features.items, 1) == {
-        "genres": ["Action", "Adventure", "Thriller"],
-        "year": ["1995-1999"],
-    }
+    genres = ["Action", "Adventure", "Thriller"]
+    assert values(population.features.items, 1) == {"genres": genres, "year": ["1995-1999"]}
     assert population.features.items.unknown().sum(axis=0).tolist() == [2, 1]
 
 
@@ -81,28 +78,21 @@ def test_the_real_ml_1m_is_as_published(real):
         assert population.facts["test_items_among_negatives"] == 156
 
 
-def test_order_within_a_user_is_time_then_file(tmp_path):
+def test_order_within_a_user_is_time_then_file_and_duplicates_are_merged(tmp_path):
     population = read_1m(write_1m(tmp_path))
     assert list(population.users) == ["1", "2", "3"]
     assert list(population.items) == ["10", "20", "30"]
     log = population.interactions
-    assert log.offsets.tolist() == [0, 2, 4, 6]
-    assert log.items.tolist() == [2, 0, 1, 2, 1, 0]
+    assert (log.offsets.tolist(), log.items.tolist()) == ([0, 2, 4, 6], [2, 0, 1, 2, 1, 0])
     assert log.ratings.tolist() == [1, 2, 3, 3, 5, 4]
     assert list(population.catalogue.titles) == ["Alpha (1999)", "Béta", "Gamma"]
-    assert population.facts["items_listed"] == 4
-    assert population.fixed_test is None
-
-
-def test_exact_duplicates_are_merged_and_counted(tmp_path):
+    assert (population.facts["items_listed"], population.fixed_test) == (4, None)
     population = read_1m(write_1m(tmp_path, RATINGS + RATINGS))
-    assert len(population.interactions) == 6
-    assert population.facts["duplicates_merged"] == 6
+    assert (len(population.interactions), population.facts["duplicates_merged"]) == (6, 6)
 
 
-@pytest.mark.parametrize(
-    ("files", "fault"),
-    [
+def test_a_malformed_line_is_named(tmp_path):
+    for files, fault in (
         ({"ratings": RATINGS + "1::10::5\n"}, r"ratings\.dat, line 7: expected 4 fields separated by '::', found 3"),
         ({"ratings": RATINGS + "1::10::x::5\n"}, r"ratings\.dat, line 7: rating 'x' is not a whole number"),
         ({"ratings": RATINGS + "1::10::6::5\n"}, r"ratings\.dat, line 7: rating '6' is above 5"),
@@ -113,11 +103,9 @@ def test_exact_duplicates_are_merged_and_counted(tmp_path):
         ({"people": "1::F::1::10::1\n2::M::old::3::1\n"}, r"users\.dat, line 2: age 'old' is not a whole number"),
         ({"people": "1::F::1::10::1\n1::M::25::3::1\n"}, r"users\.dat, line 2: user 1 is listed twice"),
         ({"people": "1::F::1\n"}, r"users\.dat, line 1: expected 5 fields"),
-    ],
-)
-def test_a_malformed_line_is_named(tmp_path, files, fault):
-    with pytest.raises(BadInput, match=fault):
-        read_1m(write_1m(tmp_path, **files))
+    ):
+        with pytest.raises(BadInput, match=fault):
+            read_1m(write_1m(tmp_path, **files))
 
 
 def test_the_published_test_which_counts_items_by_first_appearance_is_read_when_it_fits(tmp_path):
@@ -130,21 +118,18 @@ def test_the_published_test_which_counts_items_by_first_appearance_is_read_when_
     assert population.facts["test_items_among_negatives"] == 1
 
 
-@pytest.mark.parametrize(
-    ("published", "fault"),
-    [
+def test_a_published_test_that_does_not_fit_is_refused(tmp_path):
+    for published, fault in (
         (([(0, 1), (1, 2), (2, 0)], FITTING[1]), "line 1: the test item is not among"),
         ((FITTING[0], [[1] * 99, [1] * 99, [2] * 99]), "line 2: a negative is among"),
         (([(0, 0), (2, 0)], [[1] * 99, [2] * 99]), "one line for each of the 3 users"),
         (([(0, 0), (1, 9), (2, 0)], FITTING[1]), "line 2: item '9' is above 2"),
         ((FITTING[0], [[1] * 98, [0] * 98, [2] * 98]), "expected 100 fields"),
         ((*FITTING, [(0, 0), (1, 2), (2, 1)]), "does not name the pairs"),
-    ],
-)
-def test_a_published_test_that_does_not_fit_is_refused(tmp_path, published, fault):
-    write_ncf(write_1m(tmp_path), *published)
-    with pytest.raises(BadInput, match=fault):
-        read_1m(tmp_path)
+    ):
+        write_ncf(write_1m(tmp_path), *published)
+        with pytest.raises(BadInput, match=fault):
+            read_1m(tmp_path)
 
 
 def test_ml_100k_without_titles_or_people_is_read(tmp_path):
@@ -158,7 +143,7 @@ def test_ml_100k_without_titles_or_people_is_read(tmp_path):
     assert list(catalogue.categories) == ["Western", ""]
 
 
-def test_people_and_films_of_1m_are_described(tmp_path):
+def test_people_and_films_are_described_and_ages_put_into_groups(tmp_path):
     people = "1::F::1::10::48067\n3::M::56::99::1\n9::M::25::3::1\n"
     features = read_1m(write_1m(tmp_path, people=people)).features
     assert [values(features.users, row) for row in range(3)] == [
@@ -168,9 +153,6 @@ def test_people_and_films_of_1m_are_described(tmp_path):
     ]
     assert values(features.items, 0) == {"genres": ["Action", "War"], "year": ["1995-1999"]}
     assert values(features.items, 1) == {"genres": ["Drama"], "year": [None]}
-
-
-def test_ages_of_100k_are_put_into_the_groups_of_1m(tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{user}\t{1 + user % 2}\t3\t7\n" for user in range(1, 8)))
     ages = [7, 18, 24, 34, 49, 55, 73]
     (tmp_path / "u.user").write_text("".join(f"{n}|{age}|M|writer|1\n" for n, age in enumerate(ages, 1)))

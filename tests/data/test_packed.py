@@ -5,7 +5,6 @@ A changed file, a damaged entry or an unwritable cache never gives a wrong answe
 
 import json
 import logging
-import time
 from dataclasses import fields, is_dataclass
 
 import numpy as np
@@ -16,10 +15,17 @@ from hypothesis import strategies as st
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, without_rows
-from veilrec.data import own_csv, packed
-from veilrec.data.datasets import load
+from veilrec.data import own_csv, packed, synthetic_news, synthetic_ratings
 from veilrec.data.packed import remembered
-from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
+from veilrec.data.population import (
+    Impressions,
+    Interactions,
+    ItemTable,
+    Population,
+    Strings,
+    pack_interactions,
+    some_users,
+)
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
@@ -60,17 +66,13 @@ def populations(draw):
     items = draw(st.lists(TEXT, min_size=1, max_size=5))
     log = random_rows(rng, len(users), len(items))
     size, n_items = len(log.items), len(items)
+    ratings = rng.random(size).astype(np.float32) if draw(st.booleans()) else None
+    times = rng.integers(0, 10**9, size) if draw(st.booleans()) else None
     splits = draw(st.lists(st.sampled_from(["train", "dev"]), unique=True))
     column = Strings.of(draw(st.lists(TEXT, min_size=n_items, max_size=n_items)))
     vectors = (Strings.of(["Q1"]), rng.random((1, 3)).astype(np.float32))
-    catalogue = ItemTable(
-        titles=column,
-        categories=column,
-        subcategories=draw(st.sampled_from([None, column])),
-        abstracts=draw(st.sampled_from([None, column])),
-        entities=draw(st.sampled_from([None, column])),
-        entity_vectors=draw(st.sampled_from([None, vectors])),
-    )
+    further = [draw(st.sampled_from([None, given])) for given in (column, column, column, vectors)]
+    catalogue = ItemTable(column, column, *further)
     tags = Feature("tags", "categories", tuple(draw(st.lists(TEXT.filter(bool), unique=True, max_size=3))))
     side = without_rows((tags, Feature("n", "number", low=-1.5, high=2)))
     features = Features(side.strangers(len(users)), without_rows((), n_items))
@@ -79,12 +81,7 @@ def populations(draw):
         name=draw(TEXT),
         users=Strings.of(users),
         items=Strings.of(items),
-        interactions=Interactions(
-            log.offsets,
-            log.items,
-            rng.random(size).astype(np.float32) if draw(st.booleans()) else None,
-            rng.integers(0, 10**9, size) if draw(st.booleans()) else None,
-        ),
+        interactions=Interactions(log.offsets, log.items, ratings, times),
         impressions={name: random_impressions(rng, len(users), n_items, draw(st.booleans())) for name in splits},
         catalogue=draw(st.sampled_from([None, catalogue])),
         facts=draw(st.dictionaries(TEXT, st.integers(-(2**40), 2**40) | TEXT | st.floats(allow_nan=False), max_size=3)),
@@ -183,16 +180,43 @@ def test_two_may_write_the_same_entry_and_an_unwritable_cache_costs_one_line(log
     with caplog.at_level(logging.WARNING, logger="veilrec"):
         assert list(remembered("csv", [log], reader).users) == ["u", "v"]
     (record,) = caplog.records
-    assert "cannot be used" in record.getMessage()
-    assert "\n" not in record.getMessage()
+    assert "cannot be used" in record.getMessage() and "\n" not in record.getMessage()
 
 
-def test_ml_1m_starts_in_a_fraction_of_a_second_the_second_time(real):
-    folder = real("ml-1m")
-    started = time.perf_counter()
-    load(f"ml-1m:{folder}")
-    between = time.perf_counter()
-    load(f"ml-1m:{folder}")
-    ended = time.perf_counter()
-    assert between - started < 20
-    assert ended - between < 0.5
+ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(1, 5)), max_size=40)
+
+
+@given(ROWS)
+def test_the_rating_of_a_pair_is_its_last_one(rows):
+    users, items, ratings = (np.array([row[part] for row in rows], np.int32) for part in range(3))
+    log = pack_interactions(users, items, 5, ratings=ratings.astype(np.float32))
+    last = {(user, item): rating for user, item, rating in rows}
+    asked = [(user, item) for user in range(6) for item in range(9)]  # some beyond what the log has
+    found = log.ratings_of(*np.array(asked, np.int64).T)
+    assert found.dtype == np.float32
+    for pair, rating in zip(asked, found.tolist(), strict=True):
+        assert rating == last[pair] if pair in last else np.isnan(rating)
+    assert sorted((u, i) for u in range(5) for i in log.pairs().row(u)) == sorted(last)
+
+
+def test_ratings_features_times_and_impressions_go_with_their_users():
+    everybody, chosen = synthetic_ratings.generate(users=30, items=50, seed=1), np.array([3, 4, 20], np.int64)
+    some = some_users(everybody, chosen)
+    assert (some.n_users, some.n_items) == (3, everybody.n_items)
+    assert list(some.users) == [everybody.users[int(user)] for user in chosen]
+    for place, user in enumerate(chosen):
+        rows, mine = (slice(*p.interactions.offsets[u : u + 2]) for p, u in ((everybody, user), (some, place)))
+        for name in ("items", "ratings", "times"):
+            one, other = getattr(some.interactions, name)[mine], getattr(everybody.interactions, name)[rows]
+            assert np.array_equal(one, other)
+    assert np.array_equal(some.features.users.codes, everybody.features.users.codes[chosen])
+    everybody, chosen = synthetic_news.generate(users=20, news=200, seed=1), np.array([1, 7, 8], np.int64)
+    some = some_users(everybody, chosen)
+    for name, split in everybody.impressions.items():
+        kept, rows = some.impressions[name], np.flatnonzero(np.isin(split.users, chosen))
+        assert chosen[kept.users].tolist() == split.users[rows].tolist()
+        for place, row in enumerate(rows.tolist()):
+            assert np.array_equal(kept.shown.row(place), split.shown.row(row))
+            mine, theirs = kept.histories.row(kept.history_of[place]), split.histories.row(split.history_of[row])
+            assert np.array_equal(mine, theirs)
+        assert len(kept.histories) <= len(split.histories)

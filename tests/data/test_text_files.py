@@ -30,8 +30,7 @@ def ratings(folder, content):
 def test_what_is_written_is_read(tmp_path_factory, rows, last):
     content = "\n".join("::".join(row) for row in rows) + ("\n" if last else "")
     table = ratings(tmp_path_factory.mktemp("table"), content.encode())
-    assert table.frame.rows() == rows
-    assert table.lines.tolist() == list(range(1, len(rows) + 1))
+    assert (table.frame.rows(), table.lines.tolist()) == (rows, list(range(1, len(rows) + 1)))
 
 
 @settings(max_examples=60)
@@ -57,9 +56,8 @@ def test_codes_follow_the_ids_whole_numbers_first(values):
 RATINGS, HEADED, QUOTED = {"names": NAMES, "separator": "::"}, {"separator": ","}, {"separator": ",", "quoted": True}
 
 
-@pytest.mark.parametrize(
-    ("content", "how", "fault"),
-    [
+def test_a_fault_is_named_by_file_and_line(tmp_path):
+    for content, how, fault in (
         (b"1::2::3\n4::5\n", RATINGS, "line 2: expected 3 fields separated by '::', found 2"),
         (b"1::2::3\n4::5::6::7\n", RATINGS, "line 2: expected 3 fields separated by '::', found 4"),
         (b"1::2::3\n\n4::5::6\n", RATINGS, "line 2: expected 3 fields separated by '::', found a blank line"),
@@ -72,20 +70,15 @@ RATINGS, HEADED, QUOTED = {"names": NAMES, "separator": "::"}, {"separator": ","
         (b"", HEADED, "is empty"),
         (b"a,b\n", HEADED, "no rows"),
         (b"a,a\n1,2\n", HEADED, "'a' occurs more than once"),
-    ],
-)
-def test_a_fault_is_named_by_file_and_line(tmp_path, content, how, fault):
-    with pytest.raises(BadInput, match=rf"log\.dat.*{fault}"):
-        read_table(write(tmp_path, content), **how)
+    ):
+        with pytest.raises(BadInput, match=rf"log\.dat.*{fault}"):
+            read_table(write(tmp_path, content), **how)
 
 
-def test_integers_keep_their_bounds(tmp_path):
+def test_integers_keep_their_bounds_and_duplicates_go_and_lines_stay(tmp_path):
     for value, fault in [("1.5", "not a whole number"), ("0", "below 1"), ("9", "above 5")]:
         with pytest.raises(BadInput, match=f"line 1: rating '{value}' is {fault}"):
             ratings(tmp_path, f"1::2::{value}\n".encode()).integers("rating", low=1, high=5)
-
-
-def test_duplicates_go_and_lines_stay(tmp_path):
     table = ratings(tmp_path, b"1::2::3\n1::2::3\n1::2::x\n").without_duplicates()
     assert len(table) == 2
     with pytest.raises(BadInput, match="line 3"):
@@ -100,18 +93,15 @@ def test_windows_line_ends_byte_order_marks_and_latin_1_are_taken(tmp_path):
     assert table.frame["title"][0] == "Café"
 
 
-def test_plain_or_gzip_by_the_official_name(tmp_path):
+def test_plain_or_gzip_by_the_official_name_and_what_is_missing_or_broken_is_said(tmp_path):
     packed = write(tmp_path, gzip.compress(b"1\t2\n"), "u.data.gz")
     assert find_file(tmp_path, "u.data") == packed
     assert read_text(packed) == "1\t2\n"
     plain = write(tmp_path, b"3\t4\n", "u.data")
     assert find_file(tmp_path, "u.data") == plain
     assert find_optional(tmp_path, "u.item") is None
-
-
-def test_what_is_missing_or_broken_is_said(tmp_path):
-    with pytest.raises(BadInput, match=r"no u\.data \(or u\.data\.gz\) in .*official files"):
-        find_file(tmp_path, "u.data")
+    with pytest.raises(BadInput, match=r"no u\.item \(or u\.item\.gz\) in .*official files"):
+        find_file(tmp_path, "u.item")
     with pytest.raises(BadInput, match=r"there is no folder .*nowhere"):
         find_file(tmp_path / "nowhere", "u.data")
     cut = write(tmp_path, gzip.compress(np.random.default_rng(1).bytes(5000))[:3000], "cut.gz")

@@ -1,10 +1,7 @@
 """A news model made of numpy alone, with and without basis vectors, and people who read."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from veilrec.core.arrays import Bools, Doubles, Floats
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.data.population import Impressions, Strings
 from veilrec.evaluation.serving import PublicTexts
@@ -15,24 +12,24 @@ DIM, NEWS, SUBJECTS = 8, 120, 4
 class MeanModel:
     """A user is three times the mean of the clicked news; nobody's vector is zero."""
 
-    def __init__(self, basis: int | None = None) -> None:
+    def __init__(self, basis=None):
         generator = np.random.default_rng(1)
         self.subject = np.arange(NEWS) % SUBJECTS
         centres = 2.0 * np.eye(SUBJECTS, DIM)
-        self.news: Floats = (centres[self.subject] + 0.4 * generator.normal(size=(NEWS, DIM))).astype(np.float32)
+        self.news = (centres[self.subject] + 0.4 * generator.normal(size=(NEWS, DIM))).astype(np.float32)
         self.longest = 10
-        self.basis: Doubles | None = None if basis is None else 3.0 * np.eye(basis, DIM)
-        self.interests: Floats | None = None if self.basis is None else self.basis.astype(np.float32)
-        self.pad: Doubles | None = None if basis is None else np.zeros(DIM)
+        self.basis = None if basis is None else 3.0 * np.eye(basis, DIM)
+        self.interests = None if self.basis is None else self.basis.astype(np.float32)
+        self.pad = None if basis is None else np.zeros(DIM)
 
-    def users(self, histories: Csr) -> Floats:
+    def users(self, histories):
         whole = self.users_before_basis(histories)
         if self.basis is None:
             return whole
         scores = np.exp(whole @ self.basis.T / np.sqrt(DIM))
         return (scores / scores.sum(axis=1, keepdims=True) @ self.basis).astype(np.float32)
 
-    def users_before_basis(self, histories: Csr) -> Floats:
+    def users_before_basis(self, histories):
         means = np.zeros((len(histories), DIM), np.float32)
         for row in range(len(histories)):
             clicked = histories.row(row)[-self.longest :]
@@ -40,12 +37,12 @@ class MeanModel:
                 means[row] = 3.0 * self.news[clicked].mean(axis=0)
         return means
 
-    def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
+    def users_in_slots(self, clicks, taken):
         counts = np.maximum(taken.sum(axis=1), 1)[:, np.newaxis]
         return np.asarray(3.0 * (clicks * taken[..., np.newaxis]).sum(axis=1) / counts)
 
 
-def impressions(count: int = 400, seed: int = 2) -> Impressions:
+def impressions(count=400, seed=2):
     """Readers of one subject each, who click on what is about it; some have no history."""
     generator = np.random.default_rng(seed)
     taste = generator.integers(0, SUBJECTS, count)
@@ -66,9 +63,9 @@ def impressions(count: int = 400, seed: int = 2) -> Impressions:
     )
 
 
-def texts() -> PublicTexts:
+def texts():
     return PublicTexts(Strings.of(f"N{item}" for item in range(NEWS)), Strings.of("a title" for _ in range(NEWS)))
 
 
-def categories() -> list[str]:
+def categories():
     return [f"subject-{item % SUBJECTS}" for item in range(NEWS)]

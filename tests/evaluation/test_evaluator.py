@@ -1,5 +1,3 @@
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation import evaluator
-from veilrec.evaluation.evaluator import evaluate, evaluate_cases
+from veilrec.evaluation.evaluator import EvaluationResult, by_activity, by_known_items, evaluate, evaluate_cases
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluation.protocols import make_split
@@ -41,26 +39,21 @@ def test_sampled_candidates_by_hand():
     assert result.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
     metrics = result.means()
     assert (metrics["hr@5"], metrics["cases"]) == (1.0, 2)
-    assert result.skipped is None
-    assert "skipped" not in metrics
+    assert (result.skipped, metrics.get("skipped")) == (None, None)
 
 
-def test_all_items_but_those_of_training_by_hand():
+def test_all_items_but_those_of_training_and_held_out_users_one_by_one_by_hand():
     model = table_model([[0.0] * 6, [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]])
     for aside, expected in ((None, (1 / np.log2(3) + 1 / 2) / (1 + 1 / np.log2(3))), (csr([[3]]), 1.0)):
         asked = Cases(np.array([1]), csr([[1, 2]]), set_aside=aside)
         assert evaluate(asked, csr([[], [0]]), model)["ndcg@5"] == pytest.approx(expected)
-
-
-def test_held_out_users_are_folded_in_and_ranked_one_by_one():
     model = TableModel(np.zeros((9, 6), np.float32), np.array([[9, 4, 3, 5, 1, 0]], np.float32))
     # 0 is known; once 3 is set aside, nothing is left before either
     for aside, expected in ((None, 1 / np.log2(3)), (csr([[3]]), 1.0)):
         asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=aside)
         metrics = evaluate(asked, csr([[]] * 9), model)
         assert model.folded is asked.adapt
-        assert metrics["ndcg@5"] == pytest.approx(expected)
-        assert metrics["hr@5"] == 1.0
+        assert (metrics["ndcg@5"], metrics["hr@5"]) == (pytest.approx(expected), 1.0)
 
 
 SHOWN = impressions(
@@ -83,19 +76,9 @@ def test_impressions_by_hand():
     assert metrics["mrr"] == pytest.approx(((1 + 1 / 3) / 2 + 1 / 2) / 2)
     assert (metrics["cases"], metrics["skipped"]) == (2, 2)
     assert model.folded is SHOWN.histories
-
-
-@dataclass
-class Reader(TableModel):
-    """Scores impressions itself: better, the later they are in the flat list."""
-
-    def score_impressions(self, shown):
-        return np.arange(len(shown.shown.items), dtype=np.float32)
-
-
-def test_a_model_may_score_impressions_itself():
-    metrics = evaluate(OF_SHOWN, NO_TRAIN, Reader(np.zeros((1, 5))))
-    assert metrics["auc"] == pytest.approx((0.25 + 1) / 2)
+    # a model may score impressions itself: this one better, the later they are in the flat list
+    model.score_impressions = lambda shown: np.arange(len(shown.shown.items), dtype=np.float32)
+    assert evaluate(OF_SHOWN, NO_TRAIN, model)["auc"] == pytest.approx((0.25 + 1) / 2)
 
 
 SCORES = st.integers(0, 2**31).map(lambda seed: scores_with_ties(seed, 30))
@@ -114,18 +97,13 @@ def test_monotone_transforms_of_scores_change_nothing(protocol, scores, transfor
 
 @given(scores=SCORES, seed=st.integers(0, 999))
 @settings(max_examples=20)
-def test_the_order_of_candidates_changes_nothing(scores, seed):
+def test_the_order_of_candidates_and_the_numbering_of_items_change_nothing(scores, seed):
     split = split_of("loo-99", 30)
     shuffled = split.test.candidates.copy()
     np.random.default_rng(seed).permuted(shuffled[:, 1:], axis=1, out=shuffled[:, 1:])
     other = Cases(split.test.users, split.test.positives, candidates=shuffled)
     model = TableModel(scores)
     assert evaluate(split.test, split.train, model) == evaluate(other, split.train, model)
-
-
-@given(scores=SCORES, seed=st.integers(0, 999))
-@settings(max_examples=20)
-def test_the_numbering_of_items_changes_nothing(scores, seed):
     split = split_of("ratio-8-2", 30)
     new_number = np.random.default_rng(seed).permutation(130).astype(np.int32)
     renumbered = np.empty_like(scores)
@@ -163,29 +141,21 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_scores_that_are_no_number_are_refused_and_infinite_ones_rank_first_or_last(asked):
+def test_scores_that_are_no_number_or_of_the_wrong_shape_are_refused_and_infinite_ones_rank_first_or_last():
     def broken(value):
         table = np.arange(260, dtype=np.float32).reshape(2, 130)
         table[0, 5] = value
         return TableModel(table, table)
 
-    with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
-        evaluate(asked, NO_TRAIN, broken(np.nan))
-    for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
-        assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
-
-
-class Narrow(TableModel):
-    """Forgets the last item."""
-
-    def score_all(self, users):
-        return self.table[users, :-1]
-
-
-def test_scores_of_the_wrong_shape_are_refused():
+    for asked in ASKED:
+        with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
+            evaluate(asked, NO_TRAIN, broken(np.nan))
+        for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
+            assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
+    model = TableModel(np.zeros((2, 130), np.float32))
+    model.score_all = lambda users: model.table[users, :-1]  # forgets the last item
     with pytest.raises(VeilrecError, match=r"gave scores of shape \(2, 129\) where \(2, 130\) was asked for"):
-        evaluate(ASKED[1], NO_TRAIN, Narrow(np.zeros((2, 130), np.float32)))
+        evaluate(ASKED[1], NO_TRAIN, model)
 
 
 @PROTOCOLS
@@ -254,12 +224,10 @@ def test_lists_of_impressions_are_of_what_was_shown_and_judged():
     items = ListItems(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]]))
     result = evaluate_cases(OF_SHOWN, NO_TRAIN, model, items)
     values, whole = result.values, result.whole
-    assert values["novelty@5"].tolist() == [2.5, 2.5]
-    assert values["diversity@10"].tolist() == [0.5, 1.0]
+    assert (values["novelty@5"].tolist(), values["diversity@10"].tolist()) == ([2.5, 2.5], [0.5, 1.0])
     # Item 4 stands only in an impression that cannot be judged; 0 and 3 are shown twice, 1 and 2 once.
     assert (whole["coverage@5"], whole["gini@5"]) == (1.0, pytest.approx(1 / 6))
-    assert values["recall@5"].tolist() == [1, 1]
-    assert values["mrr@5"].tolist() == [1, 0.5]
+    assert (values["recall@5"].tolist(), values["mrr@5"].tolist()) == ([1, 1], [1, 0.5])
     assert values["mrr"].tolist() == pytest.approx([(1 + 1 / 3) / 2, 0.5])
     short = evaluate(OF_SHOWN, NO_TRAIN, model)
     assert set(short) == {*MAIN_OF_IMPRESSIONS, "cases", "skipped"}
@@ -275,3 +243,63 @@ def test_the_size_of_the_parts_changes_nothing(protocol, monkeypatch):
     assert everything_of(split, table).means() == wholes[0]
     monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
     assert evaluate_cases(OF_SHOWN, NO_TRAIN, shown, items).means() == wholes[1]
+
+
+def result_of(known):
+    numbers = np.arange(len(known))
+    return EvaluationResult(numbers, numbers * 10, np.array(known), {"ndcg@10": numbers / 10}, whole={"gini@10": 1.0})
+
+
+def test_groups_are_cut_where_they_say_and_have_their_own_cases_alone():
+    groups = by_known_items(result_of([101, 5, 0, 6, 20, 1, 21, 50, 5000]))
+    found = [(name, group.known.tolist()) for name, group in groups.items()]  # 51-100 is empty
+    assert found == [("0", [0]), ("1-5", [5, 1]), ("6-20", [6, 20]), ("21-50", [21, 50]), ("101+", [101, 5000])]
+    group = by_known_items(result_of([3, 60, 4]))["1-5"]
+    assert (group.cases.tolist(), group.users.tolist()) == ([0, 2], [0, 20])
+    assert group.means() == {"ndcg@10": pytest.approx(0.1), "cases": 2.0}  # nothing of the whole
+
+
+def test_known_is_what_the_model_may_use_of_the_user():
+    model = table_model([[1, 2, 3, 4, 5]] * 3)
+    train = csr([[0, 1], [], [4]])
+    assert evaluate_cases(Cases(np.array([2, 0]), csr([[0], [3]])), train, model).known.tolist() == [1, 2]
+    adapting = Cases(np.array([1]), csr([[0]]), adapt=csr([[2, 3, 4]]))
+    assert evaluate_cases(adapting, train, model).known.tolist() == [3]
+    shown = impressions([[0, 1], [2], [3, 0]], [[1, 0], [1], [0, 1]], [[4], [0, 1, 2]], history_of=[1, 0, 0])
+    asked = Cases(np.arange(3), csr([[0], [2], [0]]), impressions=shown)
+    assert evaluate_cases(asked, train, model).known.tolist() == [3, 1]
+
+
+def hits(known, values):
+    numbers = np.arange(len(known))
+    return EvaluationResult(numbers, numbers, np.array(known), {"hr@10": np.array(values, np.float64)})
+
+
+def test_the_least_active_fifth_stands_beside_the_rest():
+    # Of ten users the two with 1 and 2 items are the fifth; they hit 0 and .5, the others .75 on the mean.
+    found = by_activity(hits([9, 1, 8, 7, 2, 6, 5, 5, 4, 3], [1, 0, 1, 1, 0.5, 0, 1, 1, 0, 1]))
+    assert (found.least_active, found.rest, found.spread) == (0.25, 0.75, 0.5)
+    assert (found.users, found.known_items) == (2, 2)
+    # sample variances: 1/8 of two users, 3/14 of eight
+    assert found.error == pytest.approx(np.sqrt(1 / 8 / 2 + 3 / 14 / 8))
+
+
+def test_users_at_the_border_count_in_part_whatever_their_number():
+    # One of ten users has 1 item; the second one of the fifth is a third of each of three with 2 items.
+    known, values = [1, 2, 2, 2, 5, 5, 5, 5, 5, 5], [0, 1, 0, 0, 1, 1, 1, 1, 1, 1]
+    found = by_activity(hits(known, values))
+    assert (found.least_active, found.rest) == (pytest.approx((0 + 1 / 3) / 2), pytest.approx((6 + 2 / 3) / 8))
+    order = np.array([9, 3, 1, 0, 2, 4, 5, 8, 7, 6])
+    other = by_activity(hits(np.array(known)[order].tolist(), np.array(values)[order].tolist()))
+    assert (other.least_active, other.rest) == pytest.approx((found.least_active, found.rest))
+
+
+def test_a_fifth_is_a_fifth_and_where_all_are_equally_active_there_is_no_spread():
+    for users in (5, 15, 35, 55, 1000):
+        found = by_activity(hits(list(range(users)), [0.0] * users))
+        assert (found.users, found.known_items) == (users // 5, users // 5 - 1)
+    for users in (1, 2, 3, 7):
+        found = by_activity(hits([4] * users, [1.0] + [0.0] * (users - 1)))
+        assert found.spread == pytest.approx(0.0)
+        assert (found.error is None) == (users < 6)
+    assert by_activity(result_of([3, 60, 4])) is None  # impressions have no hits

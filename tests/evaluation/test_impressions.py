@@ -41,8 +41,7 @@ def test_training_knows_nothing_of_dev_whose_impressions_are_the_test_cases():
     assert rows_of(split.train) == [[0, 1, 6, 8, 5], [2, 4], []]  # train histories and clicks in time order
     assert split.train_impressions is TRAIN
     assert split.test.impressions is DEV
-    assert split.test.users.tolist() == [0, 2, 2]
-    assert rows_of(split.test.positives) == [[3], [6], []]
+    assert (split.test.users.tolist(), rows_of(split.test.positives)) == ([0, 2, 2], [[3], [6], []])
     assert split.valid is None
 
 
@@ -59,8 +58,7 @@ def many(count):
 def test_validation_holds_out_a_tenth_of_the_train_impressions_and_their_clicks():
     train = many(100)
     split = make_split(news(train, n_users=20), "mind", seed=1, validation=True)
-    assert len(split.valid) == 10
-    assert len(split.train_impressions) == 90
+    assert (len(split.valid), len(split.train_impressions)) == (10, 90)
     for user, clicks in zip(split.valid.users, rows_of(split.valid.positives), strict=True):
         assert not set(clicks) & set(split.train.row(user).tolist())
     again = make_split(news(train, n_users=20), "mind", seed=1, validation=True)
@@ -72,10 +70,8 @@ def test_validation_holds_out_a_tenth_of_the_train_impressions_and_their_clicks(
 def test_taking_impressions_keeps_each_with_its_history_and_oracle():
     whole = replace(TRAIN, oracle=np.arange(7, dtype=np.float32))
     taken = take_impressions(whole, np.array([False, True, True]))
-    assert rows_of(taken.shown) == [[6, 7, 8], [4, 9]]
-    assert taken.clicked.tolist() == [1, 0, 1, 1, 0]
-    assert taken.oracle.tolist() == [2, 3, 4, 5, 6]
-    assert histories(taken) == [[0, 1], [2]]
+    assert (rows_of(taken.shown), taken.clicked.tolist()) == ([[6, 7, 8], [4, 9]], [1, 0, 1, 1, 0])
+    assert (taken.oracle.tolist(), histories(taken)) == ([2, 3, 4, 5, 6], [[0, 1], [2]])
     assert rows_of(take_impressions(TRAIN, np.array([False, False, True])).histories) == [[2]]
 
 
@@ -116,30 +112,10 @@ def clicks(rows, n_users, n_items):
     return Population("adressa", names("u", n_users), names("i", n_items), log)
 
 
-CLICKS = clicks(
-    [
-        (0, 1, 10),
-        (0, 2, DAY),
-        (0, 1, DAY + 5),  # day 0, day 1: news 1 is read again
-        (0, 3, 3 * DAY),
-        (0, 2, 3 * DAY + 1),
-        (0, 4, 4 * DAY),
-        (0, 1, 4 * DAY + 9),
-        (0, 5, 4 * DAY + 1),
-        (1, 6, 3 * DAY + 7),
-        (2, 7, 4 * DAY + 3),
-    ],
-    n_users=3,
-    n_items=40,
-)
-
-
-def learnt(split):
-    return split.train_impressions
-
-
-def asked(split):
-    return split.test.impressions
+OLD = [(0, 1, 10), (0, 2, DAY), (0, 1, DAY + 5)]  # day 0, day 1: news 1 is read again
+THIRD = [(0, 3, 3 * DAY), (0, 2, 3 * DAY + 1), (1, 6, 3 * DAY + 7)]
+LAST = [(0, 4, 4 * DAY), (0, 1, 4 * DAY + 9), (0, 5, 4 * DAY + 1), (2, 7, 4 * DAY + 3)]
+CLICKS = clicks(OLD + THIRD + LAST, n_users=3, n_items=40)
 
 
 def shown(impressions):
@@ -153,35 +129,35 @@ def histories(impressions):
 
 def test_the_last_day_is_asked_the_day_before_is_learnt_and_histories_are_older():
     split = make_split(CLICKS, "last-day-20", seed=1)
-    assert learnt(split).users.tolist() == [0, 1]  # reading news 2 again is no click
-    assert shown(learnt(split))[:, 0].tolist() == [3, 6]
-    assert histories(learnt(split)) == [[1, 2], []]
-    assert asked(split).users.tolist() == [0, 0, 2]
-    assert shown(asked(split))[:, 0].tolist() == [4, 5, 7]
-    assert histories(asked(split)) == [[1, 2, 3], [1, 2, 3], []]
+    assert split.train_impressions.users.tolist() == [0, 1]  # reading news 2 again is no click
+    assert shown(split.train_impressions)[:, 0].tolist() == [3, 6]
+    assert histories(split.train_impressions) == [[1, 2], []]
+    assert split.test.impressions.users.tolist() == [0, 0, 2]
+    assert shown(split.test.impressions)[:, 0].tolist() == [4, 5, 7]
+    assert histories(split.test.impressions) == [[1, 2, 3], [1, 2, 3], []]
     assert rows_of(split.train) == [[1, 2, 3], [6], []]
 
 
 def test_every_click_stands_among_20_distinct_others_that_the_user_never_used():
     split = make_split(CLICKS, "last-day-20", seed=1)
     used = [{1, 2, 3, 4, 5}, {6}, {7}]
-    for user, row in zip(asked(split).users, shown(asked(split)), strict=True):
+    for user, row in zip(split.test.impressions.users, shown(split.test.impressions), strict=True):
         assert len(set(row.tolist())) == 21
         assert not used[user] & set(row[1:].tolist())
-    assert asked(split).clicked.reshape(-1, 21)[:, 0].tolist() == [1, 1, 1]
-    assert asked(split).clicked.sum() == 3
-    first, second = shown(asked(split))[:2, 1:]
+    assert split.test.impressions.clicked.reshape(-1, 21)[:, 0].tolist() == [1, 1, 1]
+    assert split.test.impressions.clicked.sum() == 3
+    first, second = shown(split.test.impressions)[:2, 1:]
     assert first.tolist() != second.tolist()  # clicks of one user have draws of their own
 
 
 def test_the_seed_decides_and_validation_changes_no_test_case():
     one, same, other = (make_split(CLICKS, "last-day-20", seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(shown(asked(one)), shown(asked(same)))
-    assert not np.array_equal(shown(asked(one)), shown(asked(other)))
+    assert np.array_equal(shown(one.test.impressions), shown(same.test.impressions))
+    assert not np.array_equal(shown(one.test.impressions), shown(other.test.impressions))
     cut = make_split(CLICKS, "last-day-20", seed=1, validation=True)
-    assert np.array_equal(shown(asked(one)), shown(asked(cut)))
+    assert np.array_equal(shown(one.test.impressions), shown(cut.test.impressions))
     assert len(cut.valid) == 1
-    assert sorted([*shown(cut.valid.impressions)[:, 0], *shown(learnt(cut))[:, 0]]) == [3, 6]
+    assert sorted([*shown(cut.valid.impressions)[:, 0], *shown(cut.train_impressions)[:, 0]]) == [3, 6]
     held = int(cut.valid.positives.items[0])
     assert held not in cut.train.items
 
@@ -197,22 +173,19 @@ def test_metrics_are_those_of_impressions():
     assert evaluate(split.test, split.train, TableModel(flat, flat))["auc"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
+def test_a_log_that_cannot_be_cut_so_is_refused():
+    for log, words in (
         (clicks([(0, 1, 0), (0, 2, DAY)], 1, 40), "needs clicks on 3 days .* has 2"),
         (clicks([(0, day, day * DAY) for day in range(4)], 1, 23), "user u0 leaves 19 of 23"),
         (population([[0, 1]], 40), "needs the time of every click"),
-    ],
-)
-def test_a_log_that_cannot_be_cut_so_is_refused(log, words):
-    with pytest.raises(BadInput, match=words):
-        make_split(log, "last-day-20", seed=1)
+    ):
+        with pytest.raises(BadInput, match=words):
+            make_split(log, "last-day-20", seed=1)
 
 
 def counters(split):
     """How often training drew an item as a negative, by user and for all; a random order among equals."""
-    drawn = learnt(split)
+    drawn = split.train_impressions
     others = drawn.clicked == 0
     users = drawn.users[drawn.shown.row_numbers()][others]
     rng = np.random.default_rng(3)
@@ -248,6 +221,6 @@ def test_the_counter_would_find_clicks_that_training_never_draws():
     log = clicks(rows, n_users, n_items)
     split = make_split(log, "last-day-20", seed=1)
     own, _ = counters(split)
-    tested = csr_from_pairs(asked(split).users.astype(np.int64), split.test.positives.items, n_users)
+    tested = csr_from_pairs(split.test.impressions.users.astype(np.int64), split.test.positives.items, n_users)
     own[tested.row_numbers(), tested.items] = 0.0  # as if they had been left out
     assert evaluate(split.test, split.train, TableModel(-own, -own))["auc"] > 0.9

@@ -93,14 +93,9 @@ def test_lists_are_judged_as_slow_code_does_in_parts_of_any_size(lists, kinds, s
     assert validator.whole(reachable) == pytest.approx(slow_whole(lists, seen))
 
 
-def test_gini_by_hand():
-    assert gini(np.array([3, 3, 3])) == 0.0
-    assert gini(np.array([0, 0, 0, 8])) == pytest.approx(1 - 1 / 4)
-    assert gini(np.array([1, 3])) == pytest.approx(0.25)
-    assert gini(np.array([7])) == 0.0
-
-
-def test_the_information_of_items_by_hand():
+def test_gini_and_the_information_of_items_by_hand():
+    assert (gini(np.array([3, 3, 3])), gini(np.array([0, 0, 0, 8]))) == (0.0, pytest.approx(1 - 1 / 4))
+    assert (gini(np.array([1, 3])), gini(np.array([7]))) == (pytest.approx(0.25), 0.0)
     # Four users have training items; one has none and does not count. Nobody used item 3: as if one had.
     train = csr([[0, 1], [0], [0, 1], [0, 2], []])
     assert describe_items(train, 4, None).information.tolist() == [0.0, 1.0, 2.0, 2.0]

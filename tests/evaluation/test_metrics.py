@@ -1,5 +1,7 @@
 """Places, and what is made of them, beside hand-made cases and scikit-learn."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,19 +11,7 @@ from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
 from tests.evaluation.toys import csr
 from veilrec.evaluation import metrics as per_case
-from veilrec.evaluation.metrics import places_among_all, places_in_lists, places_of_first
-
-
-def list_metrics(ranks, offsets):
-    return means(per_case.list_metrics(ranks, offsets))
-
-
-def one_by_one_metrics(ranks, offsets):
-    return means(per_case.one_by_one_metrics(ranks, offsets))
-
-
-def impression_metrics(ranks, offsets, shown):
-    return means(per_case.impression_metrics(ranks, offsets, shown))
+from veilrec.evaluation.metrics import holm, places_among_all, places_in_lists, places_of_first, sign_flip_test
 
 
 def means(values):
@@ -51,32 +41,27 @@ def test_the_three_rankings_agree(scores):
     wanted = np.tile(np.arange(12) == 0, 3).astype(np.uint8)
     in_lists = places_in_lists(scores.ravel(), np.arange(0, 37, 12), wanted)
     assert first.tolist() == among_all.tolist() == in_lists.tolist()
-
-
-@given(SCORES)
-def test_the_places_of_all_items_add_up(scores):
     ranks = places_among_all(scores, csr([range(12)] * 3), csr([[]] * 3), one_by_one=False)
     assert ranks.reshape(3, 12).sum(axis=1).tolist() == [78, 78, 78]
 
 
-LOG2_3 = np.log2(3)
-
-
 def test_lists_by_hand():
-    metrics = list_metrics(np.array([10.5, 2.5]), np.arange(3))
+    metrics = means(per_case.list_metrics(np.array([10.5, 2.5]), np.arange(3)))
     assert metrics["hr@10"] == 0.5  # half a place too far is no hit
     assert metrics["ndcg@10"] == pytest.approx(1 / np.log2(3.5) / 2)
-    metrics = list_metrics(np.arange(1.0, 13.0), np.array([0, 12]))  # more positives than places
+    metrics = means(per_case.list_metrics(np.arange(1.0, 13.0), np.array([0, 12])))  # more positives than places
     assert metrics["ndcg@5"] == metrics["ndcg@10"] == metrics["ndcg@30"] == pytest.approx(1.0)
 
 
 def test_one_by_one_is_the_mean_within_a_user_then_over_users():
     # User A: places 1 and 6; user B: place 2.
-    metrics = one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]))
-    assert metrics["hr@5"] == (0.5 + 1) / 2
-    assert metrics["hr@10"] == 1.0
-    assert metrics["ndcg@5"] == pytest.approx((0.5 + 1 / LOG2_3) / 2)
-    assert metrics["ndcg@10"] == pytest.approx(((1 + 1 / np.log2(7)) / 2 + 1 / LOG2_3) / 2)
+    metrics = means(per_case.one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3])))
+    assert (metrics["hr@5"], metrics["hr@10"]) == ((0.5 + 1) / 2, 1.0)
+    assert metrics["ndcg@5"] == pytest.approx((0.5 + 1 / np.log2(3)) / 2)
+    assert metrics["ndcg@10"] == pytest.approx(((1 + 1 / np.log2(7)) / 2 + 1 / np.log2(3)) / 2)
+    values = per_case.further_one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]), (5,))
+    assert (values["recall@5"].tolist(), values["precision@5"].tolist()) == ([0.5, 1], pytest.approx([0.1, 0.2]))
+    assert values["map@5"].tolist() == values["mrr@5"].tolist() == pytest.approx([0.5, 0.5])
 
 
 def lists(draw, *, ties):
@@ -94,13 +79,15 @@ untied_lists = st.composite(lists)(ties=False)
 
 def ours(scores, labels):
     ranks = places_in_lists(scores, np.array([0, len(scores)]), labels)
-    return impression_metrics(ranks, np.array([0, len(ranks)]), np.array([len(scores)]))
+    return means(per_case.impression_metrics(ranks, np.array([0, len(ranks)]), np.array([len(scores)])))
 
 
 @given(tied_lists)
-def test_auc_is_scikit_learns_ties_and_all(case):
+def test_auc_is_scikit_learns_ties_and_all_and_no_metric_is_above_one(case):
     scores, labels = case
-    assert ours(scores, labels)["auc"] == pytest.approx(roc_auc_score(labels, scores))
+    metrics = ours(scores, labels)
+    assert metrics["auc"] == pytest.approx(roc_auc_score(labels, scores))
+    assert all(0 <= value <= 1 + 1e-12 for value in metrics.values())
 
 
 @given(untied_lists)
@@ -113,21 +100,9 @@ def test_ndcg_is_scikit_learns_and_mrr_is_minds(case):
     assert metrics["mrr"] == pytest.approx(np.sum(in_order / np.arange(1, len(labels) + 1)) / labels.sum())
 
 
-@given(tied_lists)
-def test_no_metric_is_above_one(case):
-    assert all(0 <= value <= 1 + 1e-12 for value in ours(*case).values())
-
-
 def further(scores, labels, cutoffs):
     ranks = places_in_lists(scores, np.array([0, len(scores)]), labels)
     return means(per_case.further_metrics(ranks, np.array([0, len(ranks)]), cutoffs))
-
-
-def test_one_by_one_every_positive_has_its_own_list():
-    values = per_case.further_one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]), (5,))
-    assert values["recall@5"].tolist() == [0.5, 1]
-    assert values["precision@5"].tolist() == pytest.approx([0.1, 0.2])
-    assert values["map@5"].tolist() == values["mrr@5"].tolist() == pytest.approx([0.5, 0.5])
 
 
 @given(untied_lists)
@@ -171,3 +146,43 @@ def test_cases_do_not_touch_each_other(some):
     together = per_case.further_metrics(np.concatenate(ranks), offsets, (3, 5))
     for number, (scores, labels) in enumerate(some):
         assert {name: values[number] for name, values in together.items()} == further(scores, labels, (3, 5))
+
+
+def exact(differences):
+    """All ways to flip."""
+    signs = np.array(list(product((-1.0, 1.0), repeat=len(differences))))
+    return float(np.mean(np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12))
+
+
+def test_the_p_value_is_that_of_all_flips_columns_are_tests_of_their_own_and_both_sides_count():
+    columns = np.random.default_rng(0).normal(0.3, 1.0, (12, 4))
+    for differences, p_value in zip(columns.T, sign_flip_test(columns), strict=True):
+        expected = exact(differences)
+        # Each within 5 standard deviations of 9,999 flips: one fails by chance in 400,000 seeds.
+        assert p_value == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 9_999) + 1e-4)
+    differences = np.column_stack([np.ones(30), -np.ones(30), np.zeros(30), np.tile([1.0, -1.0], 15)])
+    up, down, nothing, balanced = sign_flip_test(differences)
+    assert up == down == pytest.approx(1e-4)  # never below 1 / (flips + 1)
+    assert nothing == balanced == 1.0
+
+
+def test_equally_good_methods_are_told_apart_as_seldom_as_promised():
+    generator = np.random.default_rng(5)
+    differences = generator.normal(size=(60, 2000)) * generator.exponential(size=(60, 1))  # heavy tails, no favourite
+    share = np.mean(sign_flip_test(differences, flips=999) <= 0.05)
+    assert share == pytest.approx(0.05, abs=0.025)  # 5 standard deviations: 4 in 10 million seeds fail
+
+
+def test_many_users_are_flipped_in_parts(monkeypatch):
+    differences = np.random.default_rng(1).normal(0.1, 1.0, (500, 2))
+    monkeypatch.setattr("veilrec.evaluation.metrics._AT_ONCE", 500 * 7)
+    parts = sign_flip_test(differences, flips=2_000)
+    monkeypatch.undo()
+    assert parts == pytest.approx(sign_flip_test(differences, flips=2_000), abs=0.06)
+
+
+def test_holm_multiplies_by_what_is_left_and_never_falls():
+    # Worked by hand: sorted .005 .01 .03 .04 times 4 3 2 1, then the largest so far.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]

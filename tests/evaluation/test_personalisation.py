@@ -1,7 +1,5 @@
 """What a new user gets by what the model was given: the questions stay, the model's knowledge changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,10 +99,8 @@ def test_the_last_point_is_the_evaluation_itself_and_the_first_knows_nothing():
     found = personalisation(split, model, 1)
     assert [given.label for given in found] == ["0", "1", "2", "5", "10", "20", "half"]
     whole = evaluate_cases(split.test, split.train, model)
-    assert found[-1].result.means() == whole.means()
-    assert found[-1].result.known.tolist() == whole.known.tolist()
-    assert found[0].result.means()["hr@30"] == 0.0  # all items tie
-    assert found[0].mean_items == 0.0
+    assert (found[-1].result.means(), found[-1].result.known.tolist()) == (whole.means(), whole.known.tolist())
+    assert (found[0].result.means()["hr@30"], found[0].mean_items) == (0.0, 0.0)  # all items tie
     means = [given.mean_items for given in found]
     assert means == sorted(means)
     assert means[3] < 5 < whole.known.max()  # some have fewer

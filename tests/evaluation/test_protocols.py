@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -43,21 +44,15 @@ def parts(split):
     return together
 
 
-def test_leave_one_out_holds_out_the_last_item():
+def test_leave_one_out_holds_out_the_last_item_and_validation_is_the_last_of_the_rest():
     split = make_split(population([[3, 1, 2], [5], [0, 4]], 120), "loo-99", seed=1)
-    assert rows_of(split.train) == [[3, 1], [5], [0]]
-    assert split.test.users.tolist() == [0, 2]
+    assert (rows_of(split.train), split.test.users.tolist()) == ([[3, 1], [5], [0]], [0, 2])
     assert rows_of(split.test.positives) == [[2], [4]]
     candidates = split.test.candidates
-    assert candidates.shape == (2, 100)
-    assert candidates.dtype == np.int32
-    assert candidates[:, 0].tolist() == [2, 4]
+    assert (candidates.shape, candidates.dtype, candidates[:, 0].tolist()) == ((2, 100), np.int32, [2, 4])
     assert all(len(set(row)) == 100 for row in candidates.tolist())
     assert not {3, 1} & set(candidates[0].tolist())
     assert split.valid is None
-
-
-def test_the_last_use_counts_and_validation_is_the_last_item_of_the_rest():
     split = make_split(population([[7, 1, 2, 7]], 120), "loo-full", seed=1)
     assert (rows_of(split.train), rows_of(split.test.positives)) == ([[1, 2]], [[7]])
     assert split.test.candidates is None
@@ -79,8 +74,7 @@ def test_published_test_items_and_negatives_are_used():
     negatives = np.arange(20, 20 + 2 * 99, dtype=np.int32).reshape(2, 99)
     people = population([[3, 1, 2], [5, 6, 7]], 300, (np.array([1, 7], np.int32), negatives))
     split = make_split(people, "loo-99", seed=1, validation=True)
-    assert rows_of(split.train) == [[3], [5]]
-    assert rows_of(split.test.positives) == [[1], [7]]
+    assert (rows_of(split.train), rows_of(split.test.positives)) == ([[3], [5]], [[1], [7]])
     assert (split.test.candidates[:, 1:] == negatives).all()
     assert rows_of(split.valid.positives) == [[2], [6]]
     assert rows_of(make_split(people, "loo-full", seed=1).test.positives) == [[1], [7]]
@@ -99,8 +93,7 @@ def test_ratio_takes_a_fifth_and_at_least_one():
 def test_holdout_users_halves_a_fifth_of_the_users():
     people = random_population(50, 40, 3, 9, seed=1)
     split = make_split(people, "holdout-users", seed=1, validation=True)
-    assert len(split.test) == 10
-    assert len(split.valid) == 5
+    assert (len(split.test), len(split.valid)) == (10, 5)
     assert not set(split.test.users.tolist()) & set(split.valid.users.tolist())
     lengths = people.interactions.pairs().lengths()
     for cases in (split.test, split.valid):
@@ -124,13 +117,11 @@ def test_liked_items_are_the_last_ratings_above_three():
     # Of 5 users seed 1 draws one; user rows are alike, so that whoever it is has the same items.
     rows = [[(0, 5), (1, 4), (2, 3), (3, 1), (4, 3.5), (5, 4), (0, 2), (3, 5)]] * 5
     split = make_split(rated_population(rows, 9), "holdout-users-liked", seed=1)
-    assert split.protocol == "holdout-users-liked"
     drawn = int(split.test.users[0])
     liked = [1, 4, 5, 3]  # the last use decides: 0 was liked once, 3 was not at first
     assert rows_of(split.train) == [[] if user == drawn else liked for user in range(5)]
     assert sorted(split.test.adapt.row(0).tolist() + split.test.positives.row(0).tolist()) == sorted(liked)
-    assert rows_of(split.test.set_aside) == [[2, 0]]
-    assert rows_of(split.liked) == [liked] * 5
+    assert (rows_of(split.test.set_aside), rows_of(split.liked)) == ([[2, 0]], [liked] * 5)
 
 
 def test_the_same_users_are_drawn_whether_likes_count_or_uses():
@@ -197,13 +188,17 @@ def test_the_default_follows_the_data():
     assert default_protocol(replace(base, impressions={"train": shown, "dev": shown})) == "mind"
 
 
-def rated(rows):
-    return rated_population(rows, 50)
-
-
-@pytest.mark.parametrize(
-    ("people", "protocol", "message"),
-    [
+def test_what_cannot_be_split_says_what_to_do():
+    two = population([[0, 1]], 200)
+    for how, message in (
+        ({"seed": 1, "validation": True}, "no user of toy has 3 distinct items, which loo-99 needs with a validation"),
+        ({"seed": -1}, "seed -1 is negative"),
+        ({"seed": 2**64}, "is too large"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            make_split(two, "loo-99", **how)
+    rated = partial(rated_population, n_items=50)
+    for people, protocol, message in (
         (population([[0, 1, 2]], 200), "loo-9", r"unknown protocol 'loo-9': did you mean loo-99"),
         (population([[0], [0]], 1), "loo-99", r"toy has fewer than 2 items"),
         (population([[], []], 200), "loo-99", r"toy has no interactions"),
@@ -219,24 +214,9 @@ def rated(rows):
         (rated([[(0, 1), (1, 3)]] * 9), LIKED, r"no user of toy has 2 distinct items rated above 3"),
         (rated([[(0, 5), (1, 4)]]), LIKED, r"holdout-users-liked leaves none of the 1 users of toy for training"),
         (rated([[(0, 5)]] * 8 + [[(0, 5), (1, 5)]]), LIKED, r"liked drew no user of toy with enough items"),
-    ],
-)
-def test_what_cannot_be_split_says_what_to_do(people, protocol, message):
-    with pytest.raises(BadInput, match=message):
-        make_split(people, protocol, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"seed": 1, "validation": True}, "no user of toy has 3 distinct items, which loo-99 needs with a validation"),
-        ({"seed": -1}, "seed -1 is negative"),
-        ({"seed": 2**64}, "is too large"),
-    ],
-)
-def test_a_validation_or_seed_that_cannot_be_is_refused(how, message):
-    with pytest.raises(BadInput, match=message):
-        make_split(population([[0, 1]], 200), "loo-99", **how)
+    ):
+        with pytest.raises(BadInput, match=message):
+            make_split(people, protocol, seed=1)
 
 
 def test_another_data_set_is_asked_whole_or_cut_as_usual_and_not_about_its_own_users():
@@ -246,8 +226,7 @@ def test_another_data_set_is_asked_whole_or_cut_as_usual_and_not_about_its_own_u
     news = replace(base, impressions={"train": shown})
     for protocol in (None, "mind"):
         split = make_transfer_split(news, protocol, seed=1)
-        assert split.protocol == "mind"
-        assert split.test.impressions is shown
+        assert split.protocol == "mind" and split.test.impressions is shown
         assert rows_of(split.train) == [[4, 5], [6]]
     news = replace(base, impressions={"train": shown, "dev": shown})
     split = make_transfer_split(news, None, seed=1)

@@ -1,8 +1,11 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.evaluation.toys import csr
+from tests.evaluation.toys import TableModel, csr, random_population
+from veilrec.evaluation.evaluator import evaluate
+from veilrec.evaluation.protocols import make_split
 from veilrec.evaluation.split import draw_unused, mark_some
 
 Z = 5.0  # a standard normal number is beyond it once in 1.7 million draws
@@ -48,3 +51,43 @@ def test_marks_as_many_entries_as_asked_each_equally_often():
         assert np.abs(part.sum(axis=0) - n * share).max() < Z * np.sqrt(n * share * (1 - share))
     marked = mark_some(np.array([0, 3, 3, 5]), np.array([0, 0, 2]), seed=1, purpose=1)
     assert marked.tolist() == [False, False, False, True, True]
+
+
+# Training negatives must not give the held-out item away. Public codes draw them from the items that a user never
+# used: the held-out item is then never drawn, while the 99 beside it are, and counting draws finds it.
+N_USERS, N_ITEMS = 2_000, 160
+PEOPLE = random_population(N_USERS, N_ITEMS, 3, 20, seed=1)
+EPOCHS, NEGATIVES = 25, 40
+TRAINING = 999  # a purpose of draws that no protocol uses
+
+
+def counter(outside, sign):
+    """Scores an item by how often it was drawn as a negative of the user; a random order among equals."""
+    counts = np.random.default_rng(3).random((N_USERS, N_ITEMS)) * 0.5
+    users = np.arange(N_USERS)
+    for epoch in range(EPOCHS):
+        drawn = draw_unused(outside, users, N_ITEMS, NEGATIVES, seed=epoch, purpose=TRAINING)
+        counts[users[:, None], drawn] += 1
+    counts[outside.row_numbers(), outside.items] = 0
+    return TableModel((sign * counts).astype(np.float32))
+
+
+def hit_rate(cases, split, model):
+    return evaluate(cases, split.train, model)["hr@10"]
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("validation", [False, True])
+def test_a_counter_of_drawn_negatives_stays_at_chance(sign, validation):
+    # The held-out item and the 99 are drawn alike, so hr@10 is binomial with 1 in 10.
+    split = make_split(PEOPLE, "loo-99", seed=1, validation=validation)
+    model = counter(split.train, sign)
+    for cases in [split.test, *([split.valid] if validation else [])]:
+        assert abs(hit_rate(cases, split, model) - 0.1) < Z * np.sqrt(0.1 * 0.9 / N_USERS)
+
+
+def test_the_counter_finds_the_item_when_negatives_leave_it_out():
+    split = make_split(PEOPLE, "loo-99", seed=1)
+    leaky = counter(PEOPLE.interactions.pairs(), -1.0)
+    leaky.table[split.test.users, split.test.positives.items] = 0.0  # never drawn
+    assert hit_rate(split.test, split, leaky) > 0.99

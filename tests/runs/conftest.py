@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from tests.methods.tiny_news import SMALL
+from veilrec.runs.release_model import open_client
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
@@ -33,6 +34,13 @@ REQUESTS = {
     "features": ratings("privrec", "cohort.size=20", *WITH_PEOPLE, rounds=2),
     "news": RunRequest("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
 }
+
+
+def client(release, state, *items):
+    """A client with the release and these items."""
+    opened = open_client(state, release)
+    opened.read(*items)
+    return opened
 
 
 @pytest.fixture(scope="session")

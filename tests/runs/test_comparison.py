@@ -8,7 +8,7 @@ import pytest
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.runs.checkpoint import read_result
-from veilrec.runs.comparison import Spread, compare
+from veilrec.runs.comparison import Spread, compare, make_contenders
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
@@ -143,9 +143,8 @@ def test_news_are_compared_by_impressions(tmp_path):
     assert found.pairs[0].difference == pytest.approx(means["fm"] - means["ease"])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_bad_options_are_refused_before_anything_is_trained(tmp_path):
+    for options, words in (
         ({"seeds": 0}, "--seeds is 0"),
         ({"jobs": 0}, "--jobs is 0"),
         ({"metric": "auc"}, "unknown metric of loo-99 'auc'"),
@@ -153,9 +152,62 @@ def test_news_are_compared_by_impressions(tmp_path):
         ({"data": "ml-2m"}, "unknown data set"),
         ({"methods": ["mf", "nrms"]}, "nrms does not learn from synthetic-ratings, but from mind, synthetic-news"),
         ({"methods": ["Popularity", "random"]}, "stand in every comparison"),
-    ],
-)
-def test_bad_options_are_refused_before_anything_is_trained(tmp_path, options, words):
-    with pytest.raises(BadInput, match=words):
-        compare(**({"methods": ["mf"], "data": DATA, "out": tmp_path / "out"} | options))
-    assert not (tmp_path / "out").exists()
+    ):
+        with pytest.raises(BadInput, match=words):
+            compare(**({"methods": ["mf"], "data": DATA, "out": tmp_path / "out"} | options))
+        assert not (tmp_path / "out").exists()
+
+
+GIVEN = {"data": "synthetic-ratings", "protocol": None, "preset": None, "rounds": None}
+
+
+def test_settings_of_all_and_of_one():
+    for specs, shared, found, notes in (
+        (
+            ["fedmf", "dp-fedmf:privacy.epsilon=4, local.dim=16", "fedncf:local.layers=[16, 8]"],
+            [],
+            [(), ("privacy.epsilon=4", "local.dim=16"), ("local.layers=[16, 8]",)],
+            [],
+        ),
+        (  # a setting reaches all that have it
+            ["fedmf", "ease", "dp-fedmf:local.dim=4"],
+            ["local.dim=8"],
+            [("local.dim=8",), (), ("local.dim=8", "local.dim=4")],
+            ["--set local.dim=8 is for fedmf, dp-fedmf:local.dim=4; not for ease"],
+        ),
+        (["fedmf", "fedmf-lean"], ["fedmf.local.dim=8"], [("local.dim=8",), ()], []),
+    ):
+        contenders, told = make_contenders(specs, GIVEN, shared)
+        assert [c.label.replace(", ", ",") for c in contenders] == [spec.replace(", ", ",") for spec in specs]
+        assert ([c.request.settings for c in contenders], told) == (found, notes)
+    contenders, _ = make_contenders(["fedmf:preset=paper", "fedmf:rounds=7", "ease", "mf"], GIVEN | {"rounds": 3})
+    asked = [(c.request.preset, c.request.rounds, c.request.settings) for c in contenders]
+    assert asked == [("paper", 3, ()), ("tuned", None, ("rounds=7",)), ("tuned", None, ()), ("tuned", 3, ())]
+
+
+def test_a_file_stands_for_its_settings(tmp_path):
+    best = tmp_path / "best.yaml"
+    best.write_text("method: mf\ndata: ml-100k\nsettings: [dim=4]\nrounds: 6\ncaveats: [Tuned.]\n")
+    (mf,), notes = make_contenders([f"mf:{best},rate=0.1"], GIVEN)
+    assert (mf.request.settings, mf.request.rounds, mf.request.data) == (("dim=4", "rate=0.1"), 6, "synthetic-ratings")
+    assert (mf.request.caveats, notes) == (("Tuned.",), [])
+    with pytest.raises(BadInput, match="is for mf, and ease was asked for"):
+        make_contenders([f"ease:{best}"], GIVEN)
+
+
+def test_what_cannot_be_meant_is_refused():
+    for specs, shared, words in (
+        ([], (), "at least one method"),
+        (["fedmv"], (), "did you mean fedmf"),
+        (["mf", "mf"], (), "mf is given twice"),
+        (["mf:dim=8", "mf: dim=8"], (), "mf:dim=8 is given twice"),
+        (["mf:dims=8"], (), "unknown setting of mf 'dims'"),
+        (["mf:dim=eight"], (), "setting dim of mf is 'eight'"),
+        (["mf:dim"], (), "dim is neither name=value nor a file"),
+        (["mf:preset=best"], (), "unknown preset"),
+        (["mf", "ease"], ("dims=8",), "--set dims=8 fits none of mf, ease: unknown setting 'dims': did you mean dim"),
+        (["mf"], ("ease.ridge=1",), "ease is not compared; compared are mf"),
+        (["mf"], ("dim",), "expected name=value"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            make_contenders(specs, GIVEN, shared)

@@ -48,8 +48,7 @@ def first(logs, tmp_path_factory):
 
 
 def test_a_run_recommends_although_its_log_has_grown_and_evaluating_says_what_to_do(tmp_path):
-    data = write(tmp_path / "log.csv", OLD)
-    out = tmp_path / "run"
+    data, out = write(tmp_path / "log.csv", OLD), tmp_path / "run"
     train(prepare(ask("fedmf", data)), out)
     before = open_model(out).recommend_user("u3"), open_model(out).recommend(["i03", "i05"])
     measured = evaluate_run(out)["metrics"]
@@ -120,8 +119,7 @@ def test_a_news_model_keeps_the_vectors_of_the_words_it_knew(tmp_path):
 def test_it_learns_on_and_says_where_it_came_from(first, logs, tmp_path):
     request = ask("fedmf", logs[1], start_from=first)
     result = train(prepare(request), tmp_path / "second")
-    assert result["start_from"]["run"] == str(first)
-    assert result["start_from"]["guarantee"]["basis"] == "none"
+    assert (result["start_from"]["run"], result["start_from"]["guarantee"]["basis"]) == (str(first), "none")
     config = read_config(tmp_path / "second")
     assert config["start_from"]["generation"] == 1
     assert config["start_from"].items() <= result["start_from"].items()
@@ -142,20 +140,17 @@ def test_a_run_that_started_from_another_can_be_resumed(first, logs, tmp_path):
     assert again["weights_sha256"] == whole["weights_sha256"]
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "said"),
-    [
+def test_what_does_not_fit_is_refused(first, logs, tmp_path):
+    for method, settings, said in (
         ("ease", (), "ease is computed from the data at once"),
         ("popularity", (), "popularity is computed from the data at once"),
         ("fedncf", FEW, "holds one of the kind matrix-factorisation: start from a run of fedncf"),
         ("fedmf", (*FEW, "local.dim=8"), r"does not fit the model of .*first \(items has rows of \(32,\) there"),
-    ],
-)
-def test_what_does_not_fit_is_refused(first, logs, tmp_path, method, settings, said):
-    with pytest.raises(BadInput, match=said):
-        prepare(ask(method, logs[1], settings=settings, start_from=first))
-    with pytest.raises(BadInput, match="is no run of veilrec"):
-        prepare(ask(method, logs[1], settings=settings, start_from=tmp_path))
+    ):
+        with pytest.raises(BadInput, match=said):
+            prepare(ask(method, logs[1], settings=settings, start_from=first))
+        with pytest.raises(BadInput, match="is no run of veilrec"):
+            prepare(ask(method, logs[1], settings=settings, start_from=tmp_path))
 
 
 def test_the_cost_of_both_runs_is_stated(logs, tmp_path):
@@ -166,9 +161,8 @@ def test_the_cost_of_both_runs_is_stated(logs, tmp_path):
     assert stated.line() == "(6, 2e-06)-DP per user (add-remove), whole run, trusting: server, proven"
     alone = "(3, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
     assert stated.caveats[0].count(alone) == 2
-    assert result["publishable"] is True
     kept = Guarantee.from_json(json.loads((tmp_path / "second" / "model" / "guarantee.json").read_text()))
-    assert kept.line() == stated.line()
+    assert (result["publishable"], kept.line()) == (True, stated.line())
     assert str(tmp_path) not in json.dumps(kept.to_json())
     handed = prepare(ask("dp-fedmf", logs[1], **secure, start_from=tmp_path / "second" / "model"))
     assert handed.guarantee().epsilon == 9.0
@@ -180,9 +174,8 @@ def test_the_cost_of_both_runs_is_stated(logs, tmp_path):
 )
 def test_what_a_first_run_did_not_cover_no_second_one_covers(method, reason, logs, tmp_path):
     train(prepare(ask(method, logs[0], settings=(*FEW, "local.dim=8"))), tmp_path / "first")
-    result = train(
-        prepare(ask("dp-fedmf", logs[1], noise="secure", start_from=tmp_path / "first")), tmp_path / "second"
-    )
+    prepared = prepare(ask("dp-fedmf", logs[1], noise="secure", start_from=tmp_path / "first"))
+    result = train(prepared, tmp_path / "second")
     assert result["publishable"] is False
     (why,) = (words for words in result["guarantee"]["caveats"] if words.startswith("Not to be published"))
     assert reason in why
@@ -209,11 +202,8 @@ def test_the_noise_of_the_first_run_does_not_come_again(logs, tmp_path):
 def test_test_items_that_the_earlier_run_has_seen_are_counted(logs, tmp_path):
     train(prepare(ask("fedmf", logs[0], protocol="ratio-8-2", seed=1)), tmp_path / "first")
     prepared = prepare(ask("fedmf", logs[0], protocol="loo-full", start_from=tmp_path / "first"))
-    learnt = {
-        (user, item)
-        for row, user in enumerate(load_clients(tmp_path / "first").users)
-        for item in load_clients(tmp_path / "first").trained_on.row(row)
-    }
+    clients = load_clients(tmp_path / "first")
+    learnt = {(user, item) for row, user in enumerate(clients.users) for item in clients.trained_on.row(row)}
     test = prepared.split.test
     asked = [(prepared.population.users[u], int(i)) for u, i in zip(test.users, test.positives.items, strict=True)]
     assert prepared.carried_over.test_seen == sum(pair in learnt for pair in asked) > 0

@@ -9,7 +9,6 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.runs import training
-from veilrec.runs import training as engines
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import Engine, hired
 
@@ -26,20 +25,14 @@ def test_processes_train_the_same_model(tmp_path):
     assert digests[0] == digests[1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_what_no_engine_can_do_is_refused(monkeypatch, tmp_path):
+    for settings, words in (
         ({"workers": 2}, "--engine processes or ray"),
         ({"name": "processes", "address": "auto"}, "use --engine ray"),
         ({"name": "ray", "shared": Path("nowhere")}, "no such folder"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(BadInput, match=words):
-        Engine(**settings)
-
-
-def test_what_no_engine_can_train_is_refused(monkeypatch, tmp_path):
+    ):
+        with pytest.raises(BadInput, match=words):
+            Engine(**settings)
     monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
     central, far = replace(SMALL, method="ease", settings=(), rounds=None), "127.0.0.1:1"
@@ -50,6 +43,6 @@ def test_what_no_engine_can_train_is_refused(monkeypatch, tmp_path):
     ):
         with pytest.raises(BadInput, match=words), hired(prepare(request), engine):
             pass
-    monkeypatch.setattr(engines, "source_of", lambda name: "mine.py")
+    monkeypatch.setattr(training, "source_of", lambda name: "mine.py")
     with pytest.raises(BadInput, match="leave --engine out"), hired(prepare(SMALL), Engine("processes", 1)):
         pass

@@ -7,11 +7,11 @@ import signal
 import numpy as np
 import pytest
 
-from veilrec.core.errors import VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.runs import checkpoint
 from veilrec.runs import loop as run_module
 from veilrec.runs.checkpoint import Progress
-from veilrec.runs.loop import Interrupted, Schedule, run
+from veilrec.runs.loop import Interrupted, Schedule, make_loggers, run
 from veilrec.simulation.simulation import StepReport
 
 
@@ -72,8 +72,7 @@ def test_ctrl_c_finishes_the_round_writes_a_checkpoint_and_resumes_to_the_same_e
         run(tmp_path, Counter(interrupt_at=4), schedule, metric, split_name="test")
     trainer = Counter()
     progress = run(tmp_path, trainer, schedule, metric, split_name="test", resume=True)
-    assert trainer.total == 45
-    assert progress.clients == 18
+    assert (trainer.total, progress.clients) == (45, 18)
     assert [line["round"] for line in lines(tmp_path)] == [4, 8, 9]
 
 
@@ -135,3 +134,62 @@ def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
     resumed = run(tmp_path, Slow(), Schedule(rounds=5, checkpoint_every=1), metric, split_name="test", resume=True)
     assert (resumed.first_seconds, resumed.learning_seconds) == (20.0, 21.5)
     assert resumed.clients_per_second == pytest.approx(resumed.clients / 5 / 0.5)
+
+
+def test_a_state_comes_back_as_it_was_only_the_newest_stays_and_the_digest_sees_every_bit(tmp_path):
+    state = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], np.int64)}
+    progress = Progress(rounds_done=7, up_bytes=2**40, best_value=0.5, metrics={"hr@10": 0.25})
+    for rounds in (3, 20, 100):
+        checkpoint.save(checkpoint.checkpoint_path(tmp_path, rounds), state, progress)
+    newest = checkpoint.newest(tmp_path)
+    assert newest == checkpoint.checkpoint_path(tmp_path, 100)
+    checkpoint.prune(tmp_path, keep={newest})
+    assert list((tmp_path / "checkpoints").iterdir()) == [newest]
+    loaded, read = checkpoint.load(newest)
+    assert (read, checkpoint.digest(loaded)) == (progress, checkpoint.digest(state))
+    for content in (b"", b"not a state", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"):
+        newest.write_bytes(content)
+        with pytest.raises(BadInput, match="not a state of a veilrec run"):
+            checkpoint.load(newest)
+    states = [
+        {"a": np.zeros((2, 3), np.float32)},
+        {"b": np.zeros((2, 3), np.float32)},
+        {"a": np.zeros((3, 2), np.float32)},
+        {"a": np.zeros((2, 3), np.float64)},
+        {"a": np.full((2, 3), -0.0, np.float32)},
+    ]
+    assert len({checkpoint.digest(state) for state in states}) == 5
+
+
+def follow(name, folder):
+    (logger,) = make_loggers([name], folder)
+    logger.on_round(Progress(rounds_done=1), StepReport(loss=0.5))
+    logger.on_metrics(Progress(rounds_done=1), {"hr@10": 0.25})
+
+
+def test_tensorboard_gets_loss_and_metrics(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    make_loggers(["tensorboard"], tmp_path)
+    assert list(tmp_path.iterdir()) == []  # until the run has begun
+    follow("tensorboard", tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert (events.Scalars("loss")[0].value, events.Scalars("hr@10")[0].value) == (0.5, 0.25)
+
+
+def test_mlflow_gets_loss_and_metrics(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(f"file://{tmp_path}/mlruns")
+    follow("mlflow", tmp_path)
+    run = mlflow.last_active_run()
+    mlflow.end_run()
+    assert mlflow.get_run(run.info.run_id).data.metrics == {"loss": 0.5, "hr_at_10": 0.25}
+
+
+def test_a_missing_extra_or_an_unknown_logger_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("veilrec.core.resources.find_spec", lambda module: None)
+    for name, words in (("tensorboard", r"c\[tensorboard\]"), ("mlflow", r"c\[mlflow\]"), ("mlfow", "mlflow")):
+        with pytest.raises(BadInput, match=words):
+            make_loggers([name], tmp_path)

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runs.conftest import NEWS, REQUESTS
+from tests.runs.conftest import NEWS, REQUESTS, client
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import embedder, open_client, texts_of
+from veilrec.runs.release_model import embedder, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -54,12 +54,6 @@ def released(trained, tmp_path_factory, key):
     return release
 
 
-def client(release, state, *items):
-    opened = open_client(state, release)
-    opened.read(*items)
-    return opened
-
-
 @KINDS
 def test_a_client_ranks_as_the_run_does(released, kind, tmp_path):
     run, release = released(kind)
@@ -96,15 +90,14 @@ def test_it_says_what_it_promises_and_holds_nothing_of_anybody_but_the_model(rel
     assert not any(people & set(re.findall(r"[\w-]+", text)) for text in texts)
 
 
-def test_a_run_that_is_not_publishable_is_refused(trained, tmp_path, key):
+def test_a_run_that_is_not_publishable_is_refused_and_metrics_of_people_are_left_out(
+    trained, tmp_path, key, monkeypatch
+):
     train(prepare(replace(PRIVATE, noise="seeded")), tmp_path / "seeded")
     for run, words in ((trained("popularity")[1], "--unprotected"), (tmp_path / "seeded", "--noise secure")):
         with pytest.raises(BadInput, match=words):
             make_release(run, tmp_path / "release", key, ReleaseOptions())
         assert not (tmp_path / "release").exists()
-
-
-def test_metrics_of_people_are_left_out(trained, tmp_path, key, monkeypatch):
     run = trained("popularity")[1]
     monkeypatch.setattr("veilrec.runs.release._MADE_UP", ())  # as if the data were of people
     shy = make_release(run, tmp_path / "shy", key, ReleaseOptions(unprotected=True))
@@ -115,8 +108,7 @@ def test_metrics_of_people_are_left_out(trained, tmp_path, key, monkeypatch):
 
 def test_versions_follow_each_other_and_keys_hand_over(trained, tmp_path, key):
     run, out, wishes = trained("popularity")[1], tmp_path / "release", ReleaseOptions(unprotected=True)
-    assert make_release(run, out, key, wishes).version == 1
-    assert make_release(run, out, key, wishes).version == 2
+    assert [make_release(run, out, key, wishes).version for _ in range(2)] == [1, 2]
     other = new_key(tmp_path / "b.key")
     for signer, asked, words in (
         (key, replace(wishes, version=2), "not later"),
@@ -156,39 +148,35 @@ def test_the_text_of_a_new_item_becomes_the_vector_of_a_known_one(released, kind
     release = released(kind)[1]
     embed, known, vectors = embedder(release), load(NEWS).catalogue, release.arrays("vectors.safetensors")["items"]
     for item in (0, 17, 101):
-        found = embed(
-            *(column[item] for column in (known.titles, known.abstracts, known.categories, known.subcategories))
-        )
+        texts = (known.titles, known.abstracts, known.categories, known.subcategories)
+        found = embed(*(column[item] for column in texts))
         assert np.abs(found - vectors[item]).max() < 1e-5
 
 
 def test_a_client_needs_neither_torch_nor_numba(released, tmp_path):
     releases = {kind: released(kind)[1] for kind in (*REQUESTS, "privaterec")}
+    histories = [[texts_of(release).ids[n] for n in range(5, 60, 3)] for release in releases.values()]
     script = (
         "import io, json, sys; from contextlib import redirect_stderr, redirect_stdout\n"
         "from tests.core_only import hide; hide(); from veilrec.cli.main import run\n"
-        "for folder in sys.argv[1:]:\n"
-        "    sys.argv[1:] = ['query', folder, '-k', '3', '--json']\n"
+        "for asked in sys.argv[1:]:\n"
+        "    folder, _, history = asked.partition(':')\n"
+        "    sys.argv[1:] = ['query', folder, '-k', '3', '--json', '--history', history]\n"
         "    code, out, err = 0, io.StringIO(), io.StringIO()\n"
         "    with redirect_stdout(out), redirect_stderr(err):\n"
         "        try: run()\n"
         "        except SystemExit as end: code = end.code or 0\n"
         "    print(json.dumps([code, out.getvalue(), err.getvalue()]))"
     )
-    folders = [str(release.folder) for release in releases.values()]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *folders],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=True,
-    )
-    for (kind, release), line in zip(releases.items(), done.stdout.splitlines(), strict=True):
+    asked = [f"{of.folder}:{','.join(history)}" for of, history in zip(releases.values(), histories, strict=True)]
+    command, here = [sys.executable, "-c", script, *asked], Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=here, check=True)
+    for (kind, release), history, line in zip(releases.items(), histories, done.stdout.splitlines(), strict=True):
         code, out, err = json.loads(line)
         if kind == "veil-news":  # it reads texts of new news
             assert (code, "pip install 'veilrec[train]'" in err) == (2, True), kind
             continue
         assert code == 0, err
-        found, expected = json.loads(out), client(release, tmp_path / kind).recommend(3).items
-        assert found["sent_bytes"] == 0
-        assert [item["id"] for item in found["items"]] == [item.id for item in expected]
+        found, expected = json.loads(out), client(release, tmp_path / kind, *history).recommend(3)
+        assert (found["sent_bytes"], found["notes"]) == (0, list(expected.notes)), kind
+        assert [item["id"] for item in found["items"]] == [item.id for item in expected.items], kind

@@ -1,19 +1,17 @@
 """A run of veil becomes a catalogue that a client ranks by itself: as the run does, in few bytes, with nobody in it."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.runs.conftest import client
 from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.core.errors import BadInput
 from veilrec.runs.model_files import load_model
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_client, parts_of, ranking_of
+from veilrec.runs.release_model import parts_of, ranking_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -32,21 +30,27 @@ def released(tmp_path_factory):
     return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), ReleaseOptions())
 
 
-def client(release, state, *items):
-    opened = open_client(state, release)
-    opened.read(*items)
-    return opened
-
-
-def test_a_client_ranks_as_the_run_does_to_what_sixteen_bits_hold(released, tmp_path):
-    run, release = released
+def test_a_client_ranks_as_the_run_does_to_what_sixteen_bits_hold_and_says_that_nothing_left(released, tmp_path):
+    (run, release), told = released, []
     assert release.family == "catalogue"
     for number, history in enumerate(HISTORIES):
         expected = {best.item: best.score for best in open_model(run).recommend(history, 100)}
-        found = client(release, tmp_path / str(number), *history).recommend(100).items
+        answer = client(release, tmp_path / str(number), *history).recommend(100)
+        assert (answer.sent, answer.guarantee, answer.ranked_by) == (None, None, "client")
+        told += answer.notes
+        found = answer.items
         spread = float(np.std(list(expected.values())))
         assert {item.id for item in found[:60]} <= set(expected)
         assert max(abs(item.score - expected[item.id]) for item in found if item.id in expected) < 5e-3 * spread
+    assert "popular" in told[0] and "content" in told[0] and "everybody" in told[0]
+    assert told[1].startswith("Ranked here by 1 item, with the weights of everybody")
+    assert told[3].startswith("Ranked here by 19 items in their order, with weights fitted to the latest 15")
+    with client(release, tmp_path / "asks", "i003") as asking:
+        with pytest.raises(BadInput, match="none-sent"):
+            asking.recommend(3, "interest")
+        assert [item.id for item in asking.recommend(3, "nobody").items] != ["i003"]
+    model, history = ranking_of(release), np.arange(5, 60, 3, dtype=np.int32)
+    assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01  # the order counts
 
 
 def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released):
@@ -62,24 +66,6 @@ def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released):
     assert not any({people, people + 1} & set(about["shape"]) for about in tensors.values())
 
 
-def test_it_says_what_a_list_rests_on_and_that_nothing_left(released, tmp_path):
-    _, release = released
-    told = []
-    for number, history in enumerate(HISTORIES):
-        answer = client(release, tmp_path / str(number), *history).recommend(3)
-        assert (answer.sent, answer.guarantee, answer.ranked_by) == (None, None, "client")
-        told += answer.notes
-    assert "popular" in told[0] and "content" in told[0] and "everybody" in told[0]
-    assert told[1].startswith("Ranked here by 1 item, with the weights of everybody")
-    assert told[3].startswith("Ranked here by 19 items in their order, with weights fitted to the latest 15")
-    with client(release, tmp_path / "asks", "i003") as asking:
-        with pytest.raises(BadInput, match="none-sent"):
-            asking.recommend(3, "interest")
-        assert [item.id for item in asking.recommend(3, "nobody").items] != ["i003"]
-    model, history = ranking_of(release), np.arange(5, 60, 3, dtype=np.int32)
-    assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01  # the order counts
-
-
 LOG = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
 FEATURES = """items:
   file: ../items.csv
@@ -91,11 +77,9 @@ FEATURES = """items:
 
 def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_path):
     """Names, types, shapes, settings and all that is public: only the numbers that the proof covers may differ."""
-    told = []
-    (tmp_path / "items.csv").write_text(
-        "\n".join(["item,kind,year", *(f"i{n},{'ab'[n % 2]}|{'cde'[n % 3]},{1990 + n % 30}" for n in range(40))])
-    )
-    key = new_key(tmp_path / "a.key")
+    items = [f"i{n},{'ab'[n % 2]}|{'cde'[n % 3]},{1990 + n % 30}" for n in range(40)]
+    (tmp_path / "items.csv").write_text("\n".join(["item,kind,year", *items]))
+    told, key = [], new_key(tmp_path / "a.key")
     for extra in (3, 12):
         log = tmp_path / str(extra) / "log.csv"
         log.parent.mkdir()
@@ -103,41 +87,16 @@ def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_p
         log.with_suffix(".features.yaml").write_text(FEATURES)
         settings = ("people=20000",)
         request = RunRequest("veil", f"csv:{log}", protocol="loo-full", settings=settings, noise="secure", rounds=3)
-        train(prepare(request), tmp_path / f"run{extra}")
-        release = make_release(
-            tmp_path / f"run{extra}", tmp_path / f"release{extra}", key, ReleaseOptions(name="films")
-        )
+        train(prepare(request), log.parent / "run")
+        release = make_release(log.parent / "run", log.parent / "release", key, ReleaseOptions(name="films"))
         arrays = release.arrays("ranking.safetensors")
         assert len(arrays["content.kernels"]) > 3
         public = {name: arrays[name].tobytes() for name in arrays if not name.startswith(("learnt.", "places."))}
         files = {name: about.get("tensors", about["bytes"]) for name, about in release.manifest["files"].items()}
-        left = ("created", "files", "figures")
-        manifest = {name: value for name, value in release.manifest.items() if name not in left}
+        manifest = {name: release.manifest[name] for name in release.manifest.keys() - {"created", "files", "figures"}}
         told.append({"public": public, "files": files, "manifest": manifest})
         assert "somebody" not in json.dumps(release.manifest) + (release.folder / "model-card.md").read_text()
     assert told[0] == told[1]
-
-
-def test_a_core_install_ranks_with_it(released, tmp_path):
-    """Without numba, torch and polars; the same list."""
-    _, release = released
-    history = HISTORIES[3]
-    script = (
-        "import sys; from tests.core_only import hide; hide(); sys.argv[1:] = "
-        f"['query', {str(release.folder)!r}, '-k', '5', '--json', '--history', {','.join(history)!r}];"
-        "from veilrec.cli.main import run; run()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    expected = client(release, tmp_path / "here", *history).recommend(5)
-    assert (found["sent_bytes"], found["notes"]) == (0, list(expected.notes))
-    assert [item["id"] for item in found["items"]] == [item.id for item in expected.items]
-    assert [item["score"] for item in found["items"]] == pytest.approx(
-        [item.score for item in expected.items], abs=1e-4
-    )
 
 
 def test_what_does_not_fit_together_is_refused_in_one_line(released):

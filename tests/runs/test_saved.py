@@ -8,8 +8,10 @@ import sys
 import numpy as np
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from tests.runs.conftest import RATINGS, REQUESTS
+from veilrec.client.reptile import FeatureRanker
 from veilrec.core.errors import BadInput
 from veilrec.runs import saved
 from veilrec.runs.evaluation import evaluate_run
@@ -17,12 +19,9 @@ from veilrec.runs.model_files import RANKERS, load_clients, load_model
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
+from veilrec.simulation.simulation import Simulation
 
 KINDS = pytest.mark.parametrize("kind", REQUESTS)
-
-
-def test_every_kind_is_tested():
-    assert set(REQUESTS) == set(RANKERS)
 
 
 @KINDS
@@ -73,6 +72,7 @@ def test_the_folder_alone_is_enough_for_anybody(trained, kind, tmp_path):
 
 
 def test_models_of_no_torch_open_without_it(trained):
+    assert set(REQUESTS) == set(RANKERS)  # every kind of ranker is among the runs that are trained here
     code = (
         "import sys; from pathlib import Path; from veilrec.runs.saved import open_model\n"
         "for out in sys.argv[1:]:\n"
@@ -85,37 +85,6 @@ def test_models_of_no_torch_open_without_it(trained):
         runs = [str(trained(kind)[1]) for kind in kinds]
         done = subprocess.run([sys.executable, "-c", code, *runs], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(loaded)
-
-
-def log_of(extra):
-    """One who has so many items, then forty people with all of them between them."""
-    rows = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
-    return "\n".join(["user,item", *(f"somebody,i{7 * k % 40}" for k in range(extra)), *rows])
-
-
-@pytest.mark.parametrize("method", ["dp-fedmf", "priv-fedmf-sub", "dp-fedncf"])
-def test_but_for_the_numbers_a_released_model_is_the_same_whatever_a_user_has(method, tmp_path):
-    told = []
-    for extra in (3, 12):
-        log, out = tmp_path / f"{extra}.csv", tmp_path / f"run-{extra}"
-        log.write_text(log_of(extra))
-        settings = ("cohort.size=20", "cohort.sampling=poisson")
-        train(prepare(RunRequest(method, f"csv:{log}", protocol="loo-full", settings=settings, rounds=2)), out)
-        told.append({path.name: outside(path) for path in (out / "model").iterdir()})
-    assert told[0] == told[1]
-    assert set(told[0]) == {"guarantee.json", "items.safetensors", "model.safetensors", "ranker.json"}
-    metadata, shapes = told[0]["model.safetensors"]
-    assert metadata == {"format": "1", "method": method, "kind": metadata["kind"]}
-    assert all(name.startswith("weight.") or name == "sent" for name in shapes)
-
-
-def outside(path):
-    """All of a file but the numbers in its arrays; of the list of items everything."""
-    if path.suffix == ".json" or path.name == "items.safetensors":
-        return path.read_bytes()
-    with safe_open(path, framework="numpy") as stored:
-        shapes = {n: (stored.get_slice(n).get_dtype(), stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
-        return stored.metadata() or {}, shapes
 
 
 def test_items_that_no_round_was_about_come_last_in_a_saved_model_too(tmp_path):
@@ -133,7 +102,7 @@ def copy(trained, tmp_path):
     return shutil.copytree(trained("popularity")[1], tmp_path / "run")
 
 
-def test_a_damaged_or_odd_file_is_one_line(copy, trained):
+def test_a_damaged_odd_or_missing_file_is_one_line(copy, trained, tmp_path):
     about = json.loads((copy / "model" / "ranker.json").read_text())
     other = (trained("news")[1] / "model" / "items.safetensors").read_bytes()
     names = ("ranker.json", "model.safetensors", "items.safetensors", "guarantee.json")
@@ -153,9 +122,6 @@ def test_a_damaged_or_odd_file_is_one_line(copy, trained):
     (copy / "private" / "clients.safetensors").write_bytes(b"nothing")
     with pytest.raises(BadInput, match=r"clients.safetensors is damaged"):
         load_clients(copy)
-
-
-def test_a_run_that_is_not_finished_has_no_model(copy, tmp_path):
     shutil.rmtree(copy / "model")
     with pytest.raises(BadInput, match="has no model yet.* --resume"):
         open_model(copy)
@@ -164,13 +130,13 @@ def test_a_run_that_is_not_finished_has_no_model(copy, tmp_path):
 
 
 def test_data_with_other_users_or_items_is_refused(tmp_path):
-    log = tmp_path / "log.csv"
-    log.write_text(log_of(3))
+    log, text = tmp_path / "log.csv", "\n".join(["user,item", *(f"u{n % 9},i{n % 7}" for n in range(40))])
+    log.write_text(text)
     train(prepare(RunRequest("popularity", f"csv:{log}", protocol="loo-full")), tmp_path / "run")
     for changed, words in (
-        (log_of(3).replace("somebody", "nobody"), "the users of .* are not those"),
-        (log_of(3).replace("i39", "i99"), "the items of .* are not those"),
-        (log_of(4), "has 244 rows and had 243"),
+        (text.replace("u8", "nobody"), "the users of .* are not those"),
+        (text.replace("i6", "i99"), "the items of .* are not those"),
+        (f"{text}\nu4,i5", "has 41 rows and had 40"),
     ):
         log.write_text(changed)
         with pytest.raises(BadInput, match=words):
@@ -199,3 +165,111 @@ def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used
     wanted = model.recommend([model.items[item] for item in likes.row(user).tolist()], 60)
     names = {model.items[item] for item in used}
     assert got == [best for best in wanted if best.item not in names][:10]
+
+
+FEW, BY_CHANCE = ("cohort.size=20",), ("cohort.size=20", "cohort.sampling=poisson", "rounds=2")
+METHODS = {
+    "dp-privrec": (*FEW, "features.users=[town,age]", "model.embedding=3", "model.hidden=[4]"),
+    "popularity-head": FEW,
+    **dict.fromkeys(("dp-fedmf", "priv-fedmf-sub", "dp-fedncf"), BY_CHANCE),
+}
+SCHEMA = """users:
+  file: PEOPLE
+  features:
+    town: {kind: category, values: [A, B, C]}
+    age: {kind: number, low: 0, high: 100}
+items:
+  file: items.csv
+  features:
+    kind: {kind: category, values: [a, b, c]}
+"""
+
+
+def log_of(folder, name, count, town, age):
+    """Forty people with all items between them, and one who has so many and is described so."""
+    rows = [f"zoe,i{7 * k % 40}" for k in range(count)]  # first in the log, last by id
+    rows += [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
+    (folder / "items.csv").write_text("\n".join(["item,kind", *(f"i{k},{'abc'[k % 3]}" for k in range(40))]))
+    people = [f"u{user},{'ABC'[user % 3]},{20 + user}" for user in range(40)]
+    (folder / f"{name}.people.csv").write_text("\n".join(["user,town,age", *people, f"zoe,{town},{age}"]))
+    (folder / f"{name}.csv").write_text("\n".join(["user,item", *rows]))
+    (folder / f"{name}.features.yaml").write_text(SCHEMA.replace("PEOPLE", f"{name}.people.csv"))
+    return folder / f"{name}.csv"
+
+
+def released(method, log, out):
+    """All that the model's folder says, but for the numbers of tensors that were learnt."""
+    prepared = prepare(RunRequest(method, f"csv:{log}", protocol="loo-full", settings=METHODS[method]))
+    train(prepared, out)
+    learnt = {"sent", *(f"weight.{name}" for name in prepared.trainer.parts().weights)}
+    said = {}
+    for path in sorted((out / "model").iterdir()):
+        if path.suffix == ".json":
+            said[path.name] = path.read_bytes()
+            continue
+        with safe_open(path, framework="numpy") as stored:
+            said[path.name] = stored.metadata()
+        for name, values in load_file(path).items():
+            said[f"{path.name}:{name}"] = (values.dtype, values.shape) if name in learnt else values.tolist()
+    return said
+
+
+def both(method, folder):
+    """What is released with one person and with another."""
+    logs = [log_of(folder, "one", 3, "A", 30), log_of(folder, "other", 12, "C", 77)]
+    one, other = (released(method, log, folder / f"run-{place}") for place, log in enumerate(logs))
+    return one, other
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_but_for_learnt_numbers_a_model_says_the_same_whoever_took_part(method, tmp_path):
+    one, other = both(method, tmp_path)
+    assert one == other
+    arrays = {name.partition(":")[2] for name in one if ":" in name}
+    if METHODS[method] == BY_CHANCE:
+        files = ["guarantee.json", "items.safetensors", "model.safetensors", "ranker.json"]
+        assert sorted({name.partition(":")[0] for name in one}) == files
+        metadata = one["model.safetensors"]
+        assert metadata == {"format": "1", "method": method, "kind": metadata["kind"]}
+        own = {name.partition(":")[2] for name in one if name.startswith("model.safetensors:")}
+        assert all(name.startswith("weight.") or name == "sent" for name in own)
+    else:
+        assert {"items.codes", "items.numbers"} <= arrays
+    if method == "popularity-head":
+        weights = load_file(tmp_path / "run-0" / "model" / "model.safetensors")
+        assert not any(weights[f"weight.layer1.{part}"].any() for part in ("weight", "bias")), "a head was released"
+    assert not any("features" in name or "users" in name.removeprefix("weight.users.embedding") for name in arrays)
+
+
+@pytest.mark.parametrize(
+    ("method", "where"), [("dp-privrec", "tables"), ("popularity-head", "tables"), ("dp-privrec", "settings")]
+)
+def test_adapted_weights_or_features_in_the_model_are_seen(method, where, tmp_path, monkeypatch):
+    """Leak what a client adapted into the tables of a model, or the features of people into its settings."""
+    sound_parts, sound, leak = Simulation.parts, getattr(FeatureRanker, where), {}
+
+    def parts(self):
+        made = sound_parts(self)
+        if where == "settings":
+            leak["kept"] = {name: values.tolist() for name, values in made.private.items()}
+        else:
+            model = self.plan.ranker.model(made.weights, made.private, self.histories)
+            leak["adapted"] = model.adapted(np.array([len(self.histories) - 1]))
+        return made
+
+    monkeypatch.setattr(Simulation, "parts", parts)
+    monkeypatch.setattr(FeatureRanker, where, lambda self, *weights: sound(self, *weights) | leak)
+    one, other = both(method, tmp_path)
+    assert one != other
+
+
+def test_a_saved_client_keeps_the_features_of_its_user(tmp_path):
+    released("dp-privrec", log_of(tmp_path, "one", 8, "C", 77), tmp_path / "run")
+    model = open_model(tmp_path / "run")
+    own = model.recommend_user("zoe", 5)
+    used = [model.items[int(k)] for k in model.clients.trained_on.row(40)]
+    again = model.recommend(used, 40, about={"town": "C", "age": "77"})
+    shown = {best.item: best.score for best in again}
+    assert all(best.score == pytest.approx(shown[best.item], rel=1e-6) for best in own)
+    stranger = {best.item: best.score for best in model.recommend(used, 40)}
+    assert any(best.score != pytest.approx(stranger[best.item], rel=1e-6) for best in own)

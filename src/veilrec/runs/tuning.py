@@ -443,17 +443,20 @@ def _cut_torn_line(journal: Path) -> None:
 def try_one(attempt: Attempt) -> Score:
     """Train one and measure it on validation items; read it where that was done before."""
     result = attempt.folder / _RESULT
-    if result.exists():
-        return Score(**json.loads(result.read_text(encoding="utf-8")))
-    try:
-        score = _train(attempt)
-    except Interrupted:
-        raise
-    except VeilrecError as error:
-        score = Score(None, problem=f"failed: {error}")
-    write_json(result, asdict(score))
-    shutil.rmtree(attempt.folder / "checkpoints", ignore_errors=True)
-    return score
+    attempt.folder.mkdir(parents=True, exist_ok=True)
+    with (attempt.folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be training the same settings: wait and read them
+        if result.exists():
+            return Score(**json.loads(result.read_text(encoding="utf-8")))
+        try:
+            score = _train(attempt)
+        except Interrupted:
+            raise
+        except VeilrecError as error:
+            score = Score(None, problem=f"failed: {error}")
+        write_json(result, asdict(score))
+        shutil.rmtree(attempt.folder / "checkpoints", ignore_errors=True)
+        return score
 
 
 def _train(attempt: Attempt) -> Score:
