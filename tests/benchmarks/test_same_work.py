@@ -1,7 +1,5 @@
 """Nobody does more or less than anybody else: after the same rounds all contenders hold the same model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

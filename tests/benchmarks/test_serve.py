@@ -1,7 +1,5 @@
 """The benchmark of the index, on a toy: everything runs, and what is promised is compared with what is found."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

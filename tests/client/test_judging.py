@@ -1,11 +1,7 @@
 """Validation clients: chosen publicly; their gain is a difference of mean AUC; never validation and training alike."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +11,7 @@ from veilrec.audit.method import small_problem
 from veilrec.client.federated import AnotherRole, FederatedClient
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.validation import NewsValidator, is_validator, parted
-from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.data.population import Impressions
 from veilrec.methods.base import configure
@@ -31,7 +25,7 @@ from veilrec.wire import messages, rounds
 from veilrec.wire.messages import BadMessage, WrongRound
 
 
-def logs() -> Csr:
+def logs():
     """User 0 has two impressions, user 1 none that has both labels, user 2 one."""
     shown = histories_of([[0, 1, 2], [3, 4], [0, 1], [5, 6, 7, 8]])
     clicked = np.array([1, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0], np.uint8)
@@ -47,25 +41,25 @@ class Fixed:
 
     kind = "fixed"
 
-    def model(self, weights: Any, private: Any, histories: Csr) -> Any:
+    def model(self, weights, private, histories):
         table = weights["scores"]
 
         class Model:
-            def score_impressions(self, asked: Impressions) -> Any:
+            def score_impressions(self, asked):
                 assert len(asked.histories) == len(asked)
                 return table[asked.shown.items]
 
         return Model()
 
 
-def test_adding_or_removing_somebody_moves_nobody_else() -> None:
+def test_adding_or_removing_somebody_moves_nobody_else():
     everybody = is_validator(np.arange(1000), 0.2, 7)
     assert np.array_equal(is_validator(np.array([3, 500, 17]), 0.2, 7), everybody[[3, 500, 17]])
     assert 120 < everybody.sum() < 280  # beyond 6 standard deviations
     assert not np.array_equal(is_validator(np.arange(1000), 0.2, 8), everybody)
 
 
-def test_each_client_learns_or_validators() -> None:
+def test_each_client_learns_or_validators():
     whole = histories_of([[number, number + 1] for number in range(200)])
     both = parted(whole, 0.3, 1)
     assert both.active_validation is not None
@@ -76,10 +70,10 @@ def test_each_client_learns_or_validators() -> None:
     assert [len(some.rows.row(i)) + len(some.active_validation.row(i)) for i in range(3)] == [2, 2, 2]
 
 
-def test_a_gain_is_the_difference_of_the_mean_auc_of_a_client() -> None:
+def test_a_gain_is_the_difference_of_the_mean_auc_of_a_client():
     nothing = histories_of([[], [], []])
     data = OwnImpressions(nothing, logs())
-    validator = NewsValidator(Fixed())  # type: ignore[arg-type]
+    validator = NewsValidator(Fixed())
     flat, good = np.zeros(9, np.float32), np.zeros(9, np.float32)
     good[[0, 5]] = 1.0  # the click of user 0's first impression, and one of two clicks of user 2
     found = validator.gains(data, {"scores": flat}, {"scores": good})
@@ -89,8 +83,8 @@ def test_a_gain_is_the_difference_of_the_mean_auc_of_a_client() -> None:
     assert validator.gains(data, {"scores": good}, {"scores": flat})[0] == -0.25
 
 
-def test_where_nobody_validators_there_is_nothing() -> None:
-    validator = NewsValidator(Fixed())  # type: ignore[arg-type]
+def test_where_nobody_validators_there_is_nothing():
+    validator = NewsValidator(Fixed())
     assert not len(validator.clients(OwnImpressions(logs())))
     assert not validator.gains(OwnImpressions(logs()), {}, {}).any()
 
@@ -100,7 +94,7 @@ LAST = 3
 
 
 @cache
-def made() -> tuple[Plan, OwnImpressions]:
+def made():
     method = get("privaterec")
     assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
@@ -110,30 +104,30 @@ def made() -> tuple[Plan, OwnImpressions]:
     return method.plan(config, problem), data
 
 
-def validator_and_trainer() -> tuple[int, int]:
+def validator_and_trainer():
     plan, data = made()
     assert plan.model_selection is not None
     return int(plan.model_selection.validator.clients(data)[0]), int(np.flatnonzero(data.rows.lengths() > 0)[0])
 
 
-def client(folder: Path, number: int, plan: Plan | None = None, **options: Any) -> FederatedClient[OwnImpressions]:
+def client(folder, number, plan=None, **options):
     plan = plan or made()[0]
     budgets = options.pop("budgets", [budget_for(plan)])
     return FederatedClient.create(folder, plan, made()[1].take(np.array([number])), budgets, number=number, **options)
 
 
-def model(factor: float = 1.0, number: int = LAST) -> bytes:
+def model(factor=1.0, number=LAST):
     """The start, or another model."""
     plan = made()[0]
     weights = {name: (values * np.float32(factor)).astype(np.float32) for name, values in plan.start.items()}
     return rounds.encode(RoundSpec(number), whole_model(plan.schema, weights, number), plan.schema)
 
 
-def charged(one: FederatedClient[Any]) -> int:
+def charged(one):
     return one.spent()[0].messages
 
 
-def test_a_validator_tells_its_clipped_gain_and_is_charged(tmp_path: Path) -> None:
+def test_a_validator_tells_its_clipped_gain_and_is_charged(tmp_path):
     plan, data = made()
     number, _ = validator_and_trainer()
     with client(tmp_path, number) as one:
@@ -148,7 +142,7 @@ def test_a_validator_tells_its_clipped_gain_and_is_charged(tmp_path: Path) -> No
     assert abs(messages.decode_gain(message)) <= comparison.mechanism.clip
 
 
-def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path: Path) -> None:
+def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path):
     number, _ = validator_and_trainer()
     with client(tmp_path, number) as one:
         message = one.validate(model(), model(-1.0), LAST)
@@ -160,7 +154,7 @@ def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path
         assert charged(again) == 1
 
 
-def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path: Path) -> None:
+def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path):
     validator, trainer = validator_and_trainer()
     with client(tmp_path / "trainer", trainer) as one, pytest.raises(AnotherRole, match="does not judge"):
         one.validate(model(), model(2.0), LAST)
@@ -170,7 +164,7 @@ def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path: P
         assert charged(one) == 0
 
 
-def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path: Path) -> None:
+def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path):
     validator, trainer = validator_and_trainer()
     plan, data = made()
     with client(tmp_path / "trainer", trainer) as one:
@@ -189,7 +183,7 @@ def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path: Pa
         one.take_part(model(number=0), 0)
 
 
-def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path: Path) -> None:
+def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path):
     number, _ = validator_and_trainer()
     with client(tmp_path, number, budgets=[budget_for(made()[0], epsilon=0.01)]) as one:
         for _ in range(2):
@@ -198,7 +192,7 @@ def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path: Path) -> N
         assert charged(one) == 0
 
 
-def test_models_that_are_none_are_refused_free_of_charge(tmp_path: Path) -> None:
+def test_models_that_are_none_are_refused_free_of_charge(tmp_path):
     number, _ = validator_and_trainer()
     with client(tmp_path, number) as one:
         for start, trained in ((b"", model()), (model(), b"junk"), (model(), model()[:-1])):
@@ -210,7 +204,7 @@ def test_models_that_are_none_are_refused_free_of_charge(tmp_path: Path) -> None
         one.validate(model(), model(2.0), LAST)
 
 
-def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path: Path) -> None:
+def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path):
     number, _ = validator_and_trainer()
     with (
         client(tmp_path, number, replace(made()[0], model_selection=None)) as one,
@@ -219,7 +213,7 @@ def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path: Path) -> Non
         one.validate(model(), model(2.0), LAST)
 
 
-def test_a_client_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) -> None:
+def test_a_client_stays_with_the_comparison_that_it_agreed_to(tmp_path):
     number, _ = validator_and_trainer()
     plan, data = made()
     client(tmp_path, number).close()
@@ -230,7 +224,7 @@ def test_a_client_stays_with_the_comparison_that_it_agreed_to(tmp_path: Path) ->
         FederatedClient.open(tmp_path, other, data.take(np.array([number])))
 
 
-def test_the_server_takes_clipped_numbers_and_no_others() -> None:
+def test_the_server_takes_clipped_numbers_and_no_others():
     mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
     fair = [messages.encode_gain(0.1)] * 50
     found = selection_of(fair, mechanism, FastSource(1, one_generator=True))

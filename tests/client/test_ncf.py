@@ -1,8 +1,5 @@
 """NeuMF on a client against autograd of the torch module; deep gradient compression."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +19,6 @@ from veilrec.client.ncf import (
     start_weights,
 )
 from veilrec.core import rng
-from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 from veilrec.kernels.loops import draw_epoch
@@ -52,7 +48,7 @@ def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
     return Csr(offsets, np.concatenate(rows).astype(np.int32))
 
 
-def learn(settings, data, clients, n_items=N_ITEMS, **options) -> tuple[LocalResults, np.ndarray]:
+def learn(settings, data, clients, n_items=N_ITEMS, **options):
     trainer = NcfLocalTrainer(settings, **options)
     numbers = np.asarray(clients, np.int64)
     private = trainer.fresh_private_state(numbers, SEED)
@@ -227,7 +223,7 @@ CLIENTS = np.array([3, 8])
 DATA = OwnItems(Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32)))
 
 
-def spec(number: int, public_seed: int | None) -> RoundSpec:
+def spec(number, public_seed):
     """A round about everything, or about a tenth of the layer."""
     return (
         RoundSpec(number) if public_seed is None else RoundSpec(number, public_seed=public_seed, shares={"layer": 0.1})
@@ -237,21 +233,21 @@ def spec(number: int, public_seed: int | None) -> RoundSpec:
 class Fixed:
     """Learns the same every round."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.layer = 0.01 * np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32)
 
     keeps_state = True
 
-    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients, draws_seed):
         return {"user": np.ones((len(clients), 1), np.float32)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+    def learn(self, cohort, model, spec):
         rows = Rows(np.array([0, 2, 3]), np.array([1, 4, 0], np.int32), np.ones((3, 2), np.float32))
         updates = ClientUpdates(spec.number, 2, {"items": rows}, {"layer": self.layer.copy()})
         return LocalResults(updates, np.array([1, 1]), np.zeros(2, np.float32))
 
 
-def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Floats, dict[str, Floats], ClientUpdates]:
+def run(public_seed, momentum, rounds=40):
     trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     sent = np.zeros((2, 20), np.float32)
@@ -265,7 +261,7 @@ def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Flo
 
 
 @pytest.mark.parametrize("public_seed", [None, 7])
-def test_what_is_not_sent_is_kept(public_seed: int | None) -> None:
+def test_what_is_not_sent_is_kept(public_seed):
     sent, private, updates = run(public_seed, momentum=0.0)
     assert np.allclose(sent + private[ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
     assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent)
@@ -273,7 +269,7 @@ def test_what_is_not_sent_is_kept(public_seed: int | None) -> None:
     assert set(private) == {"user", MOMENTUM, ERROR}
 
 
-def test_momentum_is_cleared_where_something_was_sent() -> None:
+def test_momentum_is_cleared_where_something_was_sent():
     _, private, updates = run(None, momentum=0.9)
     rows = updates.entries["layer"]
     client = np.repeat([0, 1], 2)
@@ -281,7 +277,7 @@ def test_momentum_is_cleared_where_something_was_sent() -> None:
     assert np.all(private[ERROR][client, rows.index] == 0.0)
 
 
-def test_local_clipping_bounds_what_is_accumulated() -> None:
+def test_local_clipping_bounds_what_is_accumulated():
     trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     model = {"items": np.zeros((6, 2), np.float32)}
@@ -291,7 +287,7 @@ def test_local_clipping_bounds_what_is_accumulated() -> None:
     assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
 
 
-def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses() -> None:
+def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses():
     _, _, published = run(None, 0.0, rounds=1)
     _, _, public = run(7, 0.0, rounds=1)
     assert np.diff(published.entries["items"].offsets).tolist() == [2, 2]  # a tenth of 12 entries, rounded up

@@ -1,10 +1,6 @@
 """FedNewsRec: the simulation is honest, its shortcut exact, its promises what was configured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ from veilrec.simulation.simulation import Seeds, Simulation
 COHORT = 20
 
 
-def simulation(*settings: str) -> Simulation:
+def simulation(*settings):
     """Without protection, unless told otherwise."""
     plain = ("calibration=none", f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5")
     built = build("fednewsrec", (*plain, *settings))
@@ -28,7 +24,7 @@ def simulation(*settings: str) -> Simulation:
     return built
 
 
-def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
+def distance(left, right):
     """The largest relative difference between the changes of two models; a weight that hardly moved may differ more."""
     assert left.keys() == right.keys()
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
@@ -37,16 +33,16 @@ def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
 class Apart:
     """A news trainer without its shortcut."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer):
         self.keeps_state, self.fresh_private_state, self.learn = False, trainer.fresh_private_state, trainer.learn
 
 
-def apart(sim: Simulation, secret: bytes | None = None, **changes: Any) -> Simulation:
+def apart(sim, secret=None, **changes):
     plan = replace(sim.plan, trainer=Apart(sim.plan.trainer), **changes)
     return Simulation(plan, sim.data, sim.histories, Seeds.all_from(1, secret))
 
 
-def test_one_backward_pass_gives_what_all_messages_give() -> None:
+def test_one_backward_pass_gives_what_all_messages_give():
     shortcut = simulation("cohort.drop_out=0.5")
     slow = apart(shortcut)
     for number in range(2):
@@ -56,10 +52,10 @@ def test_one_backward_pass_gives_what_all_messages_give() -> None:
     assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
 
 
-def test_says_what_it_promises() -> None:
+def test_says_what_it_promises():
     fednewsrec = method("fednewsrec")
 
-    def promise(*settings: str) -> Any:
+    def promise(*settings):
         config, _ = configure(fednewsrec, preset="tuned", dataset="", settings=settings)
         return fednewsrec.guarantee(config)
 
@@ -75,7 +71,7 @@ def test_says_what_it_promises() -> None:
 
 
 @pytest.mark.parametrize("name", ["fednewsrec", "fednewsrec-head"])
-def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str) -> None:
+def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name):
     chosen = method(name)
     settings = [*SMALL, "calibration=as-published", "cohort.size=20", "network=fednewsrec", "text.sentences=none"]
     config, _ = configure(chosen, preset="tuned", dataset="", settings=settings)
@@ -92,8 +88,8 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
     assert Guarantee.from_json(stated.to_json()) == stated
 
 
-def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwise() -> None:
-    def chosen(*settings: str) -> tuple[int, int, int]:
+def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwise():
+    def chosen(*settings):
         config, rounds = configure(method("fednewsrec"), preset="tuned", dataset="", settings=settings)
         return config.size.word_dim, config.cohort.size, rounds
 
@@ -103,13 +99,13 @@ def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwi
     assert preset_names(method("fednewsrec")) == ["paper", "tuned"]
 
 
-def test_learns() -> None:
+def test_learns():
     sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.02"))
     losses = [sim.step(number).loss for number in range(12)]
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.05
 
 
-def test_only_so_many_users_take_part() -> None:
+def test_only_so_many_users_take_part():
     everybody = simulation()
     few, more, again = (simulation(f"train_users={n}", "cohort.size=5") for n in (10, 30, 10))
     taking_part = set(few.sampler.eligible)
@@ -123,7 +119,7 @@ def test_only_so_many_users_take_part() -> None:
     assert set(other.sampler.eligible) != taking_part
 
 
-def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
+def test_proven_takes_its_words_from_the_whole_catalogue():
     # words of news that nobody was shown: that they are left out would tell what somebody was shown
     news = problem().news
     assert news is not None
@@ -132,11 +128,11 @@ def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
     assert sizes[1] > sizes[0]
 
 
-def papers(*settings: str) -> Any:
+def papers(*settings):
     return configure(method("fednewsrec"), preset="paper", dataset="mind", settings=settings)
 
 
-def test_the_papers_preset_is_what_section_4_prints() -> None:
+def test_the_papers_preset_is_what_section_4_prints():
     config, rounds = papers()
     assert config.text.words == "glove"
     assert (config.size.word_dim, config.size.heads, config.size.head_dim) == (300, 20, 20)
@@ -148,7 +144,7 @@ def test_the_papers_preset_is_what_section_4_prints() -> None:
     assert (config.calibration, rounds) == ("as-published", 1500)
 
 
-def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them() -> None:
+def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them():
     learnt = ("text.words=learned", *SMALL)
     config, _ = papers(*learnt, "round_share=0.1")
     trainer = make_trainer(method("fednewsrec"), config, problem(rounds=3))
@@ -165,7 +161,7 @@ def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them() -> None
     assert len(everybody.sampler.eligible) == able
 
 
-def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
+def test_a_share_in_a_round_is_worth_what_the_same_number_is():
     able = len(simulation().sampler.eligible)
     everybody = ("calibration=proven", "validators.share=0")
     by_share = simulation(*everybody, "cohort.size=0", "round_share=0.25").plan
@@ -179,9 +175,7 @@ def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
     assert promises[0] == promises[1]
 
 
-def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(monkeypatch):
     monkeypatch.setattr("veilrec.models.text_embeddings.GLOVE", "no_such_package")
     for name in ("fednewsrec", "cennewsrec", "nrms", "naml", "dkn"):
         config, _ = configure(method(name), preset="paper", dataset="mind")
@@ -191,7 +185,7 @@ def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other
     assert ready(method("fm"), config) == ()  # has no vector of a word
 
 
-def test_says_beforehand_which_settings_do_not_count(tmp_path: Path) -> None:
+def test_says_beforehand_which_settings_do_not_count(tmp_path):
     narrow, wide = tmp_path / "50.txt", tmp_path / "300.txt"
     narrow.write_text("the" + 50 * " 1" + "\n")
     wide.write_text("the" + 300 * " 1" + "\n")

@@ -1,9 +1,5 @@
 """PrivateRec and its comparison: what they promise, what a run spends, and what is refused."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,11 +18,11 @@ from veilrec.simulation.simulation import Simulation
 REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=cyclic")
 
 
-def config(*settings: str, name: str = "privaterec", preset: str = "tuned") -> Any:
+def config(*settings, name="privaterec", preset="tuned"):
     return configure(method(name), preset=preset, dataset="", settings=settings)[0]
 
 
-def simulation(*settings: str, name: str = "privaterec") -> Simulation:
+def simulation(*settings, name="privaterec"):
     made = build(name, ("cohort.size=10", *settings))
     assert isinstance(made, Simulation)
     return made
@@ -34,7 +30,7 @@ def simulation(*settings: str, name: str = "privaterec") -> Simulation:
 
 @pytest.mark.parametrize("model", ["nrms", "naml"])
 @pytest.mark.parametrize("way", ["calibration=as-published", "calibration=none", "training=sums"])
-def test_models_learn_in_every_way(model: str, way: str) -> None:
+def test_models_learn_in_every_way(model, way):
     sim = simulation(f"model={model}", way, "cohort.sampling=poisson")
     report = sim.step(0)
     assert report.loss is not None
@@ -43,7 +39,7 @@ def test_models_learn_in_every_way(model: str, way: str) -> None:
     assert sum(report.shares) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_pads_of_words_fill_titles_and_stand_for_padded_clicks() -> None:
+def test_pads_of_words_fill_titles_and_stand_for_padded_clicks():
     sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
     trainer = sim.plan.trainer
     assert isinstance(trainer, PrivateNewsLocalTrainer)
@@ -57,7 +53,7 @@ def test_pads_of_words_fill_titles_and_stand_for_padded_clicks() -> None:
     assert sim.model().n_items == problem().n_items  # the pad is no news that anybody is shown
 
 
-def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers() -> None:
+def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers():
     asked = config("calibration=as-published", "privacy.epsilon=5")
     claim = promised(method("privaterec"), asked, problem())
     assert (claim.basis, claim.unit, claim.epsilon, claim.delta) == ("as published", "click", 5.0, 0.0)
@@ -66,7 +62,7 @@ def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers() -> None
     assert isinstance(simulation("calibration=as-published").plan.mechanism, NoNoise)
 
 
-def test_dp_fedrec_as_published_costs_the_root_of_its_numbers() -> None:
+def test_dp_fedrec_as_published_costs_the_root_of_its_numbers():
     sim = simulation("calibration=as-published", "privacy.epsilon=2", name="dp-fedrec")
     mechanism = sim.plan.mechanism
     assert isinstance(mechanism, UpdateLaplace)
@@ -77,7 +73,7 @@ def test_dp_fedrec_as_published_costs_the_root_of_its_numbers() -> None:
     assert claim.honest_epsilon == pytest.approx(2.0 * mechanism.dimension**0.5, rel=1e-6)
 
 
-def test_reports_spend_what_is_promised_over_all_turns_of_a_client() -> None:
+def test_reports_spend_what_is_promised_over_all_turns_of_a_client():
     sim = simulation(*REPORTS, "privacy.epsilon=8")
     plan = sim.plan
     assert isinstance(plan.mechanism, MadeOfReports)
@@ -91,14 +87,14 @@ def test_reports_spend_what_is_promised_over_all_turns_of_a_client() -> None:
     assert any("shown" in caveat for caveat in statement.caveats)
 
 
-def test_the_epsilon_of_a_run_is_shared_out_by_composition() -> None:
+def test_the_epsilon_of_a_run_is_shared_out_by_composition():
     asked = PrivateRecConfig(training="reports", cohort=CohortSettings(size=20, sampling="cyclic"))
     once, often = shared_out(asked, 1), shared_out(asked, 10)
     assert sum(once) == pytest.approx(8.0, rel=1e-3)
     assert 8.0 / 10 < sum(often) < sum(once)
 
 
-def test_reports_leave_the_user_encoder_as_it_was() -> None:
+def test_reports_leave_the_user_encoder_as_it_was():
     sim = simulation(*REPORTS)
     before = {name: value.copy() for name, value in sim.server.weights.items()}
     sim.step(0)
@@ -109,7 +105,7 @@ def test_reports_leave_the_user_encoder_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("secret", [None, bytes(range(32))])
-def test_turns_come_equally_often(secret: bytes | None) -> None:
+def test_turns_come_equally_often(secret):
     settings = CohortSettings(size=7, sampling="cyclic")
     sampler = CohortSampler(settings, np.arange(100, 123), 3, secret=secret)
     for rounds in (1, 3, 10, 23):
@@ -119,12 +115,12 @@ def test_turns_come_equally_often(secret: bytes | None) -> None:
         assert counts.max() - counts.min() <= 1
 
 
-def test_padding_does_not_count_where_users_are_protected() -> None:
+def test_padding_does_not_count_where_users_are_protected():
     notes = ready(method("privaterec"), config("training=sums", "privacy.pad_probability=0.3"))
     assert any("pad_probability 0.3 does not count" in note for note in notes)
 
 
-def test_gaussian_noise_is_an_option_as_published() -> None:
+def test_gaussian_noise_is_an_option_as_published():
     sim = simulation("calibration=as-published", "privacy.noise=gaussian", "privacy.delta=0.001")
     trainer = sim.plan.trainer
     assert isinstance(trainer, PrivateNewsLocalTrainer)
@@ -133,7 +129,7 @@ def test_gaussian_noise_is_an_option_as_published() -> None:
     assert trainer.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)
 
 
-def test_centralised_training_and_the_paper_presets_can_be_had() -> None:
+def test_centralised_training_and_the_paper_presets_can_be_had():
     trainer = build("centralized", ("batch=64",))
     assert np.isfinite(trainer.step(0).loss or np.nan)
     paper = config(name="centralized", preset="paper")

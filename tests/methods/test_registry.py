@@ -1,12 +1,8 @@
 """The table of methods, their descriptions, and the settings that they take."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,17 +10,17 @@ from tests.methods.tastes import ON_RATINGS
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import DATASETS
 from veilrec.methods import registry
-from veilrec.methods.base import Method, configure, is_set, leaves, setting_names
+from veilrec.methods.base import configure, is_set, leaves, setting_names
 from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.methods.registry import METHODS, all_methods, describe, everything, full_name, get, listed, read_index
 from veilrec.runs.request import RunRequest, prepare
 
 
-def test_every_entry_leads_to_a_method_of_that_name() -> None:
+def test_every_entry_leads_to_a_method_of_that_name():
     assert [method.name for method in all_methods()] == list(METHODS)
 
 
-def test_an_unknown_name_gets_the_nearest_ones() -> None:
+def test_an_unknown_name_gets_the_nearest_ones():
     with pytest.raises(
         BadInput,
         match=r"unknown method 'fedfm': did you mean .*fedmf.* known are .* and \d+ more: see `veilrec methods`$",
@@ -32,12 +28,12 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
         get("fedfm")
 
 
-def test_every_data_set_that_a_method_names_is_one() -> None:
+def test_every_data_set_that_a_method_names_is_one():
     for method in all_methods():
         assert set(method.datasets) <= set(DATASETS)
 
 
-def test_names_are_matched_without_case() -> None:
+def test_names_are_matched_without_case():
     for typed in ("FEDMF", "FedMF", " fedmf "):
         assert get(typed) is get("fedmf")
         assert full_name(typed) == "fedmf"
@@ -45,7 +41,7 @@ def test_names_are_matched_without_case() -> None:
 
 
 @pytest.fixture(scope="module")
-def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_log(tmp_path_factory):
     """Seven days of impressions, four of eight items each, without titles."""
     lines = [
         {
@@ -63,7 +59,7 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", [name for name in ON_RATINGS if get(name).datasets != WITH_FEATURES])
-def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: str, own_log: Path) -> None:
+def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name, own_log):
     assert "impressions" in get(name).datasets
     everybody = ("cohort.size=0",) if "cohort" in get(name).config.model_fields else ()
     prepared = prepare(RunRequest(name, f"impressions:{own_log}", rounds=1, settings=everybody))
@@ -80,13 +76,13 @@ def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: st
         ("from veilrec.methods.registry import all_methods, describe; [describe(m) for m in all_methods()]", "torch"),
     ],
 )
-def test_listing_methods_needs_nothing_heavy(done: str, unneeded: str) -> None:
+def test_listing_methods_needs_nothing_heavy(done, unneeded):
     script = f"import sys; {done}; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not set(unneeded.split()) & set(ran.stdout.split())
 
 
-def test_the_index_is_derived_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_derived_and_cached(tmp_path, monkeypatch):
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
     derived = [describe(method) for method in all_methods()]
     assert read_index() == derived
@@ -100,13 +96,13 @@ def test_the_index_is_derived_and_cached(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in (tmp_path / "methods").iterdir()] == ["other.json"]
 
 
-def test_a_cache_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_not_used(tmp_path, monkeypatch):
     (tmp_path / "methods").write_text("a file, not a folder")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
     assert [entry["name"] for entry in read_index()] == list(METHODS)
 
 
-def test_filters() -> None:
+def test_filters():
     private = listed(private=True)
     assert {entry["name"] for entry in private} >= {"dp-fedmf", "fednewsrec"}
     assert all("-DP per" in entry["guarantee"] for entry in private)
@@ -122,14 +118,14 @@ def test_filters() -> None:
         listed(data="ml-2m")
 
 
-def test_everything_about_a_method_is_json_and_has_its_settings() -> None:
+def test_everything_about_a_method_is_json_and_has_its_settings():
     for name in METHODS:
         spec = everything(name)
         assert json.loads(json.dumps(spec))["name"] == name
         assert {setting["name"] for setting in spec["settings"]} == set(setting_names(get(name).config)), name
 
 
-def test_settings_come_with_their_comments_tuned_values_and_choices() -> None:
+def test_settings_come_with_their_comments_tuned_values_and_choices():
     spec = everything("dp-fedmf")
     settings = {setting["name"]: setting for setting in spec["settings"]}
     assert settings["adapt_epochs"]["about"].startswith("local epochs with which a new user joins")
@@ -151,13 +147,13 @@ def test_settings_come_with_their_comments_tuned_values_and_choices() -> None:
         assert settings[name]["about"], name
 
 
-def refusal(method: Method[Any], setting: str) -> str:
+def refusal(method, setting):
     with pytest.raises(BadInput) as refused:
         configure(method, preset="tuned", dataset="", settings=[setting])
     return str(refused.value)
 
 
-def test_a_noise_as_published_without_a_finite_epsilon_is_refused() -> None:
+def test_a_noise_as_published_without_a_finite_epsilon_is_refused():
     method = get("fednewsrec")
     settings = ["calibration=as-published", "privacy.clip_value=1e308"]
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
@@ -166,7 +162,7 @@ def test_a_noise_as_published_without_a_finite_epsilon_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", [m for m in all_methods() if m.config.model_fields], ids=lambda method: method.name)
-def test_names_the_nearest_setting_and_refuses_bad_values(method: Method[Any]) -> None:
+def test_names_the_nearest_setting_and_refuses_bad_values(method):
     values = leaves(method.config().model_dump())
     known = next(name for name, value in values if isinstance(value, int | float) and not isinstance(value, bool))
     parent, _, last = known.rpartition(".")
@@ -178,7 +174,7 @@ def test_names_the_nearest_setting_and_refuses_bad_values(method: Method[Any]) -
     assert "\n" not in told
 
 
-def test_who_asks_a_method_without_noise_for_privacy_is_told_its_private_relative() -> None:
+def test_who_asks_a_method_without_noise_for_privacy_is_told_its_private_relative():
     for setting in ("calibration=proven", "privacy.epsilon=3"):
         assert "train its private relative dp-fedmf" in refusal(get("fedmf"), setting)
         assert "`veilrec methods --private`" in refusal(get("popularity"), setting)
@@ -188,12 +184,12 @@ def test_who_asks_a_method_without_noise_for_privacy_is_told_its_private_relativ
             assert relative.guarantee(configure(relative, preset="tuned", dataset="")[0]).basis == "proven"
 
 
-def test_presets_are_matched_without_case() -> None:
+def test_presets_are_matched_without_case():
     assert configure(get("fedmf"), preset="Paper", dataset="") == configure(get("fedmf"), preset="paper", dataset="")
     with pytest.raises(BadInput, match=r"unknown preset of fedmf 'papers': did you mean paper\?"):
         configure(get("fedmf"), preset="papers", dataset="")
 
 
-def test_what_the_user_has_set() -> None:
+def test_what_the_user_has_set():
     assert is_set(["local.dim=3", " cohort.size = 5"], "cohort.size")
     assert not is_set(["cohort.sampling=fixed"], "cohort.size")

