@@ -19,11 +19,9 @@ def test_secagg_gives_the_exact_sum(monkeypatch, capsys):
     monkeypatch.setattr(secagg, "QUICK", secagg.Load(clients=12, length=300, helpers=2))
     assert secagg.main(["--quick", "--json"]) == 0
     helpers, pairs = json.loads(capsys.readouterr().out)["tasks"]
-    assert helpers["exact"]
-    assert pairs["exact"]
+    assert helpers["exact"] and pairs["exact"]
     assert helpers["client_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
-    assert secagg.main(["--quick"]) == 0
-    assert "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
+    assert secagg.main(["--quick"]) == 0 and "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
 
 
 def test_serve_http_answers_without_errors(monkeypatch, capsys):
@@ -31,8 +29,7 @@ def test_serve_http_answers_without_errors(monkeypatch, capsys):
     monkeypatch.setattr(serve_http, "QUICK", small)
     assert serve_http.main(["--quick", "--json"]) == 0
     (task,) = json.loads(capsys.readouterr().out)["tasks"]
-    assert task["errors"] == 0
-    assert task["requests"] > 10
+    assert task["errors"] == 0 and task["requests"] > 10
 
 
 def test_simulate_runs_a_task_in_a_process_of_its_own(capsys):

@@ -65,8 +65,7 @@ def test_a_query_is_drawn_once_a_period_whatever_is_clicked(serving, ledger, upt
     decode(first, _asking(serving).question)
     _next_period(ledger, uptime, 1)
     again = {client.ask() for _ in range(3)}
-    assert len(again) == 1
-    assert ledger.report()[0].messages == 2
+    assert (len(again), ledger.report()[0].messages) == (1, 2)
     if serving.mode != "interest":  # one of four answers may come twice
         assert again != {first}
 
@@ -176,5 +175,4 @@ def test_another_list_of_what_is_sensitive_is_another_question(ledger):
     for subject in ("subject-1", "subject-2"):
         serving = Serving(mode="pooled", epsilon=0.5, delta=1e-7, sensitive=(subject,))
         asked[subject] = _client(ledger, serving, [1, 2, 3, 5, 6]).ask()
-    assert asked["subject-1"] != asked["subject-2"]
-    assert ledger.report()[0].messages == 2
+    assert asked["subject-1"] != asked["subject-2"] and ledger.report()[0].messages == 2

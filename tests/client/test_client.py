@@ -75,10 +75,8 @@ def test_sending_nothing_sends_nothing(release, tmp_path):
     client.read(*ids_of(release, 1, 2, 3))
     for mode in ("none-sent", "nobody"):
         answer = client.recommend(5, mode)
-        assert answer.sent is None
-        assert len(answer.items) == 5
-    assert server.sent == []
-    assert all(report.messages == 0 for report in client.spent())
+        assert answer.sent is None and len(answer.items) == 5
+    assert server.sent == [] and all(report.messages == 0 for report in client.spent())
 
 
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled"])
@@ -90,8 +88,7 @@ def test_a_query_is_charged_once_and_then_repeated(release, tmp_path, mode):
     client.close()
     again = opened(release, tmp_path, server)
     second = again.recommend(5, mode)
-    assert first.sent == second.sent is not None
-    assert [sent for sent, _ in server.sent] == [first.sent] * 2
+    assert first.sent == second.sent is not None and [sent for sent, _ in server.sent] == [first.sent] * 2
     assert {k for _, k in server.sent} == {server.sent[0][1]}
     assert {report.messages for report in again.spent()} <= {0, 1}
     assert sum(report.messages for report in again.spent()) >= 1
@@ -104,8 +101,7 @@ def test_the_answer_has_nothing_that_was_read_and_the_question_does_not_tell_how
         client = opened(release, tmp_path / name, server)
         client.read(*ids_of(release, *rows))
         answer = client.recommend(8, "pooled")
-        assert not {item.id for item in answer.items} & set(ids_of(release, *rows))
-        assert len(answer.items) == 8
+        assert not {item.id for item in answer.items} & set(ids_of(release, *rows)) and len(answer.items) == 8
         ((query, k),) = server.sent
         asked[name] = (len(query), k)
     assert asked["little"] == asked["much"]
@@ -116,8 +112,7 @@ def test_a_pool_is_ranked_here_by_the_exact_history(release, tmp_path):
     client.read(*ids_of(release, 4, 9, 11))
     by_itself = client.recommend(6, "none-sent")
     asked = client.recommend(6, "interest")
-    assert [item.id for item in asked.items] == [item.id for item in by_itself.items]
-    assert asked.ranked_by == "client"
+    assert [item.id for item in asked.items] == [item.id for item in by_itself.items] and asked.ranked_by == "client"
 
 
 def test_without_budget_the_list_is_the_same_for_everybody(release, tmp_path):
@@ -125,8 +120,7 @@ def test_without_budget_the_list_is_the_same_for_everybody(release, tmp_path):
     client = opened(release, tmp_path, server, allowance=QueryBudget(history=0.5, click=0.5))
     client.read(*ids_of(release, 4, 9))
     answer = client.recommend(5, "interest")
-    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, [])
-    assert "spent" in answer.notes[0]
+    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, []) and "spent" in answer.notes[0]
     assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "nobody").items]
 
 
@@ -136,8 +130,7 @@ def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release,
     answer = client.recommend(5, "interest")
     assert (answer.mode, answer.ranked_by, answer.sent, server.sent) == ("none-sent", "client", None, [])
     assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
-    assert "it is away: nothing was sent" in answer.notes[0]
-    assert len(answer.items) == 5
+    assert "it is away: nothing was sent" in answer.notes[0] and len(answer.items) == 5
 
 
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled", "plain"])
@@ -179,8 +172,7 @@ def test_forgetting_leaves_the_ledger(release, tmp_path):
     client.read(*ids_of(release, 4))
     client.recommend(5, "interest")
     client.forget()
-    assert client.history.items() == []
-    assert client.spent()[0].messages == 1
+    assert (client.history.items(), client.spent()[0].messages) == ([], 1)
 
 
 def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(run, key, tmp_path):
@@ -248,5 +240,4 @@ def test_an_unsound_offer_of_a_release_is_refused(release, tmp_path):
     server = Server(release)
     client = opened(forged, tmp_path, server, allowance=QueryBudget(history=6.0))
     told = [np.frombuffer(client.recommend(5, "attention").sent or b"", "<f4", offset=7)]
-    assert np.abs(told[0]).max() > 0.01
-    assert abs(float(told[0].sum()) - 1.0) > 1e-6
+    assert np.abs(told[0]).max() > 0.01 and abs(float(told[0].sum()) - 1.0) > 1e-6

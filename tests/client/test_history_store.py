@@ -19,8 +19,7 @@ def test_keeps_the_order_of_the_latest_uses_over_a_restart(tmp_path):
     store.add("c", "a")
     store.close()
     again = HistoryStore(tmp_path / "history", Seal(KEY))
-    assert again.items() == ["b", "c", "a"]
-    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+    assert (again.items(), (tmp_path / "history").stat().st_mode & 0o777) == (["b", "c", "a"], 0o600)
 
 
 def test_no_id_is_in_the_file_and_none_is_left_after_forgetting(tmp_path):

@@ -134,14 +134,12 @@ def test_the_model_and_the_data_given_are_not_changed(tiny_train, batch, negativ
     clients = np.arange(40)
     private = trainer.fresh_private_state(clients, SEED)
     trainer.learn(Cohort(clients, OwnItems(tiny_train), private, SEED), {ITEMS: table}, RoundSpec(0))
-    assert np.array_equal(table, table_of(settings))
-    assert np.array_equal(tiny_train.items, items)
+    assert np.array_equal(table, table_of(settings)) and np.array_equal(tiny_train.items, items)
 
 
 def test_a_client_that_owns_every_item_draws_no_negatives(packed):
     learned, users = learn(SETTINGS, packed([list(range(N_ITEMS)), [3]]), [0, 1])
-    assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3]
-    assert np.isfinite(users).all()
+    assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3] and np.isfinite(users).all()
     assert learned.updates.tables[ITEMS].offsets[1] == N_ITEMS
 
 
@@ -150,9 +148,7 @@ def test_an_empty_client_sends_no_rows_and_keeps_its_state(packed, batch, negati
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(settings, packed([[1, 2], [], [3]]), [4, 5, 6])
     rows = learned.updates.tables[ITEMS]
-    assert rows.offsets[1] == rows.offsets[2]
-    assert learned.loss[1] == 0.0
-    assert learned.examples[1] == 0
+    assert rows.offsets[1] == rows.offsets[2] and learned.loss[1] == 0.0 and learned.examples[1] == 0
     assert np.array_equal(users[1], MfLocalTrainer(SETTINGS).fresh_private_state(np.array([5]), SEED)[USER][0])
     everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
     assert everybody_empty.updates.tables[ITEMS].offsets.tolist() == [0, 0, 0]
@@ -166,8 +162,7 @@ def test_a_cohort_gives_bit_for_bit_what_its_parts_give(tiny_train, batch, negat
     for begin in range(0, 40, chunk):
         some = list(range(begin, min(begin + chunk, 40)))
         apart, own_users = learn(settings, tiny_train.take(np.array(some)), some)
-        assert np.array_equal(own_users, users[some])
-        assert np.array_equal(apart.loss, together.loss[some])
+        assert np.array_equal(own_users, users[some]) and np.array_equal(apart.loss, together.loss[some])
         for place, client in enumerate(some):
             assert np.array_equal(as_table(apart, place, settings), as_table(together, client, settings))
 
@@ -195,8 +190,7 @@ def test_frozen_items_stay_and_the_user_still_learns(packed, batch, negatives):
 
 def test_starting_values_have_the_size_asked_for():
     weights = start_weights(2_000, 16, 0.2, SEED)[ITEMS]
-    assert weights.shape == schema(2_000, 16)[ITEMS].shape
-    assert weights.dtype == np.float32
+    assert weights.shape == schema(2_000, 16)[ITEMS].shape and weights.dtype == np.float32
     assert weights.std() == pytest.approx(0.2, rel=0.03)  # 32,000 draws: 7 standard errors
     assert not np.array_equal(weights, start_weights(2_000, 16, 0.2, SEED + 1)[ITEMS])
 

@@ -264,8 +264,7 @@ def run(public_seed, momentum, rounds=40):
 def test_what_is_not_sent_is_kept(public_seed):
     sent, private, updates = run(public_seed, momentum=0.0)
     assert np.allclose(sent + private[ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
-    assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent)
-    assert "layer" not in updates.dense
+    assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent) and "layer" not in updates.dense
     assert set(private) == {"user", MOMENTUM, ERROR}
 
 
@@ -273,8 +272,7 @@ def test_momentum_is_cleared_where_something_was_sent():
     _, private, updates = run(None, momentum=0.9)
     rows = updates.entries["layer"]
     client = np.repeat([0, 1], 2)
-    assert np.all(private[MOMENTUM][client, rows.index] == 0.0)
-    assert np.all(private[ERROR][client, rows.index] == 0.0)
+    assert np.all(private[MOMENTUM][client, rows.index] == 0.0) and np.all(private[ERROR][client, rows.index] == 0.0)
 
 
 def test_local_clipping_bounds_what_is_accumulated():

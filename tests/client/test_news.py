@@ -23,7 +23,6 @@ from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Impressions
 from veilrec.data.synthetic_news import generate
 from veilrec.methods.news.prepare import make_model
-from veilrec.models.federated_news import InterestNrms
 from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
 from veilrec.privacy.mechanisms.attention import PaddedNoise
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
@@ -47,17 +46,14 @@ def draw(logs, clients, *, negatives=4, number=0):
 
 def test_a_log_has_history_clicks_and_others_in_time_order():
     logs = pack_logs(impressions(), 4, longest=2)
-    assert logs.row(0).tolist() == []
-    assert logs.row(1).tolist() == [2, 1, 1, 2, 3, 8, 9, 2, 2, 1, 2, 3, 6, 7, 5]
-    assert logs.row(2).tolist() == [0, 1, 1, 2, 1]
-    assert logs.row(3).tolist() == []
+    assert (logs.row(0).tolist(), logs.row(1).tolist()) == ([], [2, 1, 1, 2, 3, 8, 9, 2, 2, 1, 2, 3, 6, 7, 5])
+    assert (logs.row(2).tolist(), logs.row(3).tolist()) == ([0, 1, 1, 2, 1], [])
     assert count_clicks(logs).tolist() == [0, 3, 1, 0]
 
 
 def test_examples_have_the_click_first_and_share_histories():
     examples = draw(pack_logs(impressions(), 4), [0, 1, 2, 3])
-    assert examples.client.tolist() == [1, 1, 1, 2]
-    assert examples.candidates[:, 0].tolist() == [8, 6, 7, 2]
+    assert (examples.client.tolist(), examples.candidates[:, 0].tolist()) == ([1, 1, 1, 2], [8, 6, 7, 2])
     assert examples.candidates[:, 1:].tolist() == [[x, NONE, NONE, NONE] for x in (9, 5, 5, 1)]
     assert examples.history_of.tolist() == [0, 0, 0, 1]
     assert examples.histories.tolist() == [[1, 2, 3], [NONE, NONE, NONE]]
@@ -76,8 +72,7 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_client_and_round():
     }
     for client, candidates in zip(examples.client, examples.candidates, strict=True):
         real = candidates[candidates != NONE]
-        assert len(set(real)) == len(real)
-        assert (client, candidates[0]) in clicked
+        assert len(set(real)) == len(real) and (client, candidates[0]) in clicked
     alone = draw(logs.take(np.array([7])), [7])
     assert np.array_equal(alone.candidates, examples.candidates[examples.client == 7])
     assert not np.array_equal(draw(logs, everyone, number=1).candidates, examples.candidates)
@@ -129,7 +124,6 @@ def attention(epsilon=5.0, pad_probability=0.0):
 
 def trainer(path, *, epsilon=5.0, pad_probability=0.0):
     model = make_model("interest-nrms", SIZES, SHAPE, torch.Generator().manual_seed(1))
-    assert isinstance(model, InterestNrms)
     way = LabelPermutation if path == "through" else LabelResponse
     labels = LabelPerturbation(way, negatives=2, epsilon=epsilon)
     noise = LocalNoise(attention(epsilon, pad_probability), labels, path, None if path == "through" else 1)
@@ -152,8 +146,7 @@ def test_every_click_is_a_sample_with_what_was_not_clicked():
     samples = every_click(logs(), longest=4)
     assert samples.client.tolist() == [0, 0, 0, 1]
     rows = [samples.shown.row(number).tolist() for number in range(4)]
-    assert rows == [[3, 4, 5, 6, 7], [4, 8], [5, 8], [10, 3, 11]]
-    assert samples.clicked.tolist() == [0, 0, 0, 0]
+    assert (rows, samples.clicked.tolist()) == ([[3, 4, 5, 6, 7], [4, 8], [5, 8], [10, 3, 11]], [0, 0, 0, 0])
     assert samples.history_of.tolist() == [0, 0, 0, 1]
     assert samples.histories.tolist() == [[0, 1, 2, NONE], [9, NONE, NONE, NONE]]
 
@@ -174,12 +167,7 @@ def test_a_report_is_on_one_click_of_one_impression_in_an_order_that_tells_nothi
 def test_the_noise_of_an_example_is_what_the_mechanism_added():
     made = trainer("through")
     examples, shares = made.ready(cohort(), weights(made), RoundSpec(0))
-    assert examples.noise is not None
-    assert examples.padded is not None
-    assert len(examples) == 4
-    assert not examples.padded.any()
-    assert shares is not None
-    assert shares.sum() == pytest.approx(1.0, abs=1e-5)
+    assert len(examples) == 4 and not examples.padded.any() and shares.sum() == pytest.approx(1.0, abs=1e-5)
     # Laplace with scale theta / eps: 4000 draws, mean of absolute values off by more than 8 % once in 10^6
     noises = [made.ready(cohort(seed=seed), weights(made), RoundSpec(0))[0].noise for seed in range(340)]
     size = np.mean([np.abs(noise).mean() for noise in noises if noise is not None])
@@ -234,7 +222,6 @@ def test_a_shared_source_is_drawn_from_once():
     made = trainer("through")
     shared = replace(cohort(), noise=SharedSource(SeededSource(3)))
     examples, _ = made.ready(shared, weights(made), RoundSpec(0))
-    assert examples.noise is not None
     assert len(np.unique(examples.noise)) == examples.noise.size
 
 

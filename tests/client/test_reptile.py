@@ -6,7 +6,7 @@ import torch
 
 from tests.kernels.feature_reference import ROUND, Reference, histories, some_features, world
 from veilrec.client.maml import MamlLocalTrainer
-from veilrec.client.reptile import Adapter, FeatureRanker, MetaLocalTrainer, MetaSettings, schema
+from veilrec.client.reptile import FeatureRanker, MetaLocalTrainer, MetaSettings, schema
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
@@ -28,8 +28,7 @@ def test_examples_are_counted_as_drawn_and_at_most_a_step_of_each_epoch_more(loc
         own = made.data.rows.row(place)
         drawn = list(made.adapter.drawn(own, 30, client=10 + place, seed=7)) if len(own) else []
         told, counted = sum(len(step.items) for step in drawn), int(learned.examples[place])
-        assert told <= counted
-        assert len(drawn) == local.steps_of(np.array([len(own)]))[0]
+        assert told <= counted and len(drawn) == local.steps_of(np.array([len(own)]))[0]
         epochs = 1 if local.steps else local.epochs
         assert counted - told <= epochs * local.max_in_a_step(np.array([len(own)]))
 
@@ -58,10 +57,8 @@ def test_an_item_that_the_model_does_not_know_is_refused():
 
 def test_nobody_at_all_learns_nothing():
     made = world(MetaSettings(), lengths=())
-    assert isinstance(made.adapter, Adapter)
     learnt, losses = made.learnt()
-    assert learnt.shape == (0, made.adapter.net.size)
-    assert losses.shape == (0,)
+    assert learnt.shape == (0, made.adapter.net.size) and losses.shape == (0,)
 
 
 LOCAL = MetaSettings(loss="softmax", steps=4, batch=0, negatives=8, rate=0.2)
@@ -177,8 +174,7 @@ def test_halves_part_the_own_items_and_others_are_nobodys(loss):
         own = made.data.rows.row(place).tolist()
         (first, _, a), (second, _, b) = part(support, place), part(query, place)
         halves = [*first[:a], *second[:b]]
-        assert sorted(halves) == (own * 2 if n == 1 else own)
-        assert abs(a - b) <= 1
+        assert sorted(halves) == (own * 2 if n == 1 else own) and abs(a - b) <= 1
         assert not set(own) & {*first[a:].tolist(), *second[b:].tolist()}
 
 

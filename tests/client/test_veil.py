@@ -88,8 +88,7 @@ def test_the_gradient_is_that_of_the_loss(name):
 
     slope = (after(1.0) - after(-1.0)) / (2 * step)
     expected = -(gradients[name] * direction).reshape(4, -1).sum(axis=1)
-    assert slope[:2] == pytest.approx(expected[:2], rel=2e-2, abs=2e-3)
-    assert not loss[2:].any()
+    assert slope[:2] == pytest.approx(expected[:2], rel=2e-2, abs=2e-3) and not loss[2:].any()
     assert not gradients[name][2:].any()  # too short a history says nothing
 
 
@@ -299,8 +298,7 @@ def test_features_are_those_of_the_page():
 def test_the_message_is_the_gradient_of_the_loss_cut(name):
     weights = news_weights()
     learned = VeilNewsLocalTrainer(news_content()).learn(readers(logs()), weights, RoundSpec(0))
-    assert learned.loss == pytest.approx(losses_of(weights), rel=1e-5)
-    assert learned.examples.tolist() == [10, 2]
+    assert learned.loss == pytest.approx(losses_of(weights), rel=1e-5) and learned.examples.tolist() == [10, 2]
     slopes = {part: np.zeros((2, size)) for part, size in _sizes().items()}
     for part, size in _sizes().items():
         for place in range(size):

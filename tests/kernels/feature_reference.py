@@ -145,7 +145,6 @@ class Reference:
     def _embedded(self, table, codes, categories):
         parts, start = [], 0
         for count in categories:
-            assert table is not None
             mine = [int(code) for code in codes if start <= code < start + count]
             parts.append(table[mine].sum(dim=0))
             start += count

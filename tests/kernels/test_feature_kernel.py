@@ -100,8 +100,7 @@ def test_a_cohort_of_fifty_is_fifty_of_one_bit_for_bit(loss):
     together = trainer.learn(made.cohort(), made.weights, RoundSpec(ROUND))
     for place in range(50):
         alone = trainer.learn(made.cohort(place), made.weights, RoundSpec(ROUND))
-        assert alone.loss[0] == together.loss[place]
-        assert alone.examples[0] == together.examples[place]
+        assert alone.loss[0] == together.loss[place] and alone.examples[0] == together.examples[place]
         for name, values in together.updates.dense.items():
             np.testing.assert_array_equal(alone.updates.dense[name][0], values[place], err_msg=name)
 
@@ -146,9 +145,7 @@ def test_clients_with_no_item_one_item_and_all_items(loss):
     made = world(of_loss(loss, epochs=2, rate=0.1), lengths=(0, 1, 10, 9), n_items=10)
     learnt, losses = made.learnt()
     np.testing.assert_array_equal(learnt[0], made.start)
-    assert losses[0] == 0.0
-    assert np.isfinite(learnt).all()
-    assert np.isfinite(losses).all()
+    assert losses[0] == 0.0 and np.isfinite(learnt).all() and np.isfinite(losses).all()
     compare(made, LEARNT)
     everything = learnt[2] - made.start
     assert everything.any() == (loss != "softmax"), "all items of the catalogue have nobody to be ranked above"
@@ -167,5 +164,4 @@ def test_scores_are_those_of_autograd():
 def test_a_client_that_diverges_has_no_loss():
     made = world(of_loss("rating", epochs=40, rate=1e20))
     learnt, losses = made.learnt()
-    assert not np.isfinite(learnt).all(axis=1).any()
-    assert np.isnan(losses).all()
+    assert not np.isfinite(learnt).all(axis=1).any() and np.isnan(losses).all()

@@ -49,9 +49,7 @@ def test_negatives_are_uniform_over_all_other_items_the_held_out_one_included():
     items, labels = epochs(own, 4, 1_000)
     counts = np.bincount(items[labels == 0.0], minlength=N_ITEMS)
     others = np.setdiff1d(np.arange(N_ITEMS), own)
-    assert counts[own].sum() == 0
-    assert stats.chisquare(counts[others]).pvalue > ALMOST_NEVER
-    assert held_out in others
+    assert counts[own].sum() == 0 and stats.chisquare(counts[others]).pvalue > ALMOST_NEVER and held_out in others
     alone = stats.binomtest(int(counts[held_out]), int(counts.sum()), 1 / len(others))
     assert alone.pvalue > ALMOST_NEVER
 
@@ -60,8 +58,7 @@ def test_the_order_of_own_items_is_uniform():
     items, labels = epochs([10, 20, 30], 1, 6_000)
     orders = [tuple(row) for row in items[labels == 1.0].reshape(6_000, 3)]
     _, counts = np.unique(orders, axis=0, return_counts=True)
-    assert len(counts) == 6
-    assert stats.chisquare(counts).pvalue > ALMOST_NEVER
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > ALMOST_NEVER
 
 
 def sigmoids_of(values):
@@ -85,8 +82,7 @@ def test_sigmoids_are_flat_but_finite_beyond_87():
 def test_sigmoids_touch_only_the_first_values():
     values = np.full(6, 3.0, np.float32)
     sigmoids(values, 4, np.empty(6, np.int32))
-    assert values[4:].tolist() == [3.0, 3.0]
-    assert np.allclose(values[:4], expit(3.0))
+    assert values[4:].tolist() == [3.0, 3.0] and np.allclose(values[:4], expit(3.0))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,8 +97,7 @@ def test_row_dots_and_scaled_rows_for_every_remainder(size, dim):
 
     dots = np.full(size + 1, 7.0, np.float32)
     row_dots(rows, slots, vector, dots)
-    assert np.allclose(dots[:size], exact @ vector, rtol=1e-5, atol=1e-5)
-    assert dots[size] == 7.0
+    assert np.allclose(dots[:size], exact @ vector, rtol=1e-5, atol=1e-5) and dots[size] == 7.0
 
     total = vector.copy()
     add_scaled_rows(rows, slots, scales, total)
@@ -123,6 +118,5 @@ def test_mean_logistic_loss():
     labels = np.array([0.0, 1.0, 0.0, 1.0])
     exact = np.mean(np.logaddexp(0.0, -(2.0 * labels - 1.0) * scores))
     errors = (expit(scores) - labels).astype(np.float32)
-    assert mean_logistic_loss(errors) == pytest.approx(exact, rel=1e-5)
-    assert mean_logistic_loss(errors[:0]) == 0.0
+    assert mean_logistic_loss(errors) == pytest.approx(exact, rel=1e-5) and mean_logistic_loss(errors[:0]) == 0.0
     assert np.isfinite(mean_logistic_loss(np.array([1.0, -1.0], np.float32)))

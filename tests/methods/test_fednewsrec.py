@@ -19,9 +19,7 @@ COHORT = 20
 def simulation(*settings):
     """Without protection, unless told otherwise."""
     plain = ("calibration=none", f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5")
-    built = build("fednewsrec", (*plain, *settings))
-    assert isinstance(built, Simulation)
-    return built
+    return build("fednewsrec", (*plain, *settings))
 
 
 def distance(left, right):
@@ -47,8 +45,7 @@ def test_one_backward_pass_gives_what_all_messages_give():
     slow = apart(shortcut)
     for number in range(2):
         reports = shortcut.step(number), slow.step(number)
-        assert reports[0].up_bytes == reports[1].up_bytes
-        assert reports[0].up_params == reports[1].up_params
+        assert reports[0].up_bytes == reports[1].up_bytes and reports[0].up_params == reports[1].up_params
     assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
 
 
@@ -62,8 +59,7 @@ def test_says_what_it_promises():
     assert promise("calibration=none").basis == "none"
     published = promise("calibration=as-published")
     assert published.epsilon == pytest.approx(2 * 0.005 / 0.015)  # section 3.3 with the values of section 4.1
-    assert published.scope == "per message"
-    assert published.honest_note
+    assert published.scope == "per message" and published.honest_note
     assert promise("calibration=as-published", "privacy.scale=0").basis == "none"
     assert promise("cohort.sampling=fixed").adjacency == "replace-one"
     proven = promise("privacy.epsilon=3")
@@ -77,14 +73,11 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name):
     config, _ = configure(chosen, preset="tuned", dataset="", settings=settings)
     stated = promised(chosen, config, problem(rounds=12))
     trainer = make_trainer(chosen, config, problem(rounds=12))
-    assert isinstance(trainer, Simulation)
     entries = sum(values.size for values in trainer.server.weights.values())
     users = len(trainer.sampler.eligible)
     claimed = upload_budget(0.005, 0.015, parameters=entries, updates=-(-12 * 20 // users))
-    assert stated.epsilon == claimed.claimed
-    assert stated.honest_epsilon == pytest.approx(claimed.update)
-    assert stated.honest_delta == 1e-6
-    assert f"epsilon {claimed.training:,.0f} at delta 1e-06" in stated.honest_note
+    assert stated.epsilon == claimed.claimed and stated.honest_epsilon == pytest.approx(claimed.update)
+    assert stated.honest_delta == 1e-6 and f"epsilon {claimed.training:,.0f} at delta 1e-06" in stated.honest_note
     assert Guarantee.from_json(stated.to_json()) == stated
 
 
@@ -109,23 +102,19 @@ def test_only_so_many_users_take_part():
     everybody = simulation()
     few, more, again = (simulation(f"train_users={n}", "cohort.size=5") for n in (10, 30, 10))
     taking_part = set(few.sampler.eligible)
-    assert len(taking_part) == 10
-    assert taking_part == set(again.sampler.eligible) < set(more.sampler.eligible)
+    assert len(taking_part) == 10 and taking_part == set(again.sampler.eligible) < set(more.sampler.eligible)
     for user in range(len(everybody.data.rows)):
         expected = everybody.data.rows.row(user) if user in taking_part else []
         assert np.array_equal(few.data.rows.row(user), expected)
     other = build("fednewsrec", ("train_users=10", "cohort.size=5"), seed=2)
-    assert isinstance(other, Simulation)
     assert set(other.sampler.eligible) != taking_part
 
 
 def test_proven_takes_its_words_from_the_whole_catalogue():
     # words of news that nobody was shown: that they are left out would tell what somebody was shown
     news = problem().news
-    assert news is not None
     sizes = [simulation(f"calibration={name}").server.weights["words.weight"].shape[0] for name in ("none", "proven")]
-    assert len(news.catalogue.titles) > len(np.unique(news.impressions.shown.items))
-    assert sizes[1] > sizes[0]
+    assert len(news.catalogue.titles) > len(np.unique(news.impressions.shown.items)) and sizes[1] > sizes[0]
 
 
 def papers(*settings):
@@ -137,8 +126,7 @@ def test_the_papers_preset_is_what_section_4_prints():
     assert config.text.words == "glove"
     assert (config.size.word_dim, config.size.heads, config.size.head_dim) == (300, 20, 20)
     assert config.size.sizes().dim == 400  # the hidden state of the GRU
-    assert config.negatives == 4
-    assert (config.cohort.size, config.round_share, config.train_share) == (0, 0.02, 0.5)
+    assert config.negatives == 4 and (config.cohort.size, config.round_share, config.train_share) == (0, 0.02, 0.5)
     assert (config.server.optimiser, config.server.rate, config.server.momentum) == ("sgd", 0.5, 0.0)
     assert (config.privacy.clip_value, config.privacy.scale) == (0.005, 0.015)
     assert (config.calibration, rounds) == ("as-published", 1500)
@@ -148,16 +136,13 @@ def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them():
     learnt = ("text.words=learned", *SMALL)
     config, _ = papers(*learnt, "round_share=0.1")
     trainer = make_trainer(method("fednewsrec"), config, problem(rounds=3))
-    assert isinstance(trainer, Simulation)
     able = len(simulation().sampler.eligible)
     half = len(trainer.sampler.eligible)
-    assert half == round(able / 2)
-    assert trainer.plan.cohort.size == len(trainer.sampler.draw(0)) == round(half / 10)
+    assert half == round(able / 2) and trainer.plan.cohort.size == len(trainer.sampler.draw(0)) == round(half / 10)
     times = -(-3 * trainer.plan.cohort.size // half)
     assert takes_part(times) in promised(method("fednewsrec"), config, problem(rounds=3)).honest_note
     again, _ = papers(*learnt, "round_share=0.1", "train_share=1")
     everybody = make_trainer(method("fednewsrec"), again, problem(rounds=3))
-    assert isinstance(everybody, Simulation)
     assert len(everybody.sampler.eligible) == able
 
 
@@ -166,8 +151,7 @@ def test_a_share_in_a_round_is_worth_what_the_same_number_is():
     everybody = ("calibration=proven", "validators.share=0")
     by_share = simulation(*everybody, "cohort.size=0", "round_share=0.25").plan
     by_number = simulation(*everybody, f"cohort.size={round(0.25 * able)}").plan
-    assert by_share.cohort == by_number.cohort
-    assert by_share.mechanism.facts() == by_number.mechanism.facts()
+    assert by_share.cohort == by_number.cohort and by_share.mechanism.facts() == by_number.mechanism.facts()
     promises = [
         method("fednewsrec").guarantee(configure(method("fednewsrec"), preset="tuned", dataset="", settings=s)[0])
         for s in (["cohort.size=0", "round_share=0.25"], ["cohort.size=20"])

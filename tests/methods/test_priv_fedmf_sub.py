@@ -69,8 +69,7 @@ def test_noise_is_on_the_gradient_and_so_comes_times_the_rate(name, settings):
     noise = model[np.abs(model).max(axis=1) > 0.0]  # the rows of the sub-model
     expected = RATE * (2.0 * CLIP / EPSILON) * math.sqrt(2.0 * USERS)
     # at least 500 nearly normal numbers: their deviation is off by 20 % once in a million runs
-    assert noise.size >= 500
-    assert noise.std() == pytest.approx(expected, rel=0.2)
+    assert noise.size >= 500 and noise.std() == pytest.approx(expected, rel=0.2)
 
 
 def test_a_row_of_a_gradient_is_clipped_to_one():
@@ -78,8 +77,7 @@ def test_a_row_of_a_gradient_is_clipped_to_one():
     start = mf.start_weights(ITEMS, 32, 30.0, SEED)[mf.ITEMS]
     moved = after_a_round("dp-fedmf", "local.start=30", "local.user_rate=0", "privacy.epsilon=1e6") - start
     lengths = np.linalg.norm(moved, axis=1)
-    assert lengths.max() > 3 * RATE * CLIP
-    assert lengths.max() <= USERS * RATE * CLIP * 1.001
+    assert lengths.max() > 3 * RATE * CLIP and lengths.max() <= USERS * RATE * CLIP * 1.001
 
 
 EXACT = {
@@ -98,8 +96,7 @@ def by_name(selected):
 def test_whole_models_and_low_rank_come_out_to_the_last_digit():
     counted = by_name({"ml-100k": 500.0, "ml-1m": 1000.0})
     for key, printed in EXACT.items():
-        assert counted[key].printed == printed
-        assert counted[key].counted == pytest.approx(printed, abs=0.011)
+        assert counted[key].printed == printed and counted[key].counted == pytest.approx(printed, abs=0.011)
 
 
 def test_two_totals_of_the_paper_do_not_come_out():
@@ -118,8 +115,7 @@ def test_sub_models_of_real_data_come_out_within_three_per_cent(dataset, printed
     population = load(dataset)
     selected = selected_items(population.interactions.pairs(), population.n_items, seed=0, rounds=2)
     counted = by_name({dataset: selected})["priv-fedmf-sub", dataset]
-    assert counted.printed == printed
-    assert abs(counted.relative_error) < 0.03
+    assert counted.printed == printed and abs(counted.relative_error) < 0.03
 
 
 def configured(*settings, preset="tuned", dataset=""):

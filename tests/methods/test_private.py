@@ -72,8 +72,7 @@ def test_a_statement_tells_what_a_cohort_is_worth(sampling, size, worthless, sec
     settings = [f"cohort.size={size}", f"cohort.sampling={sampling}"]
     config, _ = configure(get("dp-fedmf"), preset="tuned", dataset="", settings=settings)
     caveats = " ".join(get("dp-fedmf").guarantee(config).caveats)
-    assert ("fixed size is worth nothing" in caveats) == worthless
-    assert ("has to stay secret" in caveats) == secret
+    assert ("fixed size is worth nothing" in caveats) == worthless and ("has to stay secret" in caveats) == secret
 
 
 def test_the_honest_value_of_rows_is_that_of_privacy_math():
@@ -116,8 +115,7 @@ def test_reports_of_a_cohort_alone_would_tell_who_is_in_it():
 
 def test_noise_on_a_lattice_covers_what_cutting_to_it_moves():
     sigma = on_lattice(3.0, 0.7, 10**8)
-    assert sigma / on_lattice_l2(0.7, 10**8, sigma / UNITS) == pytest.approx(3.0)
-    assert sigma > 1.02 * 3.0 * 0.7
+    assert sigma / on_lattice_l2(0.7, 10**8, sigma / UNITS) == pytest.approx(3.0) and sigma > 1.02 * 3.0 * 0.7
     assert on_lattice(3.0, 0.7, 1) == pytest.approx(3.0 * 0.7, rel=1e-5)
     with pytest.raises(BadInput, match="only hide rounding; ask for a larger privacy.epsilon") as error:
         on_lattice(60.0, 0.7, 10**8)
@@ -134,8 +132,7 @@ def test_reports_that_trust_nobody_cover_clicks_only(name):
         settings=["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())],
     )
     promise = method.guarantee(config)
-    assert promise.unit == "click"
-    assert "Only single clicks" in promise.caveats[0]
+    assert promise.unit == "click" and "Only single clicks" in promise.caveats[0]
     trainer = make_trainer(method, config, small_problem())
     assert np.isfinite(trainer.step(0).loss or 0.0)
 
@@ -166,8 +163,7 @@ def test_clients_without_ratings_take_part(name):
 
 def test_presets_over_presets():
     lean = read_presets("fedmf-lean")["tuned@ml-1m"]
-    assert lean["rounds"] == 205
-    assert lean["local"] == read_presets("fedmf")["tuned@ml-1m"]["local"]
+    assert lean["rounds"] == 205 and lean["local"] == read_presets("fedmf")["tuned@ml-1m"]["local"]
     assert read_presets("fedmf")["tuned@ml-1m"]["rounds"] == 300
 
 

@@ -36,8 +36,7 @@ def votes_of(rows):
 def test_a_client_votes_once_for_each_of_its_items():
     offsets, items, values = votes_of(PEOPLE)
     assert offsets.tolist() == [0, 4, 5, 5, 7]  # the last one has an item three times
-    assert items.tolist() == [0, 1, 2, 3, 0, 1, 4]
-    assert (values == 1.0).all()
+    assert items.tolist() == [0, 1, 2, 3, 0, 1, 4] and (values == 1.0).all()
 
 
 @pytest.mark.parametrize("clip_norm", [1.0, 1.5, 10.0])
@@ -57,8 +56,7 @@ def test_the_noise_is_what_one_release_needs():
     """Add-remove, one release: sigma is the clip norm over mu, and a little for the lattice."""
     made = plan(PrivatePopularityConfig(), Problem(small_problem().train, 300, 3, rounds=1))
     sigma = made.mechanism.facts()["sigma"]
-    assert sigma == pytest.approx(1.0 / mu_for(1.0, 1e-6), rel=1e-3)
-    assert sigma >= 1.0 / mu_for(1.0, 1e-6)
+    assert sigma == pytest.approx(1.0 / mu_for(1.0, 1e-6), rel=1e-3) and sigma >= 1.0 / mu_for(1.0, 1e-6)
     assert epsilon_of(training_event(made), 1e-6) == pytest.approx(1.0, rel=1e-6)
 
 
@@ -85,15 +83,13 @@ def test_with_little_noise_it_ranks_like_popularity():
 def test_popularity_with_a_promise_is_private_popularity(tmp_path):
     settings = ("privacy.epsilon=0.5",)
     asked, named = (RunRequest(name, DATA, seed=3, settings=settings) for name in ("popularity", "private-popularity"))
-    assert as_meant(asked) == named
-    assert default_out(asked) == default_out(named)
+    assert as_meant(asked) == named and default_out(asked) == default_out(named)
     assert as_meant(replace(asked, settings=())).method == "popularity"
     prepared = prepare(asked)
     assert any("private-popularity" in note for note in prepared.notes)
     results = [train(prepare(request), tmp_path / request.method) for request in (asked, named)]
     assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
-    assert results[0]["method"] == "private-popularity"
-    assert results[0]["guarantee"]["epsilon"] == 0.5
+    assert (results[0]["method"], results[0]["guarantee"]["epsilon"]) == ("private-popularity", 0.5)
     assert not any("no better than popularity" in caveat for caveat in results[0]["guarantee"]["caveats"])
     resumed = train(prepare(asked), tmp_path / "popularity", resume=True)
     assert resumed["weights_sha256"] == results[0]["weights_sha256"]

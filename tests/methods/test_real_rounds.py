@@ -8,7 +8,6 @@ import pytest
 from tests.methods.tastes import build, small_problem
 from veilrec.audit.contract import CLIENTS, REAL_COHORT, real_beside, real_rounds
 from veilrec.audit.contract_subject import SECRET, ContractSubject, same
-from veilrec.simulation.simulation import Simulation
 
 # Ways of taking part and of asking that go through other code on both sides.
 OTHER_WAYS = [
@@ -24,9 +23,7 @@ OTHER_WAYS = [
 
 def simulation(variant, *settings):
     """Every client with noise of its own, as real ones have."""
-    made = build(variant, small_problem(CLIENTS), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
-    assert isinstance(made, Simulation)
-    return made
+    return build(variant, small_problem(CLIENTS), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
 
 
 @pytest.mark.parametrize(("name", "calibration", "settings"), OTHER_WAYS)

@@ -9,13 +9,12 @@ import torch
 from tests.methods.tastes import ITEMS, SEED, build, small_problem
 from veilrec.audit.contract_subject import histories_of
 from veilrec.client import fcf
-from veilrec.client.rankers import FcfModel
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.references.item_item import EASE, EASE_MOST_ITEMS, EaseConfig
 from veilrec.methods.references.mf import MfConfig, MfTrainer
-from veilrec.methods.references.ncf import NcfTrainer, draw_examples
+from veilrec.methods.references.ncf import draw_examples
 from veilrec.methods.references.sasrec import METHOD, batches, make_batch
 
 
@@ -29,7 +28,6 @@ def test_one_example_moves_along_the_gradient_of_the_logistic_loss():
     report = trainer.step(0)
     assert np.allclose(trainer.users[0], p - 0.1 * (error * q + 0.2 * p), rtol=1e-5)
     assert np.allclose(trainer.items[0], q - 0.1 * (error * p + 0.2 * q), rtol=1e-5)
-    assert report.loss is not None
     assert np.isclose(report.loss, np.log1p(np.exp(-p @ q)), rtol=1e-4)
 
 
@@ -45,14 +43,11 @@ def test_users_without_data_keep_their_start_and_can_be_scored():
     trainer = MfTrainer(MfConfig(), Problem(train, ITEMS, SEED))
     before = trainer.users[0].copy()
     trainer.step(0)
-    assert np.array_equal(trainer.users[0], before)
-    assert np.isfinite(trainer.model().score_all(np.array([0]))).all()
+    assert np.array_equal(trainer.users[0], before) and np.isfinite(trainer.model().score_all(np.array([0]))).all()
 
 
 def trainer(*settings):
-    built = build("ncf", small_problem(), ["gmf=4", "mlp=4", "layers=6,3", *settings])
-    assert isinstance(built, NcfTrainer)
-    return built
+    return build("ncf", small_problem(), ["gmf=4", "mlp=4", "layers=6,3", *settings])
 
 
 def test_an_epoch_has_every_own_item_once_and_negatives_from_the_rest():
@@ -62,15 +57,13 @@ def test_an_epoch_has_every_own_item_once_and_negatives_from_the_rest():
     for user in range(len(train)):
         own = set(train.row(user))
         mine = users == user
-        assert sorted(items[mine & (labels == 1.0)]) == sorted(own)
-        assert not own & set(items[mine & (labels == 0.0)])
+        assert sorted(items[mine & (labels == 1.0)]) == sorted(own) and not own & set(items[mine & (labels == 0.0)])
 
 
 def test_who_owns_every_item_has_no_negatives():
     train = Csr(np.array([0, 3, 4]), np.array([0, 1, 2, 1], np.int32))
     users, _, labels = draw_examples(train, 3, 4, SEED, 0)
-    assert np.bincount(users).tolist() == [3, 5]
-    assert labels[users == 0].all()
+    assert np.bincount(users).tolist() == [3, 5] and labels[users == 0].all()
 
 
 def test_the_loss_falls_and_decay_keeps_vectors_short():
@@ -108,7 +101,6 @@ def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss():
     losses = []
     for number in range(6):
         model = trainer.model()
-        assert isinstance(model, FcfModel)
         losses.append(whole_loss(model.items.copy(), problem.train, model.settings))
         trainer.step(number)
     assert all(later < earlier for earlier, later in pairwise(losses))
@@ -126,20 +118,15 @@ PROBLEM = Problem(PEOPLE, 6, 7)
 
 def test_a_batch_is_the_latest_items_and_what_came_after():
     before, after, unused = make_batch(PROBLEM, np.array([0, 2]), 2, 0)
-    assert before.tolist() == [[1, 3], [-1, 4]]
-    assert after.tolist() == [[3, 0], [-1, 2]]
-    assert set(unused[0].tolist()) <= {2, 4}
-    assert unused[1, 0] == -1
-    assert unused[1, 1] in {0, 1, 3, 5}
+    assert (before.tolist(), after.tolist()) == ([[1, 3], [-1, 4]], [[3, 0], [-1, 2]])
+    assert set(unused[0].tolist()) <= {2, 4} and unused[1, 0] == -1 and unused[1, 1] in {0, 1, 3, 5}
     again, other = (make_batch(PROBLEM, np.array([0, 2]), 2, epoch)[2] for epoch in (0, 1))
-    assert np.array_equal(unused, again)
-    assert other.shape == unused.shape
+    assert np.array_equal(unused, again) and other.shape == unused.shape
 
 
 def test_who_has_used_everything_is_learnt_from_too():
     before, after, unused = make_batch(PROBLEM, np.array([4]), 200, 0)
-    assert before.tolist() == [[0, 1, 2, 3, 4]]
-    assert after.tolist() == [[1, 2, 3, 4, 5]]
+    assert (before.tolist(), after.tolist()) == ([[0, 1, 2, 3, 4]], [[1, 2, 3, 4, 5]])
     assert ((unused >= 0) & (unused < 6)).all()
 
 

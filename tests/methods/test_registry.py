@@ -35,8 +35,7 @@ def test_every_data_set_that_a_method_names_is_one():
 
 def test_names_are_matched_without_case():
     for typed in ("FEDMF", "FedMF", " fedmf "):
-        assert get(typed) is get("fedmf")
-        assert full_name(typed) == "fedmf"
+        assert get(typed) is get("fedmf") and full_name(typed) == "fedmf"
     assert full_name("dp_fedmf") == "dp-fedmf"
 
 
@@ -108,8 +107,7 @@ def test_filters():
     assert all("-DP per" in entry["guarantee"] for entry in private)
     assert "fedmf" not in {entry["name"] for entry in private}
     on_news = {entry["name"] for entry in listed(data="MIND:folder")}
-    assert "nrms" in on_news
-    assert "nrms" not in {entry["name"] for entry in listed(data="ml-1m")}
+    assert "nrms" in on_news and "nrms" not in {entry["name"] for entry in listed(data="ml-1m")}
     assert {entry["group"] for entry in listed(paper="FedNewsRec")} == {"fednewsrec"}
     assert {entry["name"] for entry in listed(paper="He et al.")} == {"mf", "ncf", "fedncf"}
     with pytest.raises(BadInput, match="unknown paper 'fednewsreck': did you mean fednewsrec"):
@@ -141,8 +139,7 @@ def test_settings_come_with_their_comments_tuned_values_and_choices():
     assert settings["aggregation"]["choices"][0] == "sum"
     config, rounds = configure(get("dp-fedmf"), preset="tuned", dataset="")
     tuned = dict(leaves(config.model_dump(mode="json")))
-    assert {name: setting["tuned"] for name, setting in settings.items()} == tuned
-    assert spec["tuned_rounds"] == rounds
+    assert {name: setting["tuned"] for name, setting in settings.items()} == tuned and spec["tuned_rounds"] == rounds
     for name in ("local.loss", "local.user_rate", "calibration", "privacy.delta", "server.optimiser"):
         assert settings[name]["about"], name
 
@@ -167,11 +164,9 @@ def test_names_the_nearest_setting_and_refuses_bad_values(method):
     known = next(name for name, value in values if isinstance(value, int | float) and not isinstance(value, bool))
     parent, _, last = known.rpartition(".")
     wrong = f"{parent}.{last}s" if parent else f"{last}s"
-    assert "did you mean" in refusal(method, f"{wrong}=1")
-    assert known in refusal(method, f"{wrong}=1")
+    assert "did you mean" in refusal(method, f"{wrong}=1") and known in refusal(method, f"{wrong}=1")
     told = refusal(method, f"{known}=many")
-    assert "'many'" in told
-    assert "\n" not in told
+    assert "'many'" in told and "\n" not in told
 
 
 def test_who_asks_a_method_without_noise_for_privacy_is_told_its_private_relative():

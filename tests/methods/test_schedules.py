@@ -27,8 +27,7 @@ def test_a_large_cohort_pays_almost_nothing_for_the_count(sampling):
     cohort = CohortSettings(size=1000, sampling=sampling)
     learnt = adaptive_sum(PRIVACY, cohort, LAYER, rounds=10, clients=20_000, keeps_state=False)
     plain = noisy_sum(PRIVACY, cohort, with_bound(LAYER), rounds=10, clients=20_000, keeps_state=False)
-    assert learnt.count_standard_deviation == 50.0
-    assert learnt.event() == plain.event()
+    assert learnt.count_standard_deviation == 50.0 and learnt.event() == plain.event()
     assert 1.0 < learnt.sigma / plain.sigma < 1.001
 
 
@@ -38,8 +37,7 @@ def test_in_a_small_cohort_the_count_has_a_tenth_of_the_loss(sampling, moved):
     learnt = adaptive_sum(PRIVACY, cohort, LAYER, rounds=400, clients=60, keeps_state=True)
     plain = noisy_sum(PRIVACY, cohort, with_bound(LAYER), rounds=400, clients=60, keeps_state=True)
     share = (moved / learnt.count_standard_deviation * learnt.noise_multiplier) ** 2
-    assert share == pytest.approx(0.1)
-    assert learnt.sigma / plain.sigma == pytest.approx(1.0 / math.sqrt(0.9), rel=1e-4)
+    assert share == pytest.approx(0.1) and learnt.sigma / plain.sigma == pytest.approx(1.0 / math.sqrt(0.9), rel=1e-4)
 
 
 def test_what_was_released_before_and_a_noise_of_ones_own():
@@ -81,8 +79,7 @@ def test_what_was_released_before_needs_more_noise():
 
 def test_the_statement_rests_on_no_secret():
     stated = promise(tree_plan())
-    assert stated.adjacency == "add-remove"
-    assert ORDER_IS_PUBLIC in stated.caveats
+    assert stated.adjacency == "add-remove" and ORDER_IS_PUBLIC in stated.caveats
     assert not any("has to stay secret" in caveat for caveat in stated.caveats)
 
 

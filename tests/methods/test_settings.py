@@ -135,7 +135,6 @@ def test_the_whole_run_spends_what_is_promised(name, settings):
     method, small = get(name), tiny_news.SMALL if name == "privaterec" else ()
     config, _ = configure(method, preset="tuned", dataset="", settings=[*small, *settings.split()])
     problem = tiny_news.problem() if news else problem_of(name)
-    assert method.plan is not None
     spent = epsilon_of(training_event(method.plan(config, problem)), 1e-6)
     assert 0.97 * config.privacy.epsilon < spent <= config.privacy.epsilon
     stated = promised(method, config, problem)
@@ -149,7 +148,6 @@ def test_the_whole_run_spends_what_is_promised(name, settings):
 def test_features_are_chosen_by_name():
     config, _ = configure(get("dpals-features"), preset="tuned", dataset="", settings=["items=[taste]"])
     plan = get("dpals-features").plan
-    assert plan is not None
     assert plan(config, small_problem()).start["features"].shape[1] == 15
 
 

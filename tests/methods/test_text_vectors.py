@@ -34,8 +34,7 @@ def test_vectors_are_computed_once_per_content(monkeypatch, tmp_path):
     monkeypatch.setattr(text_embeddings, "model_folder", lambda: tmp_path)
     monkeypatch.setattr(text_embeddings, "MiniLm", _FakeModel)
     first = vectors_of("a", "bc")
-    assert first[:, 0].tolist() == [len("a. more"), len("bc. more")]
-    assert np.array_equal(vectors_of("a", "bc"), first)
+    assert first[:, 0].tolist() == [len("a. more"), len("bc. more")] and np.array_equal(vectors_of("a", "bc"), first)
     assert _FakeModel.calls == 1
     vectors_of("a", "b")
     assert _FakeModel.calls == 2
@@ -86,14 +85,12 @@ def test_news_of_one_topic_are_alike_and_of_two_are_not():
     vectors, _ = learnt_titles(news_of_topics(), 6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
     cosines = vectors @ vectors.T
-    assert cosines[0, 6] > 0.9
-    assert abs(cosines[0, 1]) < 0.1
+    assert cosines[0, 6] > 0.9 and abs(cosines[0, 1]) < 0.1
 
 
 def test_the_same_catalogue_gives_the_same_bits_and_is_read_as_it_was_learnt():
     (first, axes), (second, again) = (learnt_titles(news_of_topics(), 4), learnt_titles(news_of_topics(), 4))
-    assert np.array_equal(first, second)
-    assert np.array_equal(axes.axes, again.axes)
+    assert np.array_equal(first, second) and np.array_equal(axes.axes, again.axes)
     np.testing.assert_allclose(axes.vectors(news_of_topics()), first, atol=1e-6)
 
 
@@ -103,8 +100,7 @@ def test_other_news_need_only_what_was_kept():
     names = Strings.of(["news"] * 3)
     other = ItemTable(Strings.of(["Match of the TEAM", "", "words nobody knows"]), names)
     found = kept.vectors(other)
-    assert found[0] @ vectors[0] > 0.9
-    assert not found[1:].any()
+    assert found[0] @ vectors[0] > 0.9 and not found[1:].any()
 
 
 def test_fewer_news_than_directions_and_none_that_share_a_word():
@@ -112,6 +108,4 @@ def test_fewer_news_than_directions_and_none_that_share_a_word():
     assert few.shape[1] == axes.axes.shape[1] <= 4
     names = Strings.of(["news"] * 2)
     nothing, axes = learnt_titles(ItemTable(Strings.of(["one", "two"]), names), 8)
-    assert nothing.shape == (2, 1)
-    assert not nothing.any()
-    assert axes.vectors(news_of_topics(3)).shape == (3, 1)
+    assert nothing.shape == (2, 1) and not nothing.any() and axes.vectors(news_of_topics(3)).shape == (3, 1)

@@ -44,10 +44,8 @@ from veilrec.methods.veil.method import (
     spending_for,
     steps_of,
 )
-from veilrec.methods.veil.news import SETTLED, ReadingModel, reach, reading_of
-from veilrec.privacy.events import GaussianEvent
+from veilrec.methods.veil.news import SETTLED, reach, reading_of
 from veilrec.privacy.mechanisms.reports import VoteReports
-from veilrec.privacy.mechanisms.schedules import ScheduledSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 
 MANY = "people=20000"  # a nominal number: all kinds of rounds
@@ -72,10 +70,7 @@ def model_of(*settings, on=None):
 
 def test_shares_are_those_of_the_table():
     made = plan(configured("privacy.epsilon=8", MANY), problem(rounds=18))
-    assert isinstance(made.mechanism, ScheduledSum)
-    assert made.reports is not None
     event = made.reports.mechanism.event()
-    assert isinstance(event, GaussianEvent)
     votes = event.mu**2
     rounds = sum((bound / made.mechanism.sigma) ** 2 for bound in made.mechanism.clip_norms)
     row = SPENDINGS[-1]
@@ -100,8 +95,7 @@ def test_what_is_learnt_follows_from_people_and_budget():
         assert row.votes + row.weights + row.map + row.places + row.further == pytest.approx(1.0)
         for rounds in (1, 2, 3, 5, 18, 40):
             phases = phases_of(row, rounds)
-            assert sum(phase.rounds for phase in phases) == rounds
-            assert max(bounds_of(phases)) == 1.0
+            assert sum(phase.rounds for phase in phases) == rounds and max(bounds_of(phases)) == 1.0
 
 
 def test_steps_go_as_far_as_noise_allows_or_until_they_settle():
@@ -157,7 +151,6 @@ def test_without_features_and_titles_popularity_is_left():
 
 def test_a_new_item_is_ranked_by_its_content():
     on = problem(rounds=12, users=300)
-    assert on.features is not None
     kinds = on.features.items.codes[:, 0]
     used = np.unique(on.train.items)
     history = [int(item) for item in used if kinds[item] == kinds[used[0]]][:8]
@@ -194,9 +187,7 @@ def trained(*settings, on=None, rounds=None):
     trainer = make_trainer(METHOD, configured(*settings), on)
     for number in range(on.rounds if rounds is None else rounds):
         trainer.step(number)
-    made = trainer.model()
-    assert isinstance(made, ReadingModel)
-    return made
+    return trainer.model()
 
 
 def test_impressions_make_another_plan_than_a_catalogue():
@@ -206,15 +197,11 @@ def test_impressions_make_another_plan_than_a_catalogue():
 
 def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt():
     mechanism = plan(configured("privacy.epsilon=2"), news_problem()).mechanism
-    assert isinstance(mechanism, CohortSum)
     few, some, many = (reach(mechanism, people, 5) for people in (30, 1000, 10**7))
-    assert few < some < many
-    assert many == pytest.approx(SETTLED, rel=1e-3)
+    assert few < some < many and many == pytest.approx(SETTLED, rel=1e-3)
     # Of very few people the noise decides alone: twice the noise, a quarter of the way.
     louder = plan(configured("privacy.epsilon=0.01"), news_problem()).mechanism
     loudest = plan(configured("privacy.epsilon=0.005"), news_problem()).mechanism
-    assert isinstance(louder, CohortSum)
-    assert isinstance(loudest, CohortSum)
     squares = (loudest.sigma / louder.sigma) ** 2
     assert reach(louder, 30, 5) / reach(loudest, 30, 5) == pytest.approx(squares, rel=0.02)
 
@@ -223,7 +210,6 @@ def test_rounds_change_neither_the_noise_on_the_model_nor_how_far_it_goes():
     noises = []
     for rounds in (1, 18):
         made = plan(configured(), news_problem(rounds=rounds))
-        assert isinstance(made.mechanism, CohortSum)
         noises.append(made.server.rate * made.mechanism.sigma * np.sqrt(rounds))
     assert noises[1] == pytest.approx(noises[0], rel=1e-3)
 
@@ -249,7 +235,6 @@ def test_without_shrinkage_by_doubt_it_would_not(monkeypatch):
 def test_with_a_budget_it_learns():
     on = small_problem(METHOD, 400, 12, "synthetic-news")
     learnt = trained("privacy.epsilon=100", on=on)
-    assert on.news is not None
     shown = on.news.impressions
     before = evaluate_train(trained(on=on, rounds=0), shown)
     # Of the impressions that it learnt from: standard error of the difference about 0.003.
@@ -271,15 +256,12 @@ def test_without_a_history_everybody_gets_what_everybody_likes():
     nobody, somebody = model.fold_in(histories_of([[], [1, 2, 3]])).score_all(np.arange(2))
     content = model.content
     appeal = content.appeal @ model.weights[TASTE] + model.weights[KINDS][content.subcategories]
-    assert nobody == pytest.approx(appeal, abs=1e-5)
-    assert not np.allclose(nobody, somebody)
+    assert nobody == pytest.approx(appeal, abs=1e-5) and not np.allclose(nobody, somebody)
 
 
 def part_and_whole(model):
     """Scores of a third of the news, read without the rest, and of the same among all."""
     catalogue = population().catalogue
-    assert catalogue is not None
-    assert catalogue.subcategories is not None
     some = range(0, len(catalogue.titles), 3)
     fewer = ItemTable(
         *(Strings.of(column[n] for n in some) for column in (catalogue.titles, catalogue.categories)),
@@ -302,7 +284,6 @@ def test_titles_that_nobody_wrote_are_not_read():
     assert (content.vectors.shape[1], content.appeal.shape[1], content.n_features) == (0, 0, 2)
     assert content.categories.tolist() == [0, 0, 1, -1]
     on = news_problem()
-    assert on.news is not None
     unread = replace(on.news.catalogue, titles=Strings.of([""] * on.n_items), abstracts=None)
     weights = trained(on=replace(on, news=replace(on.news, catalogue=unread))).weights
     assert set(weights) == {SCALES, KINDS}
@@ -310,7 +291,6 @@ def test_titles_that_nobody_wrote_are_not_read():
 
 def test_impressions_without_a_choice_are_refused():
     on = news_problem()
-    assert on.news is not None
     shown = on.news.impressions
     nobody = replace(on.news, impressions=replace(shown, clicked=np.zeros_like(shown.clicked)))
     with pytest.raises(BadInput, match="nothing to learn from"):

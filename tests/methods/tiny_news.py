@@ -27,8 +27,6 @@ def method(name):
 
 def problem(seed=1, rounds=5):
     cut, catalogue = split(), population().catalogue
-    assert catalogue is not None
-    assert cut.train_impressions is not None
     return Problem(cut.train, cut.n_items, seed, rounds, NewsData(catalogue, cut.train_impressions))
 
 

@@ -35,8 +35,7 @@ def test_weights_are_the_closed_form():
     expected = -inverse / np.diag(inverse)  # B_ij = -P_ij / P_jj
     np.fill_diagonal(expected, 0.0)
     weights = ease_weights(histories, 15, EASE_RIDGE)
-    assert weights.dtype == np.float32
-    assert np.allclose(weights, expected, rtol=1e-5, atol=1e-7)
+    assert weights.dtype == np.float32 and np.allclose(weights, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_scores_are_history_times_weights():
@@ -92,15 +91,13 @@ def test_similarities_are_cosines_of_users():
     expected = used.T @ used / (np.outer(lengths, lengths) + 2.0)
     np.fill_diagonal(expected, 0.0)
     found = similarities(histories_of(people), 12, shrinkage=2.0, most=12)
-    assert np.allclose(dense(found), expected, atol=1e-6)
-    assert not found.rest.any()
+    assert np.allclose(dense(found), expected, atol=1e-6) and not found.rest.any()
 
 
 def test_only_the_largest_of_a_row_are_kept():
     people = histories_of(random_people())
     whole, cut = (dense(similarities(people, 12, shrinkage=0.0, most=most)) for most in (12, 3))
-    assert ((cut > 0).sum(1) == 3).all()
-    assert np.allclose(np.sort(whole, axis=1)[:, -3:], np.sort(cut, axis=1)[:, -3:])
+    assert ((cut > 0).sum(1) == 3).all() and np.allclose(np.sort(whole, axis=1)[:, -3:], np.sort(cut, axis=1)[:, -3:])
 
 
 def test_the_latest_items_are_followed_older_ones_for_less():

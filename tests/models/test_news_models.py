@@ -146,8 +146,7 @@ def test_dropout_draws_from_its_generator_only():
     for _ in range(2):
         layer.generator = torch.Generator().manual_seed(3)
         drawn.append(layer(ones))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(torch.get_rng_state(), state) and torch.equal(drawn[0], drawn[1])
     # 10,000 fair coins: the mean is off by 0.05 (5 standard errors of 2 * 0.005) once in a million runs.
     assert abs(float(drawn[0].mean()) - 1.0) < 0.05
 
@@ -201,8 +200,7 @@ def padded_batch():
 def test_scores_have_a_row_per_user_and_a_column_per_candidate(name):
     model = make(name)
     found = scores(model, some_news(), HISTORY, MASK, CANDIDATES)
-    assert found.shape == CANDIDATES.shape
-    assert torch.isfinite(found).all()
+    assert found.shape == CANDIDATES.shape and torch.isfinite(found).all()
     states = model.encode_news(some_news())
     if model.is_dot_product:
         assert states.shape == (N_NEWS, model.dim)
@@ -303,8 +301,7 @@ def test_latest_keeps_the_end_of_each_history():
     history = torch.arange(8.0).view(2, 4, 1)
     mask = torch.tensor([[True] * 4, [True, False, False, False]])
     kept, real = latest(history, mask, 2)
-    assert kept[0].flatten().tolist() == [2.0, 3.0]
-    assert real.tolist() == [[True, True], [True, False]]
+    assert (kept[0].flatten().tolist(), real.tolist()) == ([2.0, 3.0], [[True, True], [True, False]])
     assert kept[1, 0].item() == 4.0
 
 

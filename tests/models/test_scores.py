@@ -18,8 +18,7 @@ def test_scores_are_dot_products():
     model = FactorScores(users, items)
     expected = users.astype(np.float64) @ items.astype(np.float64).T
     chosen = np.array([4, 0, 4])
-    assert model.n_items == 11
-    assert np.allclose(model.score_all(chosen), expected[chosen], rtol=1e-5, atol=1e-5)
+    assert model.n_items == 11 and np.allclose(model.score_all(chosen), expected[chosen], rtol=1e-5, atol=1e-5)
     candidates = generator.integers(0, 11, (3, 5)).astype(np.int32)
     some = model.score_some(chosen, candidates)
     assert some.shape == (3, 5)
@@ -103,8 +102,7 @@ def test_numpy_gives_what_torch_gives(net_sasrec, length):
     with torch.no_grad():
         wanted = net_sasrec(torch.from_numpy(history[None, -LONGEST:]).long())[0, -1].numpy()
     found = user_vector(arrays(net_sasrec), history)
-    assert found.dtype == np.float32
-    assert np.allclose(found, wanted, atol=1e-5)
+    assert found.dtype == np.float32 and np.allclose(found, wanted, atol=1e-5)
     scores = SasRecScorer(arrays(net_sasrec), histories_of([history.tolist()])).score_all(np.zeros(1, np.int64))
     assert np.allclose(scores[0], net_sasrec.items.detach().numpy() @ wanted, atol=1e-4)
 

@@ -59,18 +59,14 @@ def test_scores_are_features_by_weights(compiled, at_once, monkeypatch):
         described = two_tables.features(history, np.array([used]), candidates[np.newaxis], decays, 3)[0]
         context = history[:used][::-1]
         found = two_tables.scores(context, candidates, amounts_of(weights, used, decays))
-        assert found == pytest.approx(described @ weights.ravel(), abs=1e-5)
-        assert found.any() == (used > 0)
+        assert found == pytest.approx(described @ weights.ravel(), abs=1e-5) and found.any() == (used > 0)
 
 
 def test_profiles_are_running_means():
     history, ends = np.array([0, 1, 3], np.int32), np.array([3, 0, 1, 3])
     found = profiles(history, ends, CONTENT.basis, np.array([0.5, 1.0], np.float32))
-    assert found[0, :2] == pytest.approx([0.25 / 1.75, 0.5 / 1.75])
-    assert found[0, 2:] == pytest.approx([1 / 3, 1 / 3])
-    assert not found[1].any()
-    assert found[2] == pytest.approx([1, 0, 1, 0])
-    assert np.array_equal(found[3], found[0])
+    assert found[0, :2] == pytest.approx([0.25 / 1.75, 0.5 / 1.75]) and found[0, 2:] == pytest.approx([1 / 3, 1 / 3])
+    assert not found[1].any() and found[2] == pytest.approx([1, 0, 1, 0]) and np.array_equal(found[3], found[0])
 
 
 def test_popularity_follows_votes_where_noise_is_small_and_content_where_it_is_large():
@@ -113,8 +109,7 @@ def agreement(found, true):
 def test_what_is_beyond_content_is_found_where_noise_is_small():
     sums, votes, content, beyond = made(0.01)
     found = placed(sums, 0.01, votes, content)
-    assert agreement(found.values, beyond) > 0.97
-    assert found.values.std() == pytest.approx(1.0, abs=0.15)
+    assert agreement(found.values, beyond) > 0.97 and found.values.std() == pytest.approx(1.0, abs=0.15)
     # What content says is not said again.
     assert np.abs(np.corrcoef(found.values[:, 0], content.T)[0, 1:]).max() < 0.15
 
@@ -128,8 +123,7 @@ def test_items_with_few_votes_keep_little_where_noise_is_large():
     # Shrunk: closer to the truth than what is not, by far.
     unshrunk = sums / votes[:, np.newaxis] - found.expected
     error = ((0.3 * found.values - beyond) ** 2).mean()
-    assert error < 0.2 * ((unshrunk - beyond) ** 2).mean()
-    assert error < 1.02 * (beyond**2).mean()
+    assert error < 0.2 * ((unshrunk - beyond) ** 2).mean() and error < 1.02 * (beyond**2).mean()
 
 
 def test_noise_alone_says_nothing():
