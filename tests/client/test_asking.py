@@ -1,5 +1,7 @@
 """A client that asks: drawn once a public period, charged before it leaves, the same for somebody without a history."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,8 @@ def test_what_is_refused_costs_nothing(ledger):
         _client(ledger, pooled, [1], source=SeededSource(1)).ask()
     with pytest.raises(BadInput, match="version"):
         _client(ledger, pooled, [1], model_version="")
+    with pytest.raises(BadInput, match="unprotected=True"):  # clicks in plaintext, without the user's consent
+        _client(ledger, replace(pooled, sensitive=("subject-1",)), [3], unprotected=False)
     assert ledger.report()[0].messages == 0
 
 
@@ -161,12 +165,6 @@ def test_the_latest_clicks_and_those_of_some_items():
     some = kept(rows, np.isin(np.arange(10), [5, 8]))
     np.testing.assert_array_equal(some.items, [5, 8])
     np.testing.assert_array_equal(some.offsets, [0, 1, 1, 2])
-
-
-def test_clicks_leave_in_the_clear_only_if_the_user_agrees(ledger):
-    serving = Serving(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("subject-1",))
-    with pytest.raises(BadInput, match="unprotected=True"):
-        _client(ledger, serving, [3], unprotected=False)
 
 
 def test_another_list_of_what_is_sensitive_is_another_question(ledger):

@@ -195,19 +195,16 @@ def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(run,
         opened(make_release(run, tmp_path / "late", key, ReleaseOptions(version=5)), state)
 
 
-def test_a_budget_is_given_once(release, tmp_path):
-    opened(release, tmp_path, allowance=QueryBudget(history=1.0)).close()
-    with pytest.raises(BadInput, match="never raises"):
-        opened(release, tmp_path, allowance=QueryBudget(history=100.0))
-
-
-def test_a_client_lies_in_a_folder_of_its_own_and_is_not_half_made(release, tmp_path):
+def test_a_client_lies_in_a_folder_of_its_own_is_not_half_made_and_gets_its_budget_once(release, tmp_path):
     (tmp_path / "runs" / "first").mkdir(parents=True)
     with pytest.raises(BadInput, match="holds other things and no client"):
         opened(release, tmp_path / "runs")
     with pytest.raises(BadInput):
         opened(release, tmp_path / "new", allowance=QueryBudget(history=float("nan")))
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "first"]
+    opened(release, tmp_path / "new", allowance=QueryBudget(history=1.0)).close()
+    with pytest.raises(BadInput, match="never raises"):
+        opened(release, tmp_path / "new", allowance=QueryBudget(history=100.0))
 
 
 def test_a_ledger_or_key_that_is_missing_releases_nothing(release, tmp_path):

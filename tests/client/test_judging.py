@@ -59,7 +59,7 @@ def test_adding_or_removing_somebody_moves_nobody_else():
     assert not np.array_equal(is_validator(np.arange(1000), 0.2, 8), everybody)
 
 
-def test_each_client_learns_or_validators():
+def test_each_client_learns_or_validates():
     whole = histories_of([[number, number + 1] for number in range(200)])
     both = parted(whole, 0.3, 1)
     assert np.array_equal(both.rows.lengths() + both.active_validation.lengths(), whole.lengths())
@@ -79,12 +79,8 @@ def test_a_gain_is_the_difference_of_the_mean_auc_of_a_client():
     np.testing.assert_allclose(found, [0.25, 0.0, 0.25])
     assert validator.clients(data).tolist() == [0, 2]
     assert validator.gains(data, {"scores": good}, {"scores": flat})[0] == -0.25
-
-
-def test_where_nobody_validators_there_is_nothing():
-    validator = NewsValidator(Fixed())
-    assert not len(validator.clients(OwnImpressions(logs())))
-    assert not validator.gains(OwnImpressions(logs()), {}, {}).any()
+    nobody = OwnImpressions(logs())  # has impressions to validate with
+    assert not len(validator.clients(nobody)) and not validator.gains(nobody, {}, {}).any()
 
 
 SETTINGS = ("training=sums", "size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2", "size.basis=2")
@@ -146,33 +142,26 @@ def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path
         assert charged(again) == 1
 
 
-def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path):
-    validator, trainer = validator_and_trainer()
-    with client(tmp_path / "trainer", trainer) as one, pytest.raises(AnotherRole, match="does not judge"):
-        one.validate(model(), model(2.0), LAST)
-    with client(tmp_path / "validator", validator) as one:
-        with pytest.raises(AnotherRole, match="does not learn"):
-            one.take_part(model(number=0), 0)
-        assert charged(one) == 0
-
-
-def test_who_has_done_one_never_does_the_other_even_with_other_data(tmp_path):
-    validator, trainer = validator_and_trainer()
+def test_a_trainer_never_validates_and_a_validator_never_learns_even_with_other_data(tmp_path):
     plan, data = made()
-    with client(tmp_path / "trainer", trainer) as one:
+    validator, trainer = validator_and_trainer()
+
+    def learn(one):
         one.take_part(model(number=0), 0)
-    with (
-        FederatedClient.open(tmp_path / "trainer", plan, data.take(np.array([validator]))) as one,
-        pytest.raises(AnotherRole),
-    ):
+
+    def validate(one):
         one.validate(model(), model(2.0), LAST)
-    with client(tmp_path / "validator", validator) as one:
-        one.validate(model(), model(2.0), LAST)
-    with (
-        FederatedClient.open(tmp_path / "validator", plan, data.take(np.array([trainer]))) as one,
-        pytest.raises(AnotherRole),
-    ):
-        one.take_part(model(number=0), 0)
+
+    roles = ((trainer, learn, validate, "does not judge"), (validator, validate, learn, "does not learn"))
+    for number, own, other, told in roles:
+        with client(tmp_path / told, number) as one:
+            with pytest.raises(AnotherRole, match=told):
+                other(one)
+            assert charged(one) == 0
+            own(one)
+        swapped = data.take(np.array([validator + trainer - number]))
+        with FederatedClient.open(tmp_path / told, plan, swapped) as one, pytest.raises(AnotherRole):
+            other(one)
 
 
 def test_a_budget_that_is_too_small_keeps_the_answer_inside(tmp_path):
@@ -196,12 +185,10 @@ def test_models_that_are_none_are_refused_free_of_charge(tmp_path):
         one.validate(model(), model(2.0), LAST)
 
 
-def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path):
+def test_a_plan_without_model_selection_has_no_validators(tmp_path):
     number, _ = validator_and_trainer()
-    with (
-        client(tmp_path, number, replace(made()[0], model_selection=None)) as one,
-        pytest.raises(BadInput, match="nobody judge"),
-    ):
+    one = client(tmp_path, number, replace(made()[0], model_selection=None))
+    with one, pytest.raises(BadInput, match="nobody judge"):
         one.validate(model(), model(2.0), LAST)
 
 

@@ -7,17 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from veilrec.client import ncf
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
-from veilrec.client.ncf import (
-    ERROR,
-    MOMENTUM,
-    USER,
-    DgcLocalTrainer,
-    DgcSettings,
-    NcfLocalTrainer,
-    NcfSettings,
-    start_weights,
-)
 from veilrec.core import rng
 from veilrec.core.csr import Csr
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
@@ -27,18 +18,8 @@ from veilrec.models.baseline_networks import NeuMF
 from veilrec.models.scores import ITEMS
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
-SMALL = NcfSettings(
-    gmf=5,
-    mlp=6,
-    layers=(7, 4),
-    start=0.5,
-    epochs=2,
-    batch=13,
-    user_rate=0.02,
-    item_rate=0.03,
-    network_rate=0.01,
-    decay=0.05,
-)
+RATES = {"user_rate": 0.02, "item_rate": 0.03, "network_rate": 0.01}
+SMALL = ncf.NcfSettings(gmf=5, mlp=6, layers=(7, 4), start=0.5, epochs=2, batch=13, decay=0.05, **RATES)
 
 
 def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
@@ -49,12 +30,12 @@ def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
 
 
 def learn(settings, data, clients, n_items=N_ITEMS, **options):
-    trainer = NcfLocalTrainer(settings, **options)
+    trainer = ncf.NcfLocalTrainer(settings, **options)
     numbers = np.asarray(clients, np.int64)
     private = trainer.fresh_private_state(numbers, SEED)
-    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
     learned = trainer.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, RoundSpec(ROUND))
-    return learned, private[USER]
+    return learned, private[ncf.USER]
 
 
 class TorchClient:
@@ -63,11 +44,11 @@ class TorchClient:
     def __init__(self, settings, client, n_items):
         self.settings = settings
         self.net = NeuMF(1, n_items, settings.shape).double()
-        weights = start_weights(n_items, settings.shape, settings.start, SEED)
+        weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
         with torch.no_grad():
             for name, tensor in self.net.public().items():
                 tensor.copy_(torch.from_numpy(weights[name]))
-            user = NcfLocalTrainer(settings).fresh_private_state(np.array([client]), SEED)[USER]
+            user = ncf.NcfLocalTrainer(settings).fresh_private_state(np.array([client]), SEED)[ncf.USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
         self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
         self.gathered = NeuMF(1, n_items, settings.shape).double()  # negative gradients, in the same places
@@ -146,14 +127,14 @@ def test_equals_autograd(optimiser, reduction, batch, layers):
 
 def test_equals_autograd_with_the_default_sizes_and_several_tiles():
     # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
-    settings = replace(NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
+    settings = replace(ncf.NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
     data = histories((80, 3), n_items=500)
     assert 80 * (1 + settings.negatives) * 0.8 > _TILE  # even where a fifth of the examples are repetitions
     compare(settings, data, 500, rtol=2e-5)
 
 
 def test_equals_autograd_with_the_default_settings():
-    compare(NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
+    compare(ncf.NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
@@ -166,7 +147,7 @@ def compare(settings, data, n_items, rtol):
     clients = np.arange(len(data))
     learned, users = learn(settings, data, clients, n_items)
     updates = learned.updates
-    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
     rows = updates.tables[ITEMS]
     for client in clients:
         reference = TorchClient(settings, client, n_items)
@@ -208,7 +189,7 @@ def test_a_frozen_model_lets_only_the_user_learn():
     learned, users = learn(SMALL, histories(), range(4), freeze_public=True)
     assert not learned.updates.tables[ITEMS].values.any()
     assert not any(values.any() for values in learned.updates.dense.values())
-    assert (users != NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
+    assert (users != ncf.NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[ncf.USER]).all()
 
 
 def test_a_client_that_owns_every_item_learns_without_negatives():
@@ -248,7 +229,7 @@ class Fixed:
 
 
 def run(public_seed, momentum, rounds=40):
-    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
+    trainer = ncf.DgcLocalTrainer(Fixed(), ncf.DgcSettings(0.1, momentum, 1.0), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     sent = np.zeros((2, 20), np.float32)
     model = {"items": np.zeros((6, 2), np.float32)}
@@ -263,26 +244,28 @@ def run(public_seed, momentum, rounds=40):
 @pytest.mark.parametrize("public_seed", [None, 7])
 def test_what_is_not_sent_is_kept(public_seed):
     sent, private, updates = run(public_seed, momentum=0.0)
-    assert np.allclose(sent + private[ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
-    assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent) and "layer" not in updates.dense
-    assert set(private) == {"user", MOMENTUM, ERROR}
+    assert np.allclose(sent + private[ncf.ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
+    assert np.linalg.norm(private[ncf.ERROR]) < np.linalg.norm(sent) and "layer" not in updates.dense
+    assert set(private) == {"user", ncf.MOMENTUM, ncf.ERROR}
 
 
 def test_momentum_is_cleared_where_something_was_sent():
     _, private, updates = run(None, momentum=0.9)
     rows = updates.entries["layer"]
     client = np.repeat([0, 1], 2)
-    assert np.all(private[MOMENTUM][client, rows.index] == 0.0) and np.all(private[ERROR][client, rows.index] == 0.0)
+    assert np.all(private[ncf.MOMENTUM][client, rows.index] == 0.0) and np.all(
+        private[ncf.ERROR][client, rows.index] == 0.0
+    )
 
 
 def test_local_clipping_bounds_what_is_accumulated():
-    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
+    trainer = ncf.DgcLocalTrainer(Fixed(), ncf.DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     model = {"items": np.zeros((6, 2), np.float32)}
     updates = trainer.learn(Cohort(CLIENTS, DATA, private, 0), model, spec(0, 1)).updates
     sent = np.zeros((2, 20), np.float32)
     sent[np.repeat([0, 1], 2), updates.entries["layer"].index] = updates.entries["layer"].values[:, 0]
-    assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
+    assert np.linalg.norm(sent + private[ncf.ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
 
 
 def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses():

@@ -7,17 +7,9 @@ import pytest
 import torch
 
 from veilrec.audit.contract_subject import histories_of
+from veilrec.client import news_data as data
 from veilrec.client.local_training import Cohort, OwnSources, SharedSource
 from veilrec.client.news import LocalNoise, NewsTrainingSettings, PrivateNewsLocalTrainer, start_weights
-from veilrec.client.news_data import (
-    NONE,
-    OwnImpressions,
-    count_clicks,
-    draw_examples,
-    every_click,
-    one_click_of_some,
-    pack_logs,
-)
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Impressions
@@ -41,27 +33,27 @@ def impressions():
 
 
 def draw(logs, clients, *, negatives=4, number=0):
-    return draw_examples(logs, np.array(clients, np.int64), negatives=negatives, longest=3, seed=7, number=number)
+    return data.draw_examples(logs, np.array(clients, np.int64), negatives=negatives, longest=3, seed=7, number=number)
 
 
 def test_a_log_has_history_clicks_and_others_in_time_order():
-    logs = pack_logs(impressions(), 4, longest=2)
+    logs = data.pack_logs(impressions(), 4, longest=2)
     assert (logs.row(0).tolist(), logs.row(1).tolist()) == ([], [2, 1, 1, 2, 3, 8, 9, 2, 2, 1, 2, 3, 6, 7, 5])
     assert (logs.row(2).tolist(), logs.row(3).tolist()) == ([0, 1, 1, 2, 1], [])
-    assert count_clicks(logs).tolist() == [0, 3, 1, 0]
+    assert data.count_clicks(logs).tolist() == [0, 3, 1, 0]
 
 
 def test_examples_have_the_click_first_and_share_histories():
-    examples = draw(pack_logs(impressions(), 4), [0, 1, 2, 3])
+    examples = draw(data.pack_logs(impressions(), 4), [0, 1, 2, 3])
     assert (examples.client.tolist(), examples.candidates[:, 0].tolist()) == ([1, 1, 1, 2], [8, 6, 7, 2])
-    assert examples.candidates[:, 1:].tolist() == [[x, NONE, NONE, NONE] for x in (9, 5, 5, 1)]
+    assert examples.candidates[:, 1:].tolist() == [[x, data.NONE, data.NONE, data.NONE] for x in (9, 5, 5, 1)]
     assert examples.history_of.tolist() == [0, 0, 0, 1]
-    assert examples.histories.tolist() == [[1, 2, 3], [NONE, NONE, NONE]]
+    assert examples.histories.tolist() == [[1, 2, 3], [data.NONE, data.NONE, data.NONE]]
 
 
 def test_negatives_are_distinct_unclicked_and_keyed_by_client_and_round():
     train = generate(users=40, news=300, days=3, seed=2).impressions["train"]
-    logs = pack_logs(train, 40)
+    logs = data.pack_logs(train, 40)
     everyone = list(range(40))
     examples = draw(logs, everyone)
     clicked = {
@@ -71,7 +63,7 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_client_and_round():
         )
     }
     for client, candidates in zip(examples.client, examples.candidates, strict=True):
-        real = candidates[candidates != NONE]
+        real = candidates[candidates != data.NONE]
         assert len(set(real)) == len(real) and (client, candidates[0]) in clicked
     alone = draw(logs.take(np.array([7])), [7])
     assert np.array_equal(alone.candidates, examples.candidates[examples.client == 7])
@@ -135,7 +127,7 @@ def trainer(path, *, epsilon=5.0, pad_probability=0.0):
 def cohort(*clients, seed=1):
     numbers = np.array(clients or (0, 1), np.int64)
     own = OwnSources(lambda client: SeededSource(seed, client))
-    return Cohort(numbers, OwnImpressions(logs()).take(numbers), {}, 5, own)
+    return Cohort(numbers, data.OwnImpressions(logs()).take(numbers), {}, 5, own)
 
 
 def weights(made):
@@ -143,18 +135,18 @@ def weights(made):
 
 
 def test_every_click_is_a_sample_with_what_was_not_clicked():
-    samples = every_click(logs(), longest=4)
+    samples = data.every_click(logs(), longest=4)
     assert samples.client.tolist() == [0, 0, 0, 1]
     rows = [samples.shown.row(number).tolist() for number in range(4)]
     assert (rows, samples.clicked.tolist()) == ([[3, 4, 5, 6, 7], [4, 8], [5, 8], [10, 3, 11]], [0, 0, 0, 0])
     assert samples.history_of.tolist() == [0, 0, 0, 1]
-    assert samples.histories.tolist() == [[0, 1, 2, NONE], [9, NONE, NONE, NONE]]
+    assert samples.histories.tolist() == [[0, 1, 2, data.NONE], [9, data.NONE, data.NONE, data.NONE]]
 
 
 def test_a_report_is_on_one_click_of_one_impression_in_an_order_that_tells_nothing():
     seen = set()
     for number in range(40):
-        samples = one_click_of_some(logs(), np.array([0, 1]), most=1, longest=2, seed=1, number=number)
+        samples = data.one_click_of_some(logs(), np.array([0, 1]), most=1, longest=2, seed=1, number=number)
         assert samples.client.tolist() == [0, 1]
         for row in range(2):
             shown = samples.shown.row(row)
@@ -191,7 +183,7 @@ def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_publis
         examples, _ = made.ready(cohort(seed=seed), weights(made), RoundSpec(0))
         assert all(click in row for click, row in zip(clicks, examples.candidates.tolist(), strict=True))
         first.add(int(examples.candidates[0, 0]))
-        assert examples.candidates[1].tolist()[2] == NONE  # one other item: fewer than k
+        assert examples.candidates[1].tolist()[2] == data.NONE  # one other item: fewer than k
     assert len(first) == 5
 
 

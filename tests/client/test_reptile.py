@@ -65,23 +65,19 @@ LOCAL = MetaSettings(loss="softmax", steps=4, batch=0, negatives=8, rate=0.2)
 EVERYBODY = np.arange(3)
 
 
-def made(local=LOCAL, *, popularity=True):
-    w = world(local, popularity=popularity)
-    return FeatureRanker(w.adapter.inputs, (6, 4), "relu", local, 9), w
-
-
-def kept(w):
-    return w.data.kept
+def made():
+    w = world(LOCAL)
+    return FeatureRanker(w.adapter.inputs, (6, 4), "relu", LOCAL, 9), w
 
 
 def test_a_list_depends_on_history_and_features_and_on_nobody_else():
     ranker, w = made()
-    model = ranker.model(w.weights, kept(w), w.data.rows)
+    model = ranker.model(w.weights, w.data.kept, w.data.rows)
     every = model.score_all(EVERYBODY)
     for user in range(3):
         place = np.array([user])
         alone = ranker.model(
-            w.weights, {name: values[place] for name, values in kept(w).items()}, w.data.rows.take(place)
+            w.weights, {name: values[place] for name, values in w.data.kept.items()}, w.data.rows.take(place)
         )
         np.testing.assert_array_equal(alone.score_all(np.zeros(1, np.int64))[0], every[user])
         known = model.fold_in_people(w.data.rows.take(place), w.data.people.take(place))
@@ -90,7 +86,7 @@ def test_a_list_depends_on_history_and_features_and_on_nobody_else():
 
 def test_what_is_known_of_people_changes_their_scores_and_strangers_are_unknown():
     ranker, w = made()
-    model = ranker.model(w.weights, kept(w), w.data.rows)
+    model = ranker.model(w.weights, w.data.kept, w.data.rows)
     one = histories((5,))
     people = [model.people.encoded([spec]) for spec in ({"group": "a"}, {"group": "b"}, {"age": 0.9}, {})]
     scores = [model.fold_in_people(one, side).score_all(np.zeros(1, np.int64)) for side in people]

@@ -12,8 +12,6 @@ from veilrec.client import recommender
 from veilrec.client.recommender import NotConnected, ServerAway, ServerLink
 from veilrec.core.errors import BadInput
 
-Reply = tuple[int, dict[str, str], bytes]
-
 
 @pytest.fixture
 def serving():
@@ -58,14 +56,8 @@ def test_a_query_carries_itself_and_nothing_else(serving):
     assert ServerLink(address).best(b"query", 10) == [{"id": "a", "title": "A", "score": 1.5}]
     ((path, headers, body),) = asked
     assert (path, body) == ("/v1/recommend?k=10", b"query")
-    assert {name.lower() for name in headers} <= {
-        "host",
-        "user-agent",
-        "accept-encoding",
-        "content-type",
-        "content-length",
-        "connection",
-    }
+    allowed = {"host", "user-agent", "accept-encoding", "content-type", "content-length", "connection"}
+    assert {name.lower() for name in headers} <= allowed
     assert headers["User-Agent"] == "veilrec"
 
 
@@ -74,15 +66,10 @@ def test_packed_answers_are_read_and_bombs_are_not(serving, monkeypatch):
     address, _ = serving((200, packed, gzip.compress(ITEMS)))
     assert len(ServerLink(address).best(b"q", 1)) == 1
     monkeypatch.setattr(recommender, "_SOME", 1000)
-    bomb, _ = serving((200, packed, gzip.compress(bytes(10_000_000))))
-    with pytest.raises(ServerAway, match="more than"):
-        ServerLink(bomb).best(b"q", 1)
-    long, _ = serving((200, {}, bytes(2000)))
-    with pytest.raises(ServerAway, match="more than"):
-        ServerLink(long).best(b"q", 1)
-    cut, _ = serving((200, packed, gzip.compress(ITEMS)[:-9]))
-    with pytest.raises(ServerAway):
-        ServerLink(cut).best(b"q", 1)
+    bomb, long, cut = gzip.compress(bytes(10_000_000)), bytes(2000), gzip.compress(ITEMS)[:-9]
+    for headers, body in ((packed, bomb), ({}, long), (packed, cut)):
+        with pytest.raises(ServerAway, match="more than"):
+            ServerLink(serving((200, headers, body))[0]).best(b"q", 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"items": 3}', b'{"items": [{"id": "a"}]}', b"\xff", b"[" * 100_000])
@@ -111,8 +98,8 @@ def test_only_a_connection_that_never_was_says_that_nothing_was_sent(serving):
         with pytest.raises(NotConnected, match="cannot be reached"):
             ServerLink(address).best(b"q", 1)
     assert asked == []
-    refusing, asked = serving((503, {}, b""))
-    with pytest.raises(ServerAway, match="503") as refused:
+    refusing, asked = serving((503, {}, b'{"error": "too many"}'))
+    with pytest.raises(ServerAway, match="503.*too many|too many.*503") as refused:
         ServerLink(refusing).best(b"q", 1)
     assert not isinstance(refused.value, NotConnected) and [body for _, _, body in asked] == [b"q"]
 
@@ -137,30 +124,15 @@ def test_a_server_that_takes_the_query_and_breaks_off_has_got_it(reply):
     assert not isinstance(broken.value, NotConnected) and taken[-1].endswith(b"query")
 
 
-def test_what_a_server_refuses_is_said(serving):
-    address, _ = serving((429, {}, b'{"error": "too many"}'))
-    with pytest.raises(ServerAway, match="too many"):
-        ServerLink(address).best(b"q", 1)
-
-
-@pytest.mark.parametrize(
-    ("address", "line"),
-    [
-        ("http://news.example.org", "not encrypted"),
-        ("http://10.0.0.1:80", "not encrypted"),
-        ("ftp://127.0.0.1", "no address"),
-        ("127.0.0.1:80", "no address"),
-        ("http://me:secret@127.0.0.1", "no address"),
-        ("http://127.0.0.1/?q=1", "no address"),
-    ],
-)
-def test_odd_addresses_are_refused(address, line):
-    with pytest.raises(BadInput, match=line):
-        ServerLink(address)
-
-
-def test_plain_text_only_when_asked_for():
+def test_odd_addresses_are_refused_and_plain_text_unless_asked_for():
+    told = {
+        "not encrypted": "http://news.example.org http://10.0.0.1:80",
+        "no address": "ftp://127.0.0.1 127.0.0.1:80 http://me:secret@127.0.0.1 http://127.0.0.1/?q=1",
+    }
+    for line, addresses in told.items():
+        for address in addresses.split():
+            with pytest.raises(BadInput, match=line):
+                ServerLink(address)
     ServerLink("http://news.example.org", plaintext=True)
-    ServerLink("https://news.example.org")
-    for address in ("http://localhost:1", "http://[::1]:1", "http://127.3.2.1"):
+    for address in ("https://news.example.org", "http://localhost:1", "http://[::1]:1", "http://127.3.2.1"):
         ServerLink(address)

@@ -69,16 +69,9 @@ class World:
 
     def learnt(self):
         """What the kernel makes of all clients, and their losses."""
-        return self.adapter.adapt(
-            self.start,
-            self.adapter.inputs.of_items(self.weights),
-            self.data.rows,
-            self.data.people,
-            clients=10 + np.arange(len(self.data.rows)),
-            seed=SEED,
-            round_number=ROUND,
-            targets=self.data.ratings,
-        )
+        data, items = self.data, self.adapter.inputs.of_items(self.weights)
+        of = {"clients": 10 + np.arange(len(data.rows)), "seed": SEED, "round_number": ROUND, "targets": data.ratings}
+        return self.adapter.adapt(self.start, items, data.rows, data.people, **of)
 
 
 def world(

@@ -188,16 +188,11 @@ def test_given_vectors_of_entities_may_be_few(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nrms", "fednewsrec"])
-def test_news_without_any_title_are_refused_before_training(name, tmp_path):
-    untitled = [[*row[:3], "", *row[4:]] for row in PLAIN]
+def test_news_without_any_title_and_training_without_a_choice_are_refused(name, tmp_path):
+    untitled = write(tmp_path / "untitled", [[*row[:3], "", *row[4:]] for row in PLAIN], impressions())
     with pytest.raises(BadInput, match=f"{name} reads titles, and no news of this data has one"):
-        learn(write(tmp_path / "mind", untitled, impressions()), name)
-
-
-def test_training_without_a_usable_impression_is_refused(tmp_path):
-    folder = write(tmp_path / "mind", PLAIN, impressions())
-    one_sided = impressions(*[(ODD[0], "N1-1 N2-1")] * 6)
-    (folder / "train" / "behaviors.tsv").write_text("\n".join(one_sided) + "\n")
-    for name in ("nrms", "fednewsrec"):
-        with pytest.raises(BadInput, match=f"{name} has nothing to learn from"):
-            learn(folder, name)
+        learn(untitled, name)
+    one_sided = write(tmp_path / "one sided", PLAIN, impressions())
+    (one_sided / "train" / "behaviors.tsv").write_text("\n".join(impressions(*[(ODD[0], "N1-1 N2-1")] * 6)) + "\n")
+    with pytest.raises(BadInput, match=f"{name} has nothing to learn from"):
+        learn(one_sided, name)

@@ -85,7 +85,7 @@ def test_a_run_of_a_package_that_is_gone_is_refused_in_one_line(tmp_path):
         veilrec.open(tmp_path / "run", method="fedmf").recommend(["i001"])
 
 
-def test_a_broken_package_is_named_with_its_reason_and_breaks_nothing_else(install):
+def test_a_broken_package_is_named_with_its_reason_and_breaks_nothing_else(install, tmp_path):
     install(
         "bad",
         {"broken-one": "broken_method:METHOD", "absent-one": "not_there:METHOD", "no-method": "no_method:METHOD"},
@@ -98,6 +98,9 @@ def test_a_broken_package_is_named_with_its_reason_and_breaks_nothing_else(insta
         registry.get("absent-one")
     with pytest.raises(BadInput, match=r"no_method:METHOD of the package bad 1\.2 is no Method but a int"):
         registry.get("no-method")
+    install("theirs", {"other-name": "their_method:METHOD"}, their_method=source("their-method", tmp_path))
+    with pytest.raises(BadInput, match="registered as other-name and calls itself their-method"):
+        registry.get("other-name")
     assert registry.get("fedmf").name == "fedmf"
     listed = CliRunner().invoke(app, ["methods"])
     assert listed.exit_code == 0 and "broken-one" in listed.output
@@ -115,15 +118,10 @@ def test_a_name_of_ours_and_a_name_of_two_are_refused_and_said(install):
     assert "fedmf" in {entry["name"] for entry in json.loads(done.stdout)["methods"]} and "built-in" in done.stderr
 
 
-def test_a_method_registered_under_another_name_is_refused(install, tmp_path):
-    install("theirs", {"other-name": "their_method:METHOD"}, their_method=source("their-method", tmp_path))
-    with pytest.raises(BadInput, match="registered as other-name and calls itself their-method"):
-        registry.get("other-name")
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (None, r"mine\.py is not there: give the file of a method"),
         ("x = 1", r"has no METHOD: write FILE\.py:NAME"),
         ("METHOD = 1", "is no Method but a int"),
         ("x = 1\nraise ValueError('bad day')", r"cannot be run \(line 2, ValueError: bad day\)"),
@@ -133,22 +131,11 @@ def test_a_method_registered_under_another_name_is_refused(install, tmp_path):
 )
 def test_a_file_that_is_no_method_is_one_line(text, told, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(text)
+    if text is not None:
+        file.write_text(text)
     with pytest.raises(BadInput, match=told) as error:
         registry.get(str(file))
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there():
-    with pytest.raises(BadInput, match=r"nowhere\.py is not there: give the file of a method"):
-        registry.get("nowhere.py")
-
-
-def test_the_name_in_a_file_may_be_given(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(source("their-method", tmp_path) + "\nOTHER = METHOD\n")
-    assert registry.get(f"{file}:OTHER") is registry.get(str(file))
-    assert registry.full_name(str(file)) == f"{file.resolve()}:METHOD"
 
 
 def test_the_run_of_a_file_is_measured_compared_and_trained_again(tmp_path):
@@ -175,9 +162,11 @@ def test_the_run_of_a_file_is_measured_compared_and_trained_again(tmp_path):
     assert compared.entries[1].metrics["ndcg@10"].mean == measured["metrics"]["ndcg@10"]
 
 
-def test_a_comparison_reads_a_file_again_only_if_it_is_the_same(tmp_path):
+def test_the_name_in_a_file_may_be_given_and_a_changed_file_is_another_method(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(source("their-method", tmp_path))
+    file.write_text(source("their-method", tmp_path) + "\nOTHER = METHOD\n")
+    assert registry.get(f"{file}:OTHER") is registry.get(str(file))
+    assert registry.full_name(str(file)) == f"{file.resolve()}:METHOD"
     before = registry.code_of(str(file))
     assert registry.code_of(f"{file}:METHOD") == before
     file.write_text(file.read_text() + "\n# changed\n")
@@ -208,23 +197,16 @@ def test_the_written_package_says_what_it_is(tmp_path):
     assert not any("$" in (written.folder / file).read_text() for file in written.files)
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("my_method", "cannot be the name of a method: use small letters"),
-        ("Bad Name!", "'Bad Name!' cannot be the name"),
-        ("", "cannot be the name"),
-        ("-x", "cannot be the name"),
-        ("a--b", "cannot be the name"),
-        ("../x", "cannot be the name"),
-        ("FedMF", "fedmf is the name of a method that is there already"),
-        ("json", "would make a Python module json, a name that is taken"),
-        ("class", "a name that is taken"),
-    ],
-)
-def test_names_that_cannot_be(name, told, tmp_path):
-    with pytest.raises(BadInput, match=told):
-        write_template(name, tmp_path / "out")
+def test_names_that_cannot_be(tmp_path):
+    told = {
+        "cannot be the name of a method: use small letters": ("my_method", "Bad Name!", "", "-x", "a--b", "../x"),
+        "fedmf is the name of a method that is there already": ("FedMF",),
+        "would make a Python module (json|class), a name that is taken": ("json", "class"),
+    }
+    for line, names in told.items():
+        for name in names:
+            with pytest.raises(BadInput, match=line):
+                write_template(name, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

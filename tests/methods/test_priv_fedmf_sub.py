@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.methods.tastes import build, small_problem
 from veilrec.client import mf
 from veilrec.core.csr import Csr
 from veilrec.data.datasets import load
@@ -135,10 +134,3 @@ def test_widths_of_layers_can_be_set():
     config, _ = configured("local.layers=12,6", "local.mlp=4")
     assert config.local.shape.network()["layer1.weight"] == (12, 8)
     assert config.local.shape.network()["layer2.weight"] == (6, 12)
-
-
-@pytest.mark.parametrize("settings", [("aggregation=mean",), ("local.optimiser=sgd", "local.reduction=sum")])
-def test_the_loss_falls(settings):
-    trainer = build("fedncf", small_problem(), [*settings, "local.user_rate=0.05"])
-    losses = [trainer.step(number).loss or 0.0 for number in range(12)]
-    assert losses[-1] < 0.9 * losses[0]

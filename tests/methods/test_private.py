@@ -125,12 +125,8 @@ def test_noise_on_a_lattice_covers_what_cutting_to_it_moves():
 @pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
 def test_reports_that_trust_nobody_cover_clicks_only(name):
     method = get(name)
-    config, _ = configure(
-        method,
-        preset="tuned",
-        dataset="",
-        settings=["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())],
-    )
+    settings = ["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())]
+    config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     promise = method.guarantee(config)
     assert promise.unit == "click" and "Only single clicks" in promise.caveats[0]
     trainer = make_trainer(method, config, small_problem())

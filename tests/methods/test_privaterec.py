@@ -116,9 +116,5 @@ def test_centralised_training_and_the_paper_presets_can_be_had():
     paper = config(name="centralized", preset="paper")
     assert (paper.batch, paper.rate, paper.size.heads) == (64, 1e-4, 20)
     asked = config(preset="paper")
-    assert (asked.calibration, asked.size.basis, asked.privacy.pad_probability, asked.pads) == (
-        "as-published",
-        5,
-        0.5,
-        "words",
-    )
+    assert (asked.calibration, asked.size.basis) == ("as-published", 5)
+    assert (asked.privacy.pad_probability, asked.pads) == (0.5, "words")

@@ -10,7 +10,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.schema import BOUND
 from veilrec.data.synthetic_ratings import generate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
-from veilrec.methods.privrec.dp_privrec import BoundSettings, published_guarantee, published_plan
+from veilrec.methods.privrec.dp_privrec import published_guarantee, published_plan
 from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
@@ -45,10 +45,8 @@ def test_as_published_the_papers_epsilon_stands_beside_what_holds(problem):
     settings = ["calibration=as-published", "cohort.size=30", "local.steps=2", "server.rate=1"]
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     told = promised(method, config, problem)
-    assert (told.basis, told.unit, told.adjacency, told.scope, told.trust) == (
-        *("as published", "user", "replace-one"),
-        *("whole run", "server"),
-    )
+    assert (told.basis, told.unit, told.adjacency) == ("as published", "user", "replace-one")
+    assert (told.scope, told.trust) == ("whole run", "server")
     assert 0.0 < told.honest_epsilon < told.epsilon  # it charges itself for every client of a round
 
 
@@ -77,19 +75,6 @@ def test_popularity_moves_scores_as_an_offset(problem):
     scores = trainer.model().fold_in(empty).score_all(np.zeros(1, np.int64))[0]
     votes = trainer.parts().weights[POPULARITY].reshape(-1)
     assert np.array_equal(np.argsort(-scores, kind="stable")[:20], np.argsort(-votes, kind="stable")[:20])
-
-
-@pytest.mark.parametrize("name", ["privrec", "dp-privrec", "popularity-head", "nn-self"])
-def test_data_without_features_is_refused(problem, name):
-    with pytest.raises(BadInput, match=r"features\.yaml"):
-        plan_of(name, replace(problem, features=None))
-
-
-def test_ratings_and_the_logarithm_of_votes_do_not_go_together(problem):
-    rated = replace(problem, ratings=np.ones(len(problem.train.items), np.float32))
-    with pytest.raises(BadInput, match="use --preset ratings"):
-        plan_of("privrec", rated, "cohort.size=30", "local.loss=rating")
-    plan_of("privrec", rated, "cohort.size=30", preset="ratings")
 
 
 @pytest.mark.parametrize("cohort", [5, 30])
@@ -128,9 +113,3 @@ def test_algorithm_2_is_about_fixed_cohorts_means_and_plain_steps():
         changed = replace(plan, **{"aggregation": "mean", **wrong})
         with pytest.raises(BadInput, match="cohorts of one size"):
             published_plan(changed, PRIVACY, PUBLISHED, clients=60, keeps_state=False)
-
-
-@pytest.mark.parametrize("wrong", [{"quantile": 1.0}, {"count_share": 0.0}, {"rate": -1.0}, {"noise_multiplier": 0.0}])
-def test_settings_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(BadInput, match=next(iter(wrong))):
-        BoundSettings(**wrong)

@@ -16,21 +16,11 @@ from veilrec.methods.registry import METHODS, all_methods, describe, everything,
 from veilrec.runs.request import RunRequest, prepare
 
 
-def test_every_entry_leads_to_a_method_of_that_name():
-    assert [method.name for method in all_methods()] == list(METHODS)
-
-
 def test_an_unknown_name_gets_the_nearest_ones():
     with pytest.raises(
-        BadInput,
-        match=r"unknown method 'fedfm': did you mean .*fedmf.* known are .* and \d+ more: see `veilrec methods`$",
+        BadInput, match=r"unknown method 'fedfm': did you mean .*fedmf.* \d+ more: see `veilrec methods`$"
     ):
         get("fedfm")
-
-
-def test_every_data_set_that_a_method_names_is_one():
-    for method in all_methods():
-        assert set(method.datasets) <= set(DATASETS)
 
 
 def test_names_are_matched_without_case():
@@ -116,8 +106,10 @@ def test_filters():
         listed(data="ml-2m")
 
 
-def test_everything_about_a_method_is_json_and_has_its_settings():
+def test_every_name_leads_to_its_method_on_known_data_with_all_its_settings_as_json():
+    assert [method.name for method in all_methods()] == list(METHODS)
     for name in METHODS:
+        assert set(get(name).datasets) <= set(DATASETS), name
         spec = everything(name)
         assert json.loads(json.dumps(spec))["name"] == name
         assert {setting["name"] for setting in spec["settings"]} == set(setting_names(get(name).config)), name

@@ -38,11 +38,8 @@ def test_vectors_are_computed_once_per_content(monkeypatch, tmp_path):
     assert _FakeModel.calls == 1
     vectors_of("a", "b")
     assert _FakeModel.calls == 2
-    (entry,) = (
-        path
-        for path in (tmp_path / "cache" / "sentences").iterdir()
-        if len(np.load(path)) and np.array_equal(np.load(path), first)
-    )
+    entries = (tmp_path / "cache" / "sentences").iterdir()
+    (entry,) = (path for path in entries if np.array_equal(np.load(path), first))
     entry.write_bytes(b"damaged")
     assert np.array_equal(vectors_of("a", "bc"), first)
 

@@ -5,18 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.audit.planted_bugs import (
-    BARE,
-    CHARGED,
-    COUNTS,
-    DELTA,
-    HOSTILE,
-    SPREAD,
-    all_but_the_last,
-    exact_votes,
-    noisy,
-    protect,
-)
+from tests.audit import planted_bugs as bugs
 from tests.methods.tiny_news import population
 from tests.methods.tiny_news import problem as news_problem
 from tests.methods.tiny_news import split as tiny_split
@@ -32,18 +21,8 @@ from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
+from veilrec.methods.veil import method as veil
 from veilrec.methods.veil import news
-from veilrec.methods.veil.method import (
-    METHOD,
-    MOMENTUM,
-    SPENDINGS,
-    WITHOUT_MAP,
-    bounds_of,
-    phases_of,
-    plan,
-    spending_for,
-    steps_of,
-)
 from veilrec.methods.veil.news import SETTLED, reach, reading_of
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.sums import CohortSum
@@ -52,7 +31,7 @@ MANY = "people=20000"  # a nominal number: all kinds of rounds
 
 
 def configured(*settings):
-    return configure(METHOD, preset="tuned", dataset="", settings=settings)[0]
+    return configure(veil.METHOD, preset="tuned", dataset="", settings=settings)[0]
 
 
 def problem(rounds=6, users=60):
@@ -62,18 +41,18 @@ def problem(rounds=6, users=60):
 
 def model_of(*settings, on=None):
     on = on or problem()
-    trainer = make_trainer(METHOD, configured(*settings), on)
+    trainer = make_trainer(veil.METHOD, configured(*settings), on)
     for number in range(on.rounds):
         trainer.step(number)
     return trainer.model()
 
 
 def test_shares_are_those_of_the_table():
-    made = plan(configured("privacy.epsilon=8", MANY), problem(rounds=18))
+    made = veil.plan(configured("privacy.epsilon=8", MANY), problem(rounds=18))
     event = made.reports.mechanism.event()
     votes = event.mu**2
     rounds = sum((bound / made.mechanism.sigma) ** 2 for bound in made.mechanism.clip_norms)
-    row = SPENDINGS[-1]
+    row = veil.SPENDINGS[-1]
     assert votes / (votes + rounds) == pytest.approx(row.votes, rel=5e-3)
     for name, share in ((PLACES, row.places), (FURTHER, row.further)):
         spent = [
@@ -86,33 +65,35 @@ def test_shares_are_those_of_the_table():
 
 def test_what_is_learnt_follows_from_people_and_budget():
     kinds = {
-        nu: {name for phase in phases_of(spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
+        nu: {name for phase in veil.phases_of(veil.spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
         for nu in (100, 800, 10000)
     }
     assert kinds == {100: {WEIGHTS, MAP}, 800: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, PLACES, FURTHER}}
-    assert spending_for(1.0, 10**6, has_map=False).map == 0.0
-    for row in (*SPENDINGS, WITHOUT_MAP):
+    assert veil.spending_for(1.0, 10**6, has_map=False).map == 0.0
+    for row in (*veil.SPENDINGS, veil.WITHOUT_MAP):
         assert row.votes + row.weights + row.map + row.places + row.further == pytest.approx(1.0)
         for rounds in (1, 2, 3, 5, 18, 40):
-            phases = phases_of(row, rounds)
-            assert sum(phase.rounds for phase in phases) == rounds and max(bounds_of(phases)) == 1.0
+            phases = veil.phases_of(row, rounds)
+            assert sum(phase.rounds for phase in phases) == rounds and max(veil.bounds_of(phases)) == 1.0
 
 
 def test_steps_go_as_far_as_noise_allows_or_until_they_settle():
-    phases = phases_of(SPENDINGS[1], 18)
-    bounds = bounds_of(phases)
-    loud, quiet, silent = (steps_of(SPENDINGS[1], phases, bounds, sigma, 1000).units for sigma in (100.0, 50.0, 1e-9))
+    phases = veil.phases_of(veil.SPENDINGS[1], 18)
+    bounds = veil.bounds_of(phases)
+    loud, quiet, silent = (
+        veil.steps_of(veil.SPENDINGS[1], phases, bounds, sigma, 1000).units for sigma in (100.0, 50.0, 1e-9)
+    )
     for name in (WEIGHTS, MAP):
         assert quiet[name] == pytest.approx(2.0 * loud[name])  # half the noise: twice as far
         assert silent[name] > quiet[name]
     # All rounds together put as much noise on the map as is allowed.
-    total = loud[MAP] * 100.0 * np.sqrt(phases[1].rounds) / (1.0 - MOMENTUM)
+    total = loud[MAP] * 100.0 * np.sqrt(phases[1].rounds) / (1.0 - veil.MOMENTUM)
     assert total == pytest.approx(0.3)
 
 
 def test_places_that_were_released_are_saved_for_other_rankers():
     on = problem()
-    trainer = make_trainer(METHOD, configured("privacy.epsilon=100", MANY, "dim=5"), on)
+    trainer = make_trainer(veil.METHOD, configured("privacy.epsilon=100", MANY, "dim=5"), on)
     for number in range(on.rounds):
         trainer.step(number)
     made = trainer.model()
@@ -124,7 +105,7 @@ def test_places_that_were_released_are_saved_for_other_rankers():
         assert np.abs(among).max() > 0.01
     # Content has fewer directions than the table would pay for: messages and units are of as many as there are.
     n_directions, bounds = saved["places.values"].shape[1] // 2, trainer.plan.mechanism.clip_norms
-    assert n_directions == 5 < SPENDINGS[-1].directions
+    assert n_directions == 5 < veil.SPENDINGS[-1].directions
     for name, bound in zip(PASSES, bounds, strict=False):
         units = made._ranker.steps.units[name]
         assert units * bound == pytest.approx(CLIPS[name] * np.sqrt(n_directions))
@@ -172,10 +153,10 @@ def test_a_new_item_is_ranked_by_its_content():
 def test_titles_are_read_where_there_are_any():
     titles = Strings.of(f"the {word} story ({1950 + n % 40})" for n, word in enumerate(["green", "old", "last"] * 100))
     with_titles = replace(problem(), features=None, catalogue=ItemTable(titles, Strings.of([""] * 300)))
-    content = plan(configured(), with_titles).trainer.content
+    content = veil.plan(configured(), with_titles).trainer.content
     assert content.texts.shape[1] > 0
     assert len(content.starts) == 2  # the year, wide and narrow
-    off = plan(configured("titles=off"), with_titles).trainer.content
+    off = veil.plan(configured("titles=off"), with_titles).trainer.content
     assert off.texts.shape[1] == 0
 
 
@@ -184,24 +165,24 @@ pytestmark = pytest.mark.usefixtures("synthetic_sentences")
 
 def trained(*settings, on=None, rounds=None):
     on = on or news_problem()
-    trainer = make_trainer(METHOD, configured(*settings), on)
+    trainer = make_trainer(veil.METHOD, configured(*settings), on)
     for number in range(on.rounds if rounds is None else rounds):
         trainer.step(number)
     return trainer.model()
 
 
 def test_impressions_make_another_plan_than_a_catalogue():
-    assert isinstance(plan(configured(), news_problem()).trainer, VeilNewsLocalTrainer)
-    assert isinstance(METHOD.clients(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
+    assert isinstance(veil.plan(configured(), news_problem()).trainer, VeilNewsLocalTrainer)
+    assert isinstance(veil.METHOD.clients(configured(), small_problem(veil.METHOD, 20, 2)), OwnHistory)
 
 
 def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt():
-    mechanism = plan(configured("privacy.epsilon=2"), news_problem()).mechanism
+    mechanism = veil.plan(configured("privacy.epsilon=2"), news_problem()).mechanism
     few, some, many = (reach(mechanism, people, 5) for people in (30, 1000, 10**7))
     assert few < some < many and many == pytest.approx(SETTLED, rel=1e-3)
     # Of very few people the noise decides alone: twice the noise, a quarter of the way.
-    louder = plan(configured("privacy.epsilon=0.01"), news_problem()).mechanism
-    loudest = plan(configured("privacy.epsilon=0.005"), news_problem()).mechanism
+    louder = veil.plan(configured("privacy.epsilon=0.01"), news_problem()).mechanism
+    loudest = veil.plan(configured("privacy.epsilon=0.005"), news_problem()).mechanism
     squares = (loudest.sigma / louder.sigma) ** 2
     assert reach(louder, 30, 5) / reach(loudest, 30, 5) == pytest.approx(squares, rel=0.02)
 
@@ -209,7 +190,7 @@ def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt():
 def test_rounds_change_neither_the_noise_on_the_model_nor_how_far_it_goes():
     noises = []
     for rounds in (1, 18):
-        made = plan(configured(), news_problem(rounds=rounds))
+        made = veil.plan(configured(), news_problem(rounds=rounds))
         noises.append(made.server.rate * made.mechanism.sigma * np.sqrt(rounds))
     assert noises[1] == pytest.approx(noises[0], rel=1e-3)
 
@@ -233,7 +214,7 @@ def test_without_shrinkage_by_doubt_it_would_not(monkeypatch):
 
 
 def test_with_a_budget_it_learns():
-    on = small_problem(METHOD, 400, 12, "synthetic-news")
+    on = small_problem(veil.METHOD, 400, 12, "synthetic-news")
     learnt = trained("privacy.epsilon=100", on=on)
     shown = on.news.impressions
     before = evaluate_train(trained(on=on, rounds=0), shown)
@@ -294,12 +275,12 @@ def test_impressions_without_a_choice_are_refused():
     shown = on.news.impressions
     nobody = replace(on.news, impressions=replace(shown, clicked=np.zeros_like(shown.clicked)))
     with pytest.raises(BadInput, match="nothing to learn from"):
-        plan(configured(), replace(on, news=nobody))
+        veil.plan(configured(), replace(on, news=nobody))
 
 
 def test_an_audit_names_the_people_that_it_is_about():
-    assert synthetic_for(METHOD) == "synthetic-ratings"
-    assert synthetic_for(METHOD, "synthetic-news") == "synthetic-news"
+    assert synthetic_for(veil.METHOD) == "synthetic-ratings"
+    assert synthetic_for(veil.METHOD, "synthetic-news") == "synthetic-news"
     assert synthetic_for(get("privaterec")) == "synthetic-news"
     with pytest.raises(BadInput, match="choose from synthetic-ratings, synthetic-news"):
         audit_method("veil", quick=True, data="ml-1m")
@@ -310,13 +291,15 @@ RATINGS, NEWS = "synthetic-ratings", "synthetic-news"
 
 def failed(data, change=None):
     """The checks that a plan with all kinds of rounds fails; people=20000 is a nominal number."""
-    on = small_problem(METHOD, 40, 6, data)
+    on = small_problem(veil.METHOD, 40, 6, data)
     settings = ["privacy.epsilon=8", *(["people=20000"] if data == RATINGS else [])]
-    config, _ = configure(METHOD, preset="tuned", dataset="", settings=settings)
-    made = plan(config, on)
+    config, _ = configure(veil.METHOD, preset="tuned", dataset="", settings=settings)
+    made = veil.plan(config, on)
     if change is not None:
         change(made)
-    checks = audit_plan(made, METHOD.clients(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
+    checks = audit_plan(
+        made, veil.METHOD.clients(config, on), on.train, promised(veil.METHOD, config, on), rounds=3, drawn=100
+    )
     return {check.name for check in checks if not check.holds}
 
 
@@ -347,18 +330,26 @@ def noise_of_one_round(patch):
 
 
 IN_CODE = {
-    "no noise": (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), BARE, (RATINGS, NEWS)),
-    "half noise": (noisy(lambda self, total, noise: noise / 2), SPREAD, (RATINGS, NEWS)),
-    "a tensor left out": (protect(all_but_the_last), BARE, (RATINGS, NEWS)),
-    "no clip": (lambda patch: patch.setattr(CohortSum, "bound", lambda self, u, spec: u), HOSTILE, (RATINGS, NEWS)),
-    "less on places": (less_noise_on_places, SPREAD, (RATINGS,)),
-    "exact votes": (lambda patch: patch.setattr(VoteReports, "protect", exact_votes), COUNTS, (RATINGS,)),
-    "noise of one round": (noise_of_one_round, DELTA, (NEWS,)),
+    "no noise": (
+        lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None),
+        bugs.BARE,
+        (RATINGS, NEWS),
+    ),
+    "half noise": (bugs.noisy(lambda self, total, noise: noise / 2), bugs.SPREAD, (RATINGS, NEWS)),
+    "a tensor left out": (bugs.protect(bugs.all_but_the_last), bugs.BARE, (RATINGS, NEWS)),
+    "no clip": (
+        lambda patch: patch.setattr(CohortSum, "bound", lambda self, u, spec: u),
+        bugs.HOSTILE,
+        (RATINGS, NEWS),
+    ),
+    "less on places": (less_noise_on_places, bugs.SPREAD, (RATINGS,)),
+    "exact votes": (lambda patch: patch.setattr(VoteReports, "protect", bugs.exact_votes), bugs.COUNTS, (RATINGS,)),
+    "noise of one round": (noise_of_one_round, bugs.DELTA, (NEWS,)),
 }
 IN_PLAN = {
-    "half sigma": (half_sigma, SPREAD, (RATINGS, NEWS)),
-    "charge of one round": (charge_of_one_round, CHARGED, (RATINGS, NEWS)),
-    "longer bounds": (longer_bounds, HOSTILE, (RATINGS,)),
+    "half sigma": (half_sigma, bugs.SPREAD, (RATINGS, NEWS)),
+    "charge of one round": (charge_of_one_round, bugs.CHARGED, (RATINGS, NEWS)),
+    "longer bounds": (longer_bounds, bugs.HOSTILE, (RATINGS,)),
 }
 
 

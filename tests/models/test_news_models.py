@@ -5,34 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from veilrec.methods.news.prepare import MODELS, make_model
 from veilrec.models import news_model
 from veilrec.models.federated_news import Interests, PublicHead
-from veilrec.models.news_model import (
-    AdditiveAttention,
-    Batch,
-    Dropout,
-    Gru,
-    NewsInput,
-    NewsShape,
-    NewsSizes,
-    PersonalAttention,
-    SelfAttention,
-    WordCnn,
-    encode_in_parts,
-    latest,
-    losses_of,
-    masked_mean,
-    masked_softmax,
-    news_input,
-    trimmed,
-)
 from veilrec.models.news_networks import Fm
 
-Array = NDArray[np.float64]
 N, LENGTH, DIM = 4, 6, 5
 LENGTHS = (6, 3, 1, 0)
 
@@ -70,7 +49,7 @@ def assert_same(found, wanted):
 
 @pytest.mark.parametrize("personal", [False, True])
 def test_attention_over_values(personal, values, mask):
-    layer = started(PersonalAttention(DIM, 3) if personal else AdditiveAttention(DIM, 3))
+    layer = started(news_model.PersonalAttention(DIM, 3) if personal else news_model.AdditiveAttention(DIM, 3))
     w, name = weights(layer), "keys" if personal else "hidden"
     queries = torch.arange(N * 3, dtype=torch.float64).view(N, 3) / 5
     wanted = np.zeros((N, DIM))
@@ -84,7 +63,7 @@ def test_attention_over_values(personal, values, mask):
 
 def test_self_attention(values, mask):
     heads, width = 2, 3
-    layer = started(SelfAttention(DIM, heads, width))
+    layer = started(news_model.SelfAttention(DIM, heads, width))
     w = weights(layer)["projections.weight"].reshape(3, heads, width, DIM)
     wanted = np.zeros((N, LENGTH, heads * width))
     for row, length in enumerate(LENGTHS):
@@ -98,7 +77,7 @@ def test_self_attention(values, mask):
 
 
 def test_word_cnn(values, mask):
-    layer = started(WordCnn(DIM, 4, window=3))
+    layer = started(news_model.WordCnn(DIM, 4, window=3))
     w = weights(layer)
     kernel = w["kernel.weight"].reshape(4, 3, DIM)
     wanted = np.zeros((N, LENGTH, 4))
@@ -114,7 +93,7 @@ def test_word_cnn(values, mask):
 
 
 def test_gru_is_that_of_torch_up_to_the_end_of_each_sequence(values, mask):
-    layer = started(Gru(DIM, 4))
+    layer = started(news_model.Gru(DIM, 4))
     theirs = nn.GRU(DIM, 4, batch_first=True).double()
     with torch.no_grad():
         for mine, name in (("inputs", "ih"), ("recurrent", "hh")):
@@ -131,14 +110,14 @@ def test_gru_is_that_of_torch_up_to_the_end_of_each_sequence(values, mask):
 
 def test_masked_softmax_and_mean_of_nothing_are_zero():
     nothing = torch.zeros(1, 3, dtype=torch.bool)
-    assert masked_softmax(torch.ones(1, 3), nothing).tolist() == [[0.0, 0.0, 0.0]]
-    assert masked_mean(torch.ones(1, 3, 2), nothing).tolist() == [[0.0, 0.0]]
+    assert news_model.masked_softmax(torch.ones(1, 3), nothing).tolist() == [[0.0, 0.0, 0.0]]
+    assert news_model.masked_mean(torch.ones(1, 3, 2), nothing).tolist() == [[0.0, 0.0]]
     some = torch.tensor([[True, True, False]])
-    assert masked_mean(torch.tensor([[[1.0], [3.0], [100.0]]]), some).tolist() == [[2.0]]
+    assert news_model.masked_mean(torch.tensor([[[1.0], [3.0], [100.0]]]), some).tolist() == [[2.0]]
 
 
 def test_dropout_draws_from_its_generator_only():
-    layer = Dropout(0.5)
+    layer = news_model.Dropout(0.5)
     ones = torch.ones(100, 100)
     assert torch.equal(layer(ones), ones)
     state = torch.get_rng_state()
@@ -151,8 +130,8 @@ def test_dropout_draws_from_its_generator_only():
     assert abs(float(drawn[0].mean()) - 1.0) < 0.05
 
 
-SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
-SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
+SIZES = news_model.NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
+SHAPE = news_model.NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
 N_NEWS, WORDS = 8, 7
 
 
@@ -167,7 +146,7 @@ def some_news():
     def codes(most):
         return torch.randint(1, most, (N_NEWS, WORDS), generator=generator) * real
 
-    return NewsInput(
+    return news_model.NewsInput(
         title=codes(20),
         abstract=codes(20),
         category=torch.arange(N_NEWS) % 5,
@@ -191,7 +170,7 @@ def padded_batch():
     """Histories of which some clicks are padded, with noise on their attention."""
     noise = torch.linspace(-0.1, 0.4, 15, dtype=torch.float64).view(3, 5)
     padded = torch.tensor([[True, False, False, True], [False, True, False, False], [False] * 4])
-    return Batch(
+    return news_model.Batch(
         torch.arange(N_NEWS), HISTORY, MASK, torch.arange(3), CANDIDATES, torch.ones_like(CANDIDATES) > 0, padded, noise
     )
 
@@ -216,8 +195,8 @@ def test_scores_have_a_row_per_user_and_a_column_per_candidate(name):
 def test_padding_changes_no_score(name):
     model, news = make(name), some_news()
     wanted = scores(model, news, HISTORY, MASK, CANDIDATES)
-    assert trimmed(news).title.shape[1] < WORDS
-    assert torch.allclose(scores(model, trimmed(news), HISTORY, MASK, CANDIDATES), wanted, atol=1e-12)
+    assert news_model.trimmed(news).title.shape[1] < WORDS
+    assert torch.allclose(scores(model, news_model.trimmed(news), HISTORY, MASK, CANDIDATES), wanted, atol=1e-12)
     longer = torch.cat([HISTORY, torch.full((3, 3), 7)], 1)
     unreal = torch.cat([MASK, torch.zeros(3, 3, dtype=torch.bool)], 1)
     assert torch.allclose(scores(model, news, longer, unreal, CANDIDATES), wanted, atol=1e-12)
@@ -242,7 +221,7 @@ def test_every_parameter_can_learn(name):
             parameter.add_(torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape))
     total = scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum()
     if "pad" not in frozen and isinstance(model, Interests):  # the pad learns only where clicks are padded
-        total = total + losses_of(model, model.encode_news(some_news()), padded_batch()).sum()
+        total = total + news_model.losses_of(model, model.encode_news(some_news()), padded_batch()).sum()
     total.backward()
     for parameter_name, parameter in model.named_parameters():
         if parameter_name in frozen:
@@ -289,18 +268,18 @@ def test_news_that_are_encoded_in_parts_have_the_same_states(network, monkeypatc
     def codes(*shape):
         return torch.randint(1, 9, shape, generator=generator).numpy()
 
-    news = news_input(codes(10, 6), codes(10, 7), codes(10), codes(10), codes(10, 6))
-    sizes = NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=4)
-    model = make_model(network, sizes, NewsShape(9, 9, 9, 9), generator)
+    news = news_model.news_input(codes(10, 6), codes(10, 7), codes(10), codes(10), codes(10, 6))
+    sizes = news_model.NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=4)
+    model = make_model(network, sizes, news_model.NewsShape(9, 9, 9, 9), generator)
     whole = model.encode_news(news)
     monkeypatch.setattr(news_model, "_NEWS_AT_ONCE", 4)
-    assert torch.allclose(encode_in_parts(model, news), whole, atol=1e-6)
+    assert torch.allclose(news_model.encode_in_parts(model, news), whole, atol=1e-6)
 
 
 def test_latest_keeps_the_end_of_each_history():
     history = torch.arange(8.0).view(2, 4, 1)
     mask = torch.tensor([[True] * 4, [True, False, False, False]])
-    kept, real = latest(history, mask, 2)
+    kept, real = news_model.latest(history, mask, 2)
     assert (kept[0].flatten().tolist(), real.tolist()) == ([2.0, 3.0], [[True, True], [True, False]])
     assert kept[1, 0].item() == 4.0
 
