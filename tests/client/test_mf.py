@@ -41,11 +41,8 @@ def as_table(learned, client, settings):
 
 def by_autograd(own, client, s):
     """User vector, what is sent of the item table, touched items, mean loss of the last epoch before each step."""
-    user = torch.tensor(
-        MfLocalTrainer(s).fresh_private_state(np.array([client]), SEED)[USER][0],
-        dtype=torch.float64,
-        requires_grad=True,
-    )
+    private = MfLocalTrainer(s).fresh_private_state(np.array([client]), SEED)[USER]
+    user = torch.tensor(private[0], dtype=torch.float64, requires_grad=True)
     first = torch.tensor(table_of(s), dtype=torch.float64)
     items = first.clone().requires_grad_()
     mine, is_own = own.copy(), np.full(N_ITEMS, -1, np.int32)

@@ -56,12 +56,8 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_client_and_round():
     logs = data.pack_logs(train, 40)
     everyone = list(range(40))
     examples = draw(logs, everyone)
-    clicked = {
-        (u, i)
-        for u, i in zip(
-            train.users[train.shown.row_numbers()][train.clicked > 0], train.shown.items[train.clicked > 0], strict=True
-        )
-    }
+    users, yes = train.users[train.shown.row_numbers()], train.clicked > 0
+    clicked = set(zip(users[yes], train.shown.items[yes], strict=True))
     for client, candidates in zip(examples.client, examples.candidates, strict=True):
         real = candidates[candidates != data.NONE]
         assert len(set(real)) == len(real) and (client, candidates[0]) in clicked
@@ -103,15 +99,9 @@ def news():
 
 
 def attention(epsilon=5.0, pad_probability=0.0):
-    return PaddedNoise(
-        basis=BASIS,
-        clip_norm=SIZES.attention_clip,
-        epsilon=epsilon,
-        delta=0.0,
-        pad_probability=pad_probability,
-        noise="laplace",
-        calibration="as-published",
-    )
+    published = {"delta": 0.0, "noise": "laplace", "calibration": "as-published"}
+    clip = SIZES.attention_clip
+    return PaddedNoise(basis=BASIS, clip_norm=clip, epsilon=epsilon, pad_probability=pad_probability, **published)
 
 
 def trainer(path, *, epsilon=5.0, pad_probability=0.0):

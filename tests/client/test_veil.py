@@ -82,11 +82,8 @@ def test_the_gradient_is_that_of_the_loss(name):
 def test_a_place_is_that_of_what_came_before():
     """The sums of everybody's messages are votes times mean places; the first item of a history has none."""
     history, basis = HISTORIES.row(0), content().basis[:, 0]
-    sent = (
-        trainer()
-        .learn(cohort(), model(), RoundSpec(0, tensors=(client.PLACES,), clip_norm=client.CLIPS[client.PLACES]))
-        .updates
-    )
+    asked = RoundSpec(0, tensors=(client.PLACES,), clip_norm=client.CLIPS[client.PLACES])
+    sent = trainer().learn(cohort(), model(), asked).updates
     decay = np.exp(-1.0 / READING.place_recency)
     scale = 2.0 / basis.std()
     expected = np.zeros(N_ITEMS)

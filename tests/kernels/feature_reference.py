@@ -75,21 +75,13 @@ class World:
 
 
 def world(
-    local,
-    *,
-    lengths=(7, 1, 12),
-    embedding=3,
-    hidden=(6, 4),
-    activation="relu",
-    popularity=True,
-    n_items=N_ITEMS,
-    about_people=True,
+    local, *, lengths=(7, 1, 12), embedding=3, hidden=(6, 4), popularity=True, n_items=N_ITEMS, about_people=True, **how
 ):
     """Everything a model can have, unless less is asked for."""
     features = some_features(len(lengths), n_items)
     people = features.users if about_people else features.users.select([])
     inputs = Inputs(Side(people.features, people.codes[:0], people.numbers[:0]), features.items, embedding, popularity)
-    net = inputs.net(hidden, activation)
+    net = inputs.net(hidden, **how)
     generator = np.random.default_rng(5)
     weights = net.start(SEED, spread=0.7)
     for name in weights:  # biases, too, so that no ReLU stands exactly at 0

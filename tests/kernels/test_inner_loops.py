@@ -6,15 +6,7 @@ from scipy import stats
 from scipy.special import expit
 
 from veilrec.core import rng
-from veilrec.kernels.loops import (
-    add_scaled,
-    add_scaled_rows,
-    draw_epoch,
-    inner_product,
-    mean_logistic_loss,
-    row_dots,
-    sigmoids,
-)
+from veilrec.kernels import loops
 
 ALMOST_NEVER = 1e-6
 N_ITEMS = 50
@@ -31,7 +23,7 @@ def epochs(own, negatives, count, client=0):
     labels = np.empty(items.shape, np.float32)
     counter = 0
     for epoch in range(count):
-        counter = draw_epoch(mine, is_own, 3, N_ITEMS, negatives, start, counter, items[epoch], labels[epoch])
+        counter = loops.draw_epoch(mine, is_own, 3, N_ITEMS, negatives, start, counter, items[epoch], labels[epoch])
     return items, labels
 
 
@@ -63,7 +55,7 @@ def test_the_order_of_own_items_is_uniform():
 
 def sigmoids_of(values):
     result = values.astype(np.float32)
-    sigmoids(result, len(result), np.empty(len(result), np.int32))
+    loops.sigmoids(result, len(result), np.empty(len(result), np.int32))
     return result
 
 
@@ -81,7 +73,7 @@ def test_sigmoids_are_flat_but_finite_beyond_87():
 
 def test_sigmoids_touch_only_the_first_values():
     values = np.full(6, 3.0, np.float32)
-    sigmoids(values, 4, np.empty(6, np.int32))
+    loops.sigmoids(values, 4, np.empty(6, np.int32))
     assert values[4:].tolist() == [3.0, 3.0] and np.allclose(values[:4], expit(3.0))
 
 
@@ -96,20 +88,20 @@ def test_row_dots_and_scaled_rows_for_every_remainder(size, dim):
     exact = rows.astype(np.float64)[slots]
 
     dots = np.full(size + 1, 7.0, np.float32)
-    row_dots(rows, slots, vector, dots)
+    loops.row_dots(rows, slots, vector, dots)
     assert np.allclose(dots[:size], exact @ vector, rtol=1e-5, atol=1e-5) and dots[size] == 7.0
 
     total = vector.copy()
-    add_scaled_rows(rows, slots, scales, total)
+    loops.add_scaled_rows(rows, slots, scales, total)
     assert np.allclose(total, vector + scales.astype(np.float64) @ exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_inner_product_and_add_scaled(size):
     left, right = np.random.default_rng(size).standard_normal((2, size)).astype(np.float32)
-    assert inner_product(left, right) == pytest.approx(left.astype(np.float64) @ right, rel=1e-5, abs=1e-5)
+    assert loops.inner_product(left, right) == pytest.approx(left.astype(np.float64) @ right, rel=1e-5, abs=1e-5)
     exact = left + 0.3 * right.astype(np.float64)
-    add_scaled(left, right, np.float32(0.3))
+    loops.add_scaled(left, right, np.float32(0.3))
     assert np.allclose(left, exact, rtol=1e-6, atol=1e-6)
 
 
@@ -118,5 +110,8 @@ def test_mean_logistic_loss():
     labels = np.array([0.0, 1.0, 0.0, 1.0])
     exact = np.mean(np.logaddexp(0.0, -(2.0 * labels - 1.0) * scores))
     errors = (expit(scores) - labels).astype(np.float32)
-    assert mean_logistic_loss(errors) == pytest.approx(exact, rel=1e-5) and mean_logistic_loss(errors[:0]) == 0.0
-    assert np.isfinite(mean_logistic_loss(np.array([1.0, -1.0], np.float32)))
+    assert (
+        loops.mean_logistic_loss(errors) == pytest.approx(exact, rel=1e-5)
+        and loops.mean_logistic_loss(errors[:0]) == 0.0
+    )
+    assert np.isfinite(loops.mean_logistic_loss(np.array([1.0, -1.0], np.float32)))

@@ -1,11 +1,11 @@
 """The synthetic population of the contract, and methods built on it."""
 
-from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, copied, same
+from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, same
 from veilrec.client.local_training import OwnItems
 from veilrec.methods.registry import METHODS, get
 from veilrec.simulation.simulation import Seeds, Simulation
 
-__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "after_a_round", "build", "same", "saved_state", "small_problem"]
+__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "after_a_round", "build", "same", "small_problem"]
 ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datasets]  # the others need news
 
 
@@ -18,11 +18,6 @@ def build(name, problem, settings=(), *, secret=None):
     """Of a method, or of `method:calibration`."""
     name, _, calibration = name.partition(":")
     return ContractSubject(name, calibration or None).build(problem, *settings, secret=secret)
-
-
-def saved_state(trainer):
-    """A copy that later steps do not change."""
-    return copied(trainer.state())
 
 
 def after_a_round(plan, problem, secret=None):

@@ -33,14 +33,10 @@ def test_names_are_matched_without_case():
 def own_log(tmp_path_factory):
     """Seven days of impressions, four of eight items each, without titles."""
     lines = [
-        {
-            "user": f"u{user}",
-            "time": f"2026-01-0{day}T10:00:00Z",
-            "shown": [f"n{(user + day + k) % 8}" for k in range(4)],
-            "clicked": [f"n{(user + day) % 8}"],
-        }
+        {"user": f"u{user}", "time": f"2026-01-0{day}T10:00:00Z", "shown": shown, "clicked": shown[:1]}
         for day in range(1, 8)
         for user in range(12)
+        for shown in [[f"n{(user + day + k) % 8}" for k in range(4)]]
     ]
     path = tmp_path_factory.mktemp("own") / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

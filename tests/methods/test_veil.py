@@ -330,11 +330,7 @@ def noise_of_one_round(patch):
 
 
 IN_CODE = {
-    "no noise": (
-        lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None),
-        bugs.BARE,
-        (RATINGS, NEWS),
-    ),
+    "no noise": (bugs.protect(lambda *arguments: None), bugs.BARE, (RATINGS, NEWS)),
     "half noise": (bugs.noisy(lambda self, total, noise: noise / 2), bugs.SPREAD, (RATINGS, NEWS)),
     "a tensor left out": (bugs.protect(bugs.all_but_the_last), bugs.BARE, (RATINGS, NEWS)),
     "no clip": (

@@ -7,7 +7,6 @@ from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import NewsData, Problem, configure, make_trainer
 from veilrec.methods.registry import get
 
-WITHOUT_SENTENCES = ("nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec")
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "size.category_dim=4")
 
 
