@@ -1,5 +1,6 @@
 """Bad settings are refused in one line that names them; proven plans spend what they promise."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from tests.methods import tiny_news
 from tests.methods.tastes import ON_RATINGS, small_problem
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer, promised
-from veilrec.methods.registry import get
+from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
 
@@ -143,6 +144,14 @@ def test_the_whole_run_spends_what_is_promised(name, settings):
     assert (stated.epsilon, stated.delta) == (config.privacy.epsilon, 1e-6)
     assert any("simulated run protects nobody" in caveat for caveat in stated.caveats)
     assert not news or any("shown and clicked" in caveat for caveat in stated.caveats)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_preset_is_of_settings_that_there_are(name):
+    for key in get(name).presets:
+        preset, kind, of = re.fullmatch(r"([\w-]+)([@:]?)(.*)", key).groups()
+        settings = [f"calibration={of}"] if kind == ":" else []
+        configure(get(name), preset=preset, dataset=of if kind == "@" else "", settings=settings)
 
 
 def test_features_are_chosen_by_name():
