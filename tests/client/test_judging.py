@@ -152,7 +152,7 @@ def test_a_trainer_never_validates_and_a_validator_never_learns_even_with_other_
     def validate(one):
         one.validate(model(), model(2.0), LAST)
 
-    roles = ((trainer, learn, validate, "does not judge"), (validator, validate, learn, "does not learn"))
+    roles = ((trainer, learn, validate, "does not validate"), (validator, validate, learn, "does not learn"))
     for number, own, other, told in roles:
         with client(tmp_path / told, number) as one:
             with pytest.raises(AnotherRole, match=told):
@@ -188,7 +188,7 @@ def test_models_that_are_none_are_refused_free_of_charge(tmp_path):
 def test_a_plan_without_model_selection_has_no_validators(tmp_path):
     number, _ = validator_and_trainer()
     one = client(tmp_path, number, replace(made()[0], model_selection=None))
-    with one, pytest.raises(BadInput, match="nobody judge"):
+    with one, pytest.raises(BadInput, match="no validation clients"):
         one.validate(model(), model(2.0), LAST)
 
 
