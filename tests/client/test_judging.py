@@ -152,7 +152,7 @@ def test_a_trainer_never_validates_and_a_validator_never_learns_even_with_other_
     def validate(one):
         one.validate(model(), model(2.0), LAST)
 
-    roles = ((trainer, learn, validate, "does not validate"), (validator, validate, learn, "does not learn"))
+    roles = ((trainer, learn, validate, "does not validate"), (validator, validate, learn, "does not train"))
     for number, own, other, told in roles:
         with client(tmp_path / told, number) as one:
             with pytest.raises(AnotherRole, match=told):

@@ -72,9 +72,8 @@ def test_sampled_others_stand_for_all_of_them():
         np.testing.assert_allclose(twice, once, rtol=1e-5)
     whole = np.log(np.exp(own[:, None]) + np.exp(others).sum())[:, 0] - own
     assert outcomes[0][0] == pytest.approx(whole.mean(), rel=1e-5)
-    half = kernel.errors_of(
-        kernel.SOFTMAX, np.float32([0.0, 0.0]), np.zeros(2, np.float32), 1, 7, np.empty(2, np.float32)
-    )
+    none, room = np.zeros(2, np.float32), np.empty(2, np.float32)
+    half = kernel.errors_of(kernel.SOFTMAX, none, none, 1, 7, room)
     assert half == pytest.approx(np.log(8.0), rel=1e-6), "one sampled item stands for seven"
 
 

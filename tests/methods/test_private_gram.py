@@ -24,9 +24,8 @@ def configured(*settings):
 
 
 def test_a_message_is_a_taste_times_itself_of_one_norm():
-    updates = (
-        GramLocalTrainer(2.0, 1.0).learn(Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0), MODEL, RoundSpec(0)).updates
-    )
+    everybody = Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0)
+    updates = GramLocalTrainer(2.0, 1.0).learn(everybody, MODEL, RoundSpec(0)).updates
     sent = updates.factors[GRAM].product()
     assert update_norms(updates) == pytest.approx([2.0, 2.0, 0.0, 2.0], rel=1e-5)
     assert np.allclose(sent, sent.transpose(0, 2, 1))

@@ -139,12 +139,10 @@ def test_it_learns_an_order():
     trainer = make_trainer(METHOD, config, Problem(people, 12, 1, 40))
     losses = [trainer.step(number).loss or 0.0 for number in range(40)]
     assert losses[-1] < 0.5 * losses[0]
-    asked = (
-        trainer.model().fold_in(histories_of([[3, 4, 5, 6, 7, 8, 9], [9, 10, 11, 0, 1, 2, 3]])).score_all(np.arange(2))
-    )
+    asked = histories_of([[3, 4, 5, 6, 7, 8, 9], [9, 10, 11, 0, 1, 2, 3]])
+    scores = trainer.model().fold_in(asked).score_all(np.arange(2))
     # What a user has used is never a negative, so that only the rest is told apart.
     best = [
-        max(rest, key=lambda item: scores[item])
-        for scores, rest in zip(asked, ({10, 11, 0, 1, 2}, {*range(4, 9)}), strict=True)
+        max(rest, key=row.__getitem__) for row, rest in zip(scores, ({10, 11, 0, 1, 2}, {*range(4, 9)}), strict=True)
     ]
     assert best == [10, 4]

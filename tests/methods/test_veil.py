@@ -143,9 +143,8 @@ def test_a_new_item_is_ranked_by_its_content():
     liked[0] = liked[history[0]]
     items = Side(on.features.items.features, liked, on.features.items.numbers)
     on = replace(on, train=alone, features=Features(on.features.users, items))
-    scores = (
-        model_of("privacy.epsilon=100", MANY, on=on).fold_in(histories_of([history])).score_all(np.zeros(1, int))[0]
-    )
+    model = model_of("privacy.epsilon=100", MANY, on=on)
+    scores = model.fold_in(histories_of([history])).score_all(np.zeros(1, int))[0]
     others = np.flatnonzero((kinds != kinds[history[0]]) & (np.bincount(alone.items, minlength=300) > 0))
     assert (scores[0] > scores[others]).mean() > 0.6
 
@@ -333,11 +332,7 @@ IN_CODE = {
     "no noise": (bugs.protect(lambda *arguments: None), bugs.BARE, (RATINGS, NEWS)),
     "half noise": (bugs.noisy(lambda self, total, noise: noise / 2), bugs.SPREAD, (RATINGS, NEWS)),
     "a tensor left out": (bugs.protect(bugs.all_but_the_last), bugs.BARE, (RATINGS, NEWS)),
-    "no clip": (
-        lambda patch: patch.setattr(CohortSum, "bound", lambda self, u, spec: u),
-        bugs.HOSTILE,
-        (RATINGS, NEWS),
-    ),
+    "no clip": (lambda patch: patch.setattr(CohortSum, "bound", lambda _, u, spec: u), bugs.HOSTILE, (RATINGS, NEWS)),
     "less on places": (less_noise_on_places, bugs.SPREAD, (RATINGS,)),
     "exact votes": (lambda patch: patch.setattr(VoteReports, "protect", bugs.exact_votes), bugs.COUNTS, (RATINGS,)),
     "noise of one round": (noise_of_one_round, bugs.DELTA, (NEWS,)),
