@@ -171,7 +171,7 @@ def test_shares_add_up_and_have_the_spread_that_is_said() -> None:
 def test_noise_lies_on_what_the_round_is_about_and_nowhere_else() -> None:
     from veilrec.privacy.randomness import FastSource
 
-    mechanism, spec = made(), RoundSpec(2, distributed_noise={"layer": 0.5}, public_seed=3)
+    mechanism, spec = made(), RoundSpec(2, shares={"layer": 0.5}, public_seed=3)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     entries = spec.entries("layer", 5)
     assert entries is not None

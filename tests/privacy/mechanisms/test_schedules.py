@@ -263,7 +263,7 @@ SECRET = bytes(range(32))
 
 
 tree_sum = partial(
-    TreeSum, schema=LAYER, clip_norm=1.0, noise_multiplier=2.0, steps=8, turns=1, population=40, delta=1e-6
+    TreeSum, schema=LAYER, clip_norm=1.0, noise_multiplier=2.0, steps=8, participations=1, population=40, delta=1e-6
 )
 
 
