@@ -1,7 +1,5 @@
 """Meta-learning: all contenders learn the same, and the tasks say who is how much faster."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,14 +12,14 @@ SMALL = Options(repeats=1, quick=True, peers=False)
 
 
 @pytest.mark.parametrize(("embedding", "hidden"), [(4, (6, 3)), (8, (8, 8, 8, 8)), (3, ())])
-def test_loop_and_bmm_arrive_at_our_weights(embedding: int, hidden: tuple[int, ...]) -> None:
+def test_loop_and_bmm_arrive_at_our_weights(embedding, hidden):
     """With sigmoids: a ReLU whose input is 0 but for rounding is on in one and off in the other."""
     clients = Clients(embedding, hidden, 6, n_items=90, own=37, activation="sigmoid")
     assert clients.apart(2).max() <= SAME
     assert (np.abs(clients.ours(2) - clients.start).max(axis=1) > 1e-3).all(), "nothing was learnt"
 
 
-def test_everybody_learns_from_the_examples_that_the_kernel_draws() -> None:
+def test_everybody_learns_from_the_examples_that_the_kernel_draws():
     clients = Clients(4, (6,), 3, n_items=90, own=37)
     steps = [list(clients.adapter.drawn(clients.own.row(d), 90, client=d, seed=1)) for d in range(3)]
     for client, drawn in enumerate(steps):
@@ -34,7 +32,7 @@ def test_everybody_learns_from_the_examples_that_the_kernel_draws() -> None:
         assert all(step.labels.sum() == step.own for step in drawn)
 
 
-def test_contenders_that_learn_something_else_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contenders_that_learn_something_else_are_not_measured(monkeypatch):
     monkeypatch.setattr(meta.Clients, "batched", lambda self, number: 1.01 * self.ours(number))
     with pytest.raises(VeilrecError, match="learn the same on 0% of the clients"):
         meta.small("reptile", SMALL)

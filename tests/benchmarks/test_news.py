@@ -1,7 +1,5 @@
 """The loops over news clients do what we do; scoring reports its speed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,12 +14,12 @@ CLOSE = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_noise(monkeypatch):
     """The loops add none, so that their models can be compared with ours."""
     monkeypatch.setattr(CohortSum, "protect", lambda *_: None)
 
 
-def assert_the_loop_gives_our_model(source: str, calibration: str, cohort: int, *, frugal: bool) -> None:
+def assert_the_loop_gives_our_model(source, calibration, cohort, *, frugal):
     simulation, news = news_simulation(source, calibration, cohort, SMALL)
     before = {name: values.copy() for name, values in simulation.server.weights.items()}
     loop = NewsLoop(simulation, news, frugal=frugal)
@@ -41,5 +39,5 @@ def assert_the_loop_gives_our_model(source: str, calibration: str, cohort: int, 
 
 @pytest.mark.parametrize("frugal", [True, False])
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_the_loops_give_our_model(calibration: str, frugal: bool) -> None:
+def test_the_loops_give_our_model(calibration, frugal):
     assert_the_loop_gives_our_model(SOURCE, calibration, 12, frugal=frugal)

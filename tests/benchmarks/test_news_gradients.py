@@ -1,14 +1,10 @@
 """The loop over clients finds the gradients that we find at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-import _news_gradients as news_gradients
 from _news import each_news_once, titles_of_every_example
 from _news_gradients import Cohorts
-from veilrec.core.arrays import Floats
 from veilrec.kernels.title_encoder import WORDS
 from veilrec.models.news_model import NewsSizes
 
@@ -17,13 +13,13 @@ SMALL = NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=3, 
 NETWORKS = pytest.mark.parametrize("network", ["nrms", "naml", "plm-nr", "interest-nrms"])
 
 
-def assert_close(ours: Floats, theirs: Floats) -> None:
+def assert_close(ours, theirs):
     assert np.linalg.norm(ours - theirs) <= CLOSE * (np.linalg.norm(theirs) + 1e-3)
 
 
 @NETWORKS
 @pytest.mark.parametrize("loss", [each_news_once, titles_of_every_example])
-def test_the_loop_finds_our_gradients(network: str, loss: news_gradients.Loss) -> None:
+def test_the_loop_finds_our_gradients(network, loss):
     cohorts = Cohorts(network, SOURCE, CLIENTS, SMALL)
     found = cohorts.each(3)
     for client, theirs in enumerate(cohorts.loop(loss, 3)):
@@ -38,7 +34,7 @@ def test_the_loop_finds_our_gradients(network: str, loss: news_gradients.Loss) -
 
 
 @NETWORKS
-def test_the_loop_finds_our_gradients_of_the_user_model(network: str) -> None:
+def test_the_loop_finds_our_gradients_of_the_user_model(network):
     cohorts = Cohorts(network, SOURCE, CLIENTS, SMALL)
     found, in_vectors = cohorts.each_user(3)
     theirs, in_theirs = cohorts.loop_of_users(3)

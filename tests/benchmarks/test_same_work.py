@@ -1,7 +1,5 @@
 """Nobody does more or less than anybody else: after the same rounds all contenders hold the same model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -54,8 +52,7 @@ def test_flower_gives_our_model(tmp_path):
     for number in range(ROUNDS):
         simulation.step(number)
     run = run_flower(workload, ROUNDS - 1, tmp_path)
-    assert len(run.seconds) == ROUNDS - 1
-    assert all(seconds > 0 for seconds in run.seconds)
+    assert len(run.seconds) == ROUNDS - 1 and all(seconds > 0 for seconds in run.seconds)
     with np.load(run.answer) as answer:
         for name, ours in simulation.server.weights.items():
             assert relative_difference(ours, answer[name]) <= CLOSE, name

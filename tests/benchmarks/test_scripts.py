@@ -1,7 +1,5 @@
 """Every script runs on a load that takes seconds, and prints what its `--json` says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,27 +15,24 @@ from _measure import Options
 SMALL = Options(repeats=1, quick=True, peers=False)
 
 
-def test_secagg_gives_the_exact_sum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_secagg_gives_the_exact_sum(monkeypatch, capsys):
     monkeypatch.setattr(secagg, "QUICK", secagg.Load(clients=12, length=300, helpers=2))
     assert secagg.main(["--quick", "--json"]) == 0
     helpers, pairs = json.loads(capsys.readouterr().out)["tasks"]
-    assert helpers["exact"]
-    assert pairs["exact"]
+    assert helpers["exact"] and pairs["exact"]
     assert helpers["client_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
-    assert secagg.main(["--quick"]) == 0
-    assert "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
+    assert secagg.main(["--quick"]) == 0 and "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
 
 
-def test_serve_http_answers_without_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_http_answers_without_errors(monkeypatch, capsys):
     small = serve_http.Load(connections=4, seconds=0.5, warm_up_seconds=0.1, items=300)
     monkeypatch.setattr(serve_http, "QUICK", small)
     assert serve_http.main(["--quick", "--json"]) == 0
     (task,) = json.loads(capsys.readouterr().out)["tasks"]
-    assert task["errors"] == 0
-    assert task["requests"] > 10
+    assert task["errors"] == 0 and task["requests"] > 10
 
 
-def test_simulate_runs_a_task_in_a_process_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_runs_a_task_in_a_process_of_its_own(capsys):
     """Also that a script finds its helpers, and the standard library, from wherever it is called."""
     command = [sys.executable, simulate.__file__, "--quick", "--json", "--repeats", "1", "--no-peers"]
     done = subprocess.run([*command, "--task", "fedmf-ml-100k"], capture_output=True, text=True, check=True)
@@ -55,7 +50,7 @@ def test_simulate_runs_a_task_in_a_process_of_its_own(capsys: pytest.CaptureFixt
         (serve, ["--items", "999"], "--items is 999"),
     ],
 )
-def test_bad_input_is_one_line(script, arguments, said, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line(script, arguments, said, capsys):
     assert script.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line

@@ -1,14 +1,11 @@
 """A population small enough to run every contender on, in which everybody takes part in every round."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from _peers import simulation_of, workload_of
-from _workload import LocalWork, Ratings, Workload
-from veilrec.core.csr import Csr, csr_from_pairs
+from _workload import LocalWork, Ratings
+from veilrec.core.csr import csr_from_pairs
 from veilrec.methods.priv_fedmf_sub import fedmf, fedncf
-from veilrec.simulation.simulation import Simulation
 
 USERS, ITEMS = 12, 40
 
@@ -20,19 +17,19 @@ LOCAL = {
 METHODS = {"mf": fedmf.FEDMF, "ncf": fedncf.FEDNCF}
 
 
-def used_items() -> Csr:
+def used_items():
     generator = np.random.default_rng(3)
     used = generator.random((USERS, ITEMS)) < 0.3
     users, items = np.nonzero(used)
     return csr_from_pairs(users, items.astype(np.int32), USERS)
 
 
-def contest(local: LocalWork, cohort: int = USERS) -> tuple[Simulation, Workload]:
+def contest(local, cohort=USERS):
     """Our simulator, and the same work for the others."""
     ratings = Ratings("toy", used_items(), ITEMS)
     simulation = simulation_of(METHODS[local.model], local, ratings, cohort)
     return simulation, workload_of(simulation, local, cohort)
 
 
-def relative_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
+def relative_difference(ours, theirs):
     return float(np.linalg.norm(ours.ravel() - theirs.ravel()) / np.linalg.norm(theirs))

@@ -1,15 +1,11 @@
 """A client with a release: what leaves it, what it costs, and what it does when something is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from veilrec.client.recommender import NotConnected, QueryBudget, RecommenderClient, ServerAway, ServerLink
+from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import ReleaseOptions, make_release
@@ -17,8 +13,7 @@ from veilrec.runs.release_model import open_client, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.wire.queries import Pool, PoolInfo, QueryShape, decode
-from veilrec.wire.releases import Release
-from veilrec.wire.signing import Rotation, SigningKey, new_key
+from veilrec.wire.signing import Rotation, new_key
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 
@@ -26,22 +21,22 @@ NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 class Server(ServerLink):
     """Remembers what it was sent, and answers with the first items."""
 
-    def __init__(self, release: Release, *, away: ServerAway | None = None) -> None:
+    def __init__(self, release, *, away=None):
         self.release, self.away = release, away
-        self.sent: list[tuple[bytes, int]] = []
+        self.sent = []
 
-    def best(self, query: bytes, k: int) -> list[dict[str, Any]]:
+    def best(self, query, k):
         self._take(query, k)
         texts = texts_of(self.release)
         return [{"id": texts.ids[row], "title": texts.titles[row], "score": -float(row)} for row in range(k)]
 
-    def pool_for(self, query: bytes, k: int) -> Pool:
+    def pool_for(self, query, k):
         self._take(query, k)
         texts, vectors = texts_of(self.release), self.release.arrays("vectors.safetensors")["items"]
         spec = PoolInfo("x 1", k, whole=True, exact=True)
         return Pool(spec, list(texts.ids), list(texts.titles), [""] * len(vectors), None, vectors)
 
-    def _take(self, query: bytes, k: int) -> None:
+    def _take(self, query, k):
         if isinstance(self.away, NotConnected):
             raise self.away
         self.sent.append((query, k))  # it has arrived, whatever comes back
@@ -50,44 +45,42 @@ class Server(ServerLink):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     train(prepare(RunRequest("privaterec", NEWS, seed=1, noise="secure", rounds=2)), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> SigningKey:
+def key(tmp_path_factory):
     return new_key(tmp_path_factory.mktemp("keys") / "a.key")
 
 
 @pytest.fixture(scope="module")
-def release(run: Path, key: SigningKey, tmp_path_factory: pytest.TempPathFactory) -> Release:
+def release(run, key, tmp_path_factory):
     return make_release(run, tmp_path_factory.mktemp("releases") / "release", key, ReleaseOptions())
 
 
-def opened(release: Release, state: Path, server: Server | None = None, **more: Any) -> RecommenderClient:
+def opened(release, state, server=None, **more):
     return open_client(state, release, server=server, **more)
 
 
-def ids_of(release: Release, *rows: int) -> list[str]:
+def ids_of(release, *rows):
     return [texts_of(release).ids[row] for row in rows]
 
 
-def test_sending_nothing_sends_nothing(release: Release, tmp_path: Path) -> None:
+def test_sending_nothing_sends_nothing(release, tmp_path):
     server = Server(release)
     client = opened(release, tmp_path, server)
     client.read(*ids_of(release, 1, 2, 3))
     for mode in ("none-sent", "nobody"):
         answer = client.recommend(5, mode)
-        assert answer.sent is None
-        assert len(answer.items) == 5
-    assert server.sent == []
-    assert all(report.messages == 0 for report in client.spent())
+        assert answer.sent is None and len(answer.items) == 5
+    assert server.sent == [] and all(report.messages == 0 for report in client.spent())
 
 
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled"])
-def test_a_query_is_charged_once_and_then_repeated(release: Release, tmp_path: Path, mode: Any) -> None:
+def test_a_query_is_charged_once_and_then_repeated(release, tmp_path, mode):
     server = Server(release)
     client = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
     first = client.recommend(5, mode)
@@ -95,60 +88,53 @@ def test_a_query_is_charged_once_and_then_repeated(release: Release, tmp_path: P
     client.close()
     again = opened(release, tmp_path, server)
     second = again.recommend(5, mode)
-    assert first.sent == second.sent is not None
-    assert [sent for sent, _ in server.sent] == [first.sent] * 2
+    assert first.sent == second.sent is not None and [sent for sent, _ in server.sent] == [first.sent] * 2
     assert {k for _, k in server.sent} == {server.sent[0][1]}
     assert {report.messages for report in again.spent()} <= {0, 1}
     assert sum(report.messages for report in again.spent()) >= 1
 
 
-def test_the_answer_has_nothing_that_was_read_and_the_question_does_not_tell_how_much_was(
-    release: Release, tmp_path: Path
-) -> None:
+def test_the_answer_has_nothing_that_was_read_and_the_question_does_not_tell_how_much_was(release, tmp_path):
     asked = {}
     for name, rows in (("little", ()), ("much", tuple(range(60)))):
         server = Server(release)
         client = opened(release, tmp_path / name, server)
         client.read(*ids_of(release, *rows))
         answer = client.recommend(8, "pooled")
-        assert not {item.id for item in answer.items} & set(ids_of(release, *rows))
-        assert len(answer.items) == 8
+        assert not {item.id for item in answer.items} & set(ids_of(release, *rows)) and len(answer.items) == 8
         ((query, k),) = server.sent
         asked[name] = (len(query), k)
     assert asked["little"] == asked["much"]
 
 
-def test_a_pool_is_ranked_here_by_the_exact_history(release: Release, tmp_path: Path) -> None:
+def test_a_pool_is_ranked_here_by_the_exact_history(release, tmp_path):
     client = opened(release, tmp_path, Server(release))
     client.read(*ids_of(release, 4, 9, 11))
     by_itself = client.recommend(6, "none-sent")
     asked = client.recommend(6, "interest")
-    assert [item.id for item in asked.items] == [item.id for item in by_itself.items]
-    assert asked.ranked_by == "client"
+    assert [item.id for item in asked.items] == [item.id for item in by_itself.items] and asked.ranked_by == "client"
 
 
-def test_without_budget_the_list_is_the_same_for_everybody(release: Release, tmp_path: Path) -> None:
+def test_without_budget_the_list_is_the_same_for_everybody(release, tmp_path):
     server = Server(release)
     client = opened(release, tmp_path, server, allowance=QueryBudget(history=0.5, click=0.5))
     client.read(*ids_of(release, 4, 9))
     answer = client.recommend(5, "interest")
-    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, [])
-    assert "spent" in answer.notes[0]
+    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, []) and "spent" in answer.notes[0]
     assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "nobody").items]
 
 
-def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release: Release, tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release, tmp_path):
     server = Server(release, away=NotConnected("it is away"))
     client = opened(release, tmp_path, server)
     answer = client.recommend(5, "interest")
     assert (answer.mode, answer.ranked_by, answer.sent, server.sent) == ("none-sent", "client", None, [])
     assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
-    assert "it is away: nothing was sent" in answer.notes[0]
-    assert len(answer.items) == 5
+    assert "it is away: nothing was sent" in answer.notes[0] and len(answer.items) == 5
 
 
 @pytest.mark.parametrize("mode", ["interest", "attention", "pooled", "plain"])
-def test_a_query_without_a_usable_answer_is_told_with_its_cost(release: Release, tmp_path: Path, mode: Any) -> None:
+def test_a_query_without_a_usable_answer_is_told_with_its_cost(release, tmp_path, mode):
     server = Server(release, away=ServerAway("it refuses (503)"))
     client = opened(release, tmp_path, server, allowance=QueryBudget(history=6.0, click=12.0))
     answer = client.recommend(5, mode)
@@ -161,7 +147,7 @@ def test_a_query_without_a_usable_answer_is_told_with_its_cost(release: Release,
     assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "none-sent").items]
 
 
-def test_the_exact_vector_ends_every_promise(release: Release, tmp_path: Path) -> None:
+def test_the_exact_vector_ends_every_promise(release, tmp_path):
     server = Server(release)
     client = opened(release, tmp_path, server)
     client.read(*ids_of(release, 4))
@@ -172,27 +158,24 @@ def test_the_exact_vector_ends_every_promise(release: Release, tmp_path: Path) -
     assert all(report.spent.basis == "none" for report in client.spent())
 
 
-def test_what_is_asked_for_in_a_way_that_there_is_not_is_refused(release: Release, tmp_path: Path) -> None:
+def test_what_is_asked_for_in_a_way_that_there_is_not_is_refused(release, tmp_path):
     client = opened(release, tmp_path)
     for mode, line in (("interest", "--server"), ("unheard", "unheard")):
         with pytest.raises(BadInput, match=line):
-            client.recommend(5, mode)  # type: ignore[arg-type]
+            client.recommend(5, mode)
     with pytest.raises(BadInput, match="at least one"):
         client.recommend(0)
 
 
-def test_forgetting_leaves_the_ledger(release: Release, tmp_path: Path) -> None:
+def test_forgetting_leaves_the_ledger(release, tmp_path):
     client = opened(release, tmp_path, Server(release))
     client.read(*ids_of(release, 4))
     client.recommend(5, "interest")
     client.forget()
-    assert client.history.items() == []
-    assert client.spent()[0].messages == 1
+    assert (client.history.items(), client.spent()[0].messages) == ([], 1)
 
 
-def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(
-    run: Path, key: SigningKey, tmp_path: Path
-) -> None:
+def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(run, key, tmp_path):
     old = make_release(run, tmp_path / "old", key, ReleaseOptions())
     newer = make_release(run, tmp_path / "newer", key, ReleaseOptions(version=2))
     other = new_key(tmp_path / "b.key")
@@ -212,22 +195,19 @@ def test_a_client_never_goes_back_takes_no_strangers_and_follows_a_rotation(
         opened(make_release(run, tmp_path / "late", key, ReleaseOptions(version=5)), state)
 
 
-def test_a_budget_is_given_once(release: Release, tmp_path: Path) -> None:
-    opened(release, tmp_path, allowance=QueryBudget(history=1.0)).close()
-    with pytest.raises(BadInput, match="never raises"):
-        opened(release, tmp_path, allowance=QueryBudget(history=100.0))
-
-
-def test_a_client_lies_in_a_folder_of_its_own_and_is_not_half_made(release: Release, tmp_path: Path) -> None:
+def test_a_client_lies_in_a_folder_of_its_own_is_not_half_made_and_gets_its_budget_once(release, tmp_path):
     (tmp_path / "runs" / "first").mkdir(parents=True)
     with pytest.raises(BadInput, match="holds other things and no client"):
         opened(release, tmp_path / "runs")
     with pytest.raises(BadInput):
         opened(release, tmp_path / "new", allowance=QueryBudget(history=float("nan")))
     assert [path.name for path in tmp_path.rglob("*")] == ["runs", "first"]
+    opened(release, tmp_path / "new", allowance=QueryBudget(history=1.0)).close()
+    with pytest.raises(BadInput, match="never raises"):
+        opened(release, tmp_path / "new", allowance=QueryBudget(history=100.0))
 
 
-def test_a_ledger_or_key_that_is_missing_releases_nothing(release: Release, tmp_path: Path) -> None:
+def test_a_ledger_or_key_that_is_missing_releases_nothing(release, tmp_path):
     opened(release, tmp_path).close()
     (tmp_path / "client.key").write_bytes(bytes(32))
     with pytest.raises(VeilrecError):
@@ -238,24 +218,23 @@ def test_a_ledger_or_key_that_is_missing_releases_nothing(release: Release, tmp_
         opened(release, tmp_path / "second", Server(release)).recommend(5, "interest")
 
 
-def test_no_file_of_the_client_shows_what_was_read(release: Release, tmp_path: Path) -> None:
+def test_no_file_of_the_client_shows_what_was_read(release, tmp_path):
     """A name of four letters stands in sealed bytes by chance once in some hundred tries, two of them in 10,000."""
     client = opened(release, tmp_path, Server(release))
     read = ids_of(release, *range(100))
     client.read(*read)
     for mode in ("interest", "attention", "pooled"):
-        client.recommend(5, mode)  # type: ignore[arg-type]
+        client.recommend(5, mode)
     client.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert len([item for item in read if item.encode() in content]) <= 1
 
 
-def test_an_unsound_offer_of_a_release_is_refused(release: Release, tmp_path: Path) -> None:
+def test_an_unsound_offer_of_a_release_is_refused(release, tmp_path):
     """The noise follows from the promise; whatever scale stands beside it is not looked at."""
     quiet = [offer | {"scale": 1e-9, "sigma": 1e-9} for offer in release.manifest["offers"]]
     forged = replace(release, manifest=dict(release.manifest) | {"offers": quiet})
     server = Server(release)
     client = opened(forged, tmp_path, server, allowance=QueryBudget(history=6.0))
     told = [np.frombuffer(client.recommend(5, "attention").sent or b"", "<f4", offset=7)]
-    assert np.abs(told[0]).max() > 0.01
-    assert abs(float(told[0].sum()) - 1.0) > 1e-6
+    assert np.abs(told[0]).max() > 0.01 and abs(float(told[0].sum()) - 1.0) > 1e-6

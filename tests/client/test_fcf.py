@@ -1,7 +1,5 @@
 """The client's part of federated collaborative filtering against the paper's equations in numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from veilrec.client import fcf
@@ -14,29 +12,29 @@ N_ITEMS = 25
 HISTORIES = Csr(np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32))  # the second is empty
 
 
-def table() -> np.ndarray:
+def table():
     return fcf.start_weights(N_ITEMS, SETTINGS.dim, 0.5, seed=2)[fcf.ITEMS]
 
 
-def preferences() -> np.ndarray:
+def preferences():
     wanted = np.zeros((3, N_ITEMS))
     wanted[HISTORIES.row_numbers(), HISTORIES.items] = 1.0
     return wanted
 
 
-def loss(items: np.ndarray, user: np.ndarray, wanted: np.ndarray) -> float:
+def loss(items, user, wanted):
     """The part of the loss that one client knows."""
     confidence = 1.0 + SETTINGS.alpha * wanted
     return float(confidence @ (wanted - items @ user) ** 2)
 
 
-def learn(clients: list[int]) -> fcf.Learned:
+def learn(clients):
     chosen = np.array(clients)
     cohort = Cohort(chosen, OwnItems(HISTORIES.take(chosen)), {}, 0)
     return fcf.FcfLocalTrainer(SETTINGS).learn(cohort, {fcf.ITEMS: table()}, RoundSpec(0))
 
 
-def test_user_vectors_solve_the_normal_equations() -> None:
+def test_user_vectors_solve_the_normal_equations():
     items = table().astype(np.float64)
     users = fcf.solve_users(table(), HISTORIES, SETTINGS)
     for user, wanted in zip(users, preferences(), strict=True):
@@ -45,7 +43,7 @@ def test_user_vectors_solve_the_normal_equations() -> None:
         assert np.allclose(user, np.linalg.solve(matrix, items.T @ confidence @ wanted), rtol=1e-5, atol=1e-7)
 
 
-def test_uploads_are_the_negative_half_gradient_of_every_item() -> None:
+def test_uploads_are_the_negative_half_gradient_of_every_item():
     items = table().astype(np.float64)
     learned = learn([0, 1, 2])
     rows = learned.updates.tables[fcf.ITEMS]
@@ -63,7 +61,7 @@ def test_uploads_are_the_negative_half_gradient_of_every_item() -> None:
             assert np.isclose(sent[i, q], -slope / 2, rtol=1e-4, atol=1e-6)
 
 
-def test_the_history_can_be_computed_from_what_is_sent() -> None:
+def test_the_history_can_be_computed_from_what_is_sent():
     """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every unused item, and for no other."""
     sent = learn([0]).updates.tables[fcf.ITEMS].values.astype(np.float64)
     direction = sent[0] / np.linalg.norm(sent[0])

@@ -1,9 +1,5 @@
 """What was read stays in a file that says nothing without its key, and is gone when it is forgotten."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from veilrec.client.recommender import HistoryStore
@@ -13,21 +9,20 @@ from veilrec.core.files import Seal
 KEY, OTHER = bytes(32), bytes([1]) * 32
 
 
-def everything(folder: Path) -> bytes:
+def everything(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
-def test_keeps_the_order_of_the_latest_uses_over_a_restart(tmp_path: Path) -> None:
+def test_keeps_the_order_of_the_latest_uses_over_a_restart(tmp_path):
     store = HistoryStore(tmp_path / "history", Seal(KEY))
     store.add("a", "b")
     store.add("c", "a")
     store.close()
     again = HistoryStore(tmp_path / "history", Seal(KEY))
-    assert again.items() == ["b", "c", "a"]
-    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+    assert (again.items(), (tmp_path / "history").stat().st_mode & 0o777) == (["b", "c", "a"], 0o600)
 
 
-def test_no_id_is_in_the_file_and_none_is_left_after_forgetting(tmp_path: Path) -> None:
+def test_no_id_is_in_the_file_and_none_is_left_after_forgetting(tmp_path):
     store = HistoryStore(tmp_path / "history", Seal(KEY))
     ids = [f"canary-{number}" for number in range(100)]
     store.add(*ids)
@@ -42,7 +37,7 @@ def test_no_id_is_in_the_file_and_none_is_left_after_forgetting(tmp_path: Path) 
     assert store.items() == ["new"]
 
 
-def test_another_key_another_file_and_rows_that_changed_places_are_refused(tmp_path: Path) -> None:
+def test_another_key_another_file_and_rows_that_changed_places_are_refused(tmp_path):
     store = HistoryStore(tmp_path / "history", Seal(KEY))
     store.add("a", "b")
     with pytest.raises(VeilrecError, match="key"):
@@ -55,7 +50,7 @@ def test_another_key_another_file_and_rows_that_changed_places_are_refused(tmp_p
         HistoryStore(tmp_path / "text", Seal(KEY))
 
 
-def test_refuses_ids_that_are_none(tmp_path: Path) -> None:
+def test_refuses_ids_that_are_none(tmp_path):
     store = HistoryStore(tmp_path / "history", Seal(KEY))
     for item in ("", "x" * 2000):
         with pytest.raises(BadInput, match="id"):

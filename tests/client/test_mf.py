@@ -1,18 +1,14 @@
 """The compiled kernel of matrix factorisation against autograd in doubles, and what leaves a client."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.local_training import Cohort, OwnItems
 from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
 from veilrec.core import rng
-from veilrec.core.arrays import Doubles, Floats, Indices
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
@@ -23,13 +19,11 @@ SETTINGS = MfSettings(dim=9, start=0.5, epochs=3)
 WAYS = [(1, 4), (7, 4), (0, 4), (7, 0), (0, 0)]  # examples in a step, negatives
 
 
-def table_of(settings: MfSettings) -> Floats:
+def table_of(settings):
     return start_weights(N_ITEMS, settings.dim, settings.start, SEED)[ITEMS]
 
 
-def learn(
-    settings: MfSettings, data: Csr, clients: list[int], *, round_number: int = ROUND, freeze_items: bool = False
-) -> tuple[LocalResults, Floats]:
+def learn(settings, data, clients, *, round_number=ROUND, freeze_items=False):
     """What the clients learn in a round, and their user vectors afterwards."""
     trainer = MfLocalTrainer(settings, freeze_items=freeze_items)
     private = trainer.fresh_private_state(np.array(clients), SEED)
@@ -37,7 +31,7 @@ def learn(
     return trainer.learn(cohort, {ITEMS: table_of(settings)}, RoundSpec(round_number)), private[USER]
 
 
-def as_table(learned: LocalResults, client: int, settings: MfSettings) -> Floats:
+def as_table(learned, client, settings):
     rows = learned.updates.tables[ITEMS]
     entries = slice(rows.offsets[client], rows.offsets[client + 1])
     change = np.zeros((N_ITEMS, settings.dim), np.float32)
@@ -45,13 +39,10 @@ def as_table(learned: LocalResults, client: int, settings: MfSettings) -> Floats
     return change
 
 
-def by_autograd(own: Indices, client: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
+def by_autograd(own, client, s):
     """User vector, what is sent of the item table, touched items, mean loss of the last epoch before each step."""
-    user = torch.tensor(
-        MfLocalTrainer(s).fresh_private_state(np.array([client]), SEED)[USER][0],
-        dtype=torch.float64,
-        requires_grad=True,
-    )
+    private = MfLocalTrainer(s).fresh_private_state(np.array([client]), SEED)[USER]
+    user = torch.tensor(private[0], dtype=torch.float64, requires_grad=True)
     first = torch.tensor(table_of(s), dtype=torch.float64)
     items = first.clone().requires_grad_()
     mine, is_own = own.copy(), np.full(N_ITEMS, -1, np.int32)
@@ -86,7 +77,7 @@ def by_autograd(own: Indices, client: int, s: MfSettings) -> tuple[Doubles, Doub
     return user.detach().numpy(), sent.numpy(), touched, float(np.mean(losses))
 
 
-def compare(settings: MfSettings, own: Indices) -> LocalResults:
+def compare(settings, own):
     """Learn from some items, and compare with autograd."""
     learned, users = learn(settings, Csr(np.array([0, len(own)]), own), [5])
     user, change, touched, loss = by_autograd(own, 5, settings)
@@ -100,7 +91,7 @@ def compare(settings: MfSettings, own: Indices) -> LocalResults:
     return learned
 
 
-def some_items(count: int) -> Indices:
+def some_items(count):
     return np.random.default_rng(count).choice(N_ITEMS, count, replace=False).astype(np.int32)
 
 
@@ -110,9 +101,7 @@ def some_items(count: int) -> Indices:
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("batch", [1, 7, 0])
 @pytest.mark.parametrize("length", [1, 13])
-def test_the_kernel_follows_the_gradient(
-    length: int, batch: int, reduction: Any, decay: float, loss: Any, update: Any
-) -> None:
+def test_the_kernel_follows_the_gradient(length, batch, reduction, decay, loss, update):
     settings = replace(SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss, update=update)
     learned = compare(replace(settings, user_rate=0.01), some_items(length))
     if length == 13 and update == "change":  # of 60 items an epoch draws some twice, and so does a full batch
@@ -122,45 +111,41 @@ def test_the_kernel_follows_the_gradient(
 @pytest.mark.parametrize(("loss", "update"), [("logistic", "change"), ("squared", "change"), ("logistic", "gradient")])
 @pytest.mark.parametrize("decay", [0.0, 40.0])
 @pytest.mark.parametrize("length", [1, 13, N_ITEMS])
-def test_full_batches_of_own_items_follow_the_gradient(length: int, decay: float, loss: Any, update: Any) -> None:
+def test_full_batches_of_own_items_follow_the_gradient(length, decay, loss, update):
     """Without negatives an epoch draws nothing; a decay of 40 turns rows round with every step of rate 0.03."""
     settings = replace(SETTINGS, batch=0, negatives=0, decay=decay, loss=loss, update=update)
     compare(replace(settings, user_rate=0.0005), some_items(length))
 
 
-def test_a_log_that_names_an_item_twice_learns_from_it_twice() -> None:
+def test_a_log_that_names_an_item_twice_learns_from_it_twice():
     """A caller's own data need not be distinct; a message names a row once."""
     learned = compare(replace(SETTINGS, batch=0, negatives=0), np.array([4, 9, 4, 4, 7], np.int32))
     assert sorted(learned.updates.tables[ITEMS].index.tolist()) == [4, 7, 9]
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
-def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int, negatives: int) -> None:
+def test_the_model_and_the_data_given_are_not_changed(tiny_train, batch, negatives):
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     trainer, table = MfLocalTrainer(settings), table_of(settings)
     items = tiny_train.items.copy()
     clients = np.arange(40)
     private = trainer.fresh_private_state(clients, SEED)
     trainer.learn(Cohort(clients, OwnItems(tiny_train), private, SEED), {ITEMS: table}, RoundSpec(0))
-    assert np.array_equal(table, table_of(settings))
-    assert np.array_equal(tiny_train.items, items)
+    assert np.array_equal(table, table_of(settings)) and np.array_equal(tiny_train.items, items)
 
 
-def test_a_client_that_owns_every_item_draws_no_negatives(packed) -> None:
+def test_a_client_that_owns_every_item_draws_no_negatives(packed):
     learned, users = learn(SETTINGS, packed([list(range(N_ITEMS)), [3]]), [0, 1])
-    assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3]
-    assert np.isfinite(users).all()
+    assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3] and np.isfinite(users).all()
     assert learned.updates.tables[ITEMS].offsets[1] == N_ITEMS
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
-def test_an_empty_client_sends_no_rows_and_keeps_its_state(packed, batch: int, negatives: int) -> None:
+def test_an_empty_client_sends_no_rows_and_keeps_its_state(packed, batch, negatives):
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(settings, packed([[1, 2], [], [3]]), [4, 5, 6])
     rows = learned.updates.tables[ITEMS]
-    assert rows.offsets[1] == rows.offsets[2]
-    assert learned.loss[1] == 0.0
-    assert learned.examples[1] == 0
+    assert rows.offsets[1] == rows.offsets[2] and learned.loss[1] == 0.0 and learned.examples[1] == 0
     assert np.array_equal(users[1], MfLocalTrainer(SETTINGS).fresh_private_state(np.array([5]), SEED)[USER][0])
     everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
     assert everybody_empty.updates.tables[ITEMS].offsets.tolist() == [0, 0, 0]
@@ -168,21 +153,18 @@ def test_an_empty_client_sends_no_rows_and_keeps_its_state(packed, batch: int, n
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
 @pytest.mark.parametrize("chunk", [1, 3, 16])
-def test_a_cohort_gives_bit_for_bit_what_its_parts_give(
-    tiny_train: Csr, batch: int, negatives: int, chunk: int
-) -> None:
+def test_a_cohort_gives_bit_for_bit_what_its_parts_give(tiny_train, batch, negatives, chunk):
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     together, users = learn(settings, tiny_train, list(range(40)))
     for begin in range(0, 40, chunk):
         some = list(range(begin, min(begin + chunk, 40)))
         apart, own_users = learn(settings, tiny_train.take(np.array(some)), some)
-        assert np.array_equal(own_users, users[some])
-        assert np.array_equal(apart.loss, together.loss[some])
+        assert np.array_equal(own_users, users[some]) and np.array_equal(apart.loss, together.loss[some])
         for place, client in enumerate(some):
             assert np.array_equal(as_table(apart, place, settings), as_table(together, client, settings))
 
 
-def test_draws_depend_on_round_and_client_alone(packed) -> None:
+def test_draws_depend_on_round_and_client_alone(packed):
     data = packed([[1, 2, 3], [1, 2, 3]])
     same, _ = learn(SETTINGS, data, [8, 8])
     assert np.array_equal(as_table(same, 0, SETTINGS), as_table(same, 1, SETTINGS))
@@ -193,7 +175,7 @@ def test_draws_depend_on_round_and_client_alone(packed) -> None:
 
 
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
-def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negatives: int) -> None:
+def test_frozen_items_stay_and_the_user_still_learns(packed, batch, negatives):
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(replace(settings, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
     assert np.all(learned.updates.tables[ITEMS].values == 0.0)
@@ -203,15 +185,14 @@ def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negativ
     assert learned.loss[0] < short.loss[0]
 
 
-def test_starting_values_have_the_size_asked_for() -> None:
+def test_starting_values_have_the_size_asked_for():
     weights = start_weights(2_000, 16, 0.2, SEED)[ITEMS]
-    assert weights.shape == schema(2_000, 16)[ITEMS].shape
-    assert weights.dtype == np.float32
+    assert weights.shape == schema(2_000, 16)[ITEMS].shape and weights.dtype == np.float32
     assert weights.std() == pytest.approx(0.2, rel=0.03)  # 32,000 draws: 7 standard errors
     assert not np.array_equal(weights, start_weights(2_000, 16, 0.2, SEED + 1)[ITEMS])
 
 
-def test_item_numbers_outside_the_model_are_refused(packed) -> None:
+def test_item_numbers_outside_the_model_are_refused(packed):
     for items in ([N_ITEMS], [-1], [3, 2**31 - 1]):
         with pytest.raises(BadInput, match="the model has items 0 to 59"):
             learn(SETTINGS, packed([items]), [0])

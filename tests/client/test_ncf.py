@@ -1,8 +1,5 @@
 """NeuMF on a client against autograd of the torch module; deep gradient compression."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,19 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from veilrec.client import ncf
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
-from veilrec.client.ncf import (
-    ERROR,
-    MOMENTUM,
-    USER,
-    DgcLocalTrainer,
-    DgcSettings,
-    NcfLocalTrainer,
-    NcfSettings,
-    start_weights,
-)
 from veilrec.core import rng
-from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 from veilrec.kernels.loops import draw_epoch
@@ -31,18 +18,8 @@ from veilrec.models.baseline_networks import NeuMF
 from veilrec.models.scores import ITEMS
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
-SMALL = NcfSettings(
-    gmf=5,
-    mlp=6,
-    layers=(7, 4),
-    start=0.5,
-    epochs=2,
-    batch=13,
-    user_rate=0.02,
-    item_rate=0.03,
-    network_rate=0.01,
-    decay=0.05,
-)
+RATES = {"user_rate": 0.02, "item_rate": 0.03, "network_rate": 0.01}
+SMALL = ncf.NcfSettings(gmf=5, mlp=6, layers=(7, 4), start=0.5, epochs=2, batch=13, decay=0.05, **RATES)
 
 
 def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
@@ -52,13 +29,13 @@ def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
     return Csr(offsets, np.concatenate(rows).astype(np.int32))
 
 
-def learn(settings, data, clients, n_items=N_ITEMS, **options) -> tuple[LocalResults, np.ndarray]:
-    trainer = NcfLocalTrainer(settings, **options)
+def learn(settings, data, clients, n_items=N_ITEMS, **options):
+    trainer = ncf.NcfLocalTrainer(settings, **options)
     numbers = np.asarray(clients, np.int64)
     private = trainer.fresh_private_state(numbers, SEED)
-    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
     learned = trainer.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, RoundSpec(ROUND))
-    return learned, private[USER]
+    return learned, private[ncf.USER]
 
 
 class TorchClient:
@@ -67,11 +44,11 @@ class TorchClient:
     def __init__(self, settings, client, n_items):
         self.settings = settings
         self.net = NeuMF(1, n_items, settings.shape).double()
-        weights = start_weights(n_items, settings.shape, settings.start, SEED)
+        weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
         with torch.no_grad():
             for name, tensor in self.net.public().items():
                 tensor.copy_(torch.from_numpy(weights[name]))
-            user = NcfLocalTrainer(settings).fresh_private_state(np.array([client]), SEED)[USER]
+            user = ncf.NcfLocalTrainer(settings).fresh_private_state(np.array([client]), SEED)[ncf.USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
         self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
         self.gathered = NeuMF(1, n_items, settings.shape).double()  # negative gradients, in the same places
@@ -150,14 +127,14 @@ def test_equals_autograd(optimiser, reduction, batch, layers):
 
 def test_equals_autograd_with_the_default_sizes_and_several_tiles():
     # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
-    settings = replace(NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
+    settings = replace(ncf.NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
     data = histories((80, 3), n_items=500)
     assert 80 * (1 + settings.negatives) * 0.8 > _TILE  # even where a fifth of the examples are repetitions
     compare(settings, data, 500, rtol=2e-5)
 
 
 def test_equals_autograd_with_the_default_settings():
-    compare(NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
+    compare(ncf.NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
@@ -170,7 +147,7 @@ def compare(settings, data, n_items, rtol):
     clients = np.arange(len(data))
     learned, users = learn(settings, data, clients, n_items)
     updates = learned.updates
-    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    weights = ncf.start_weights(n_items, settings.shape, settings.start, SEED)
     rows = updates.tables[ITEMS]
     for client in clients:
         reference = TorchClient(settings, client, n_items)
@@ -212,7 +189,7 @@ def test_a_frozen_model_lets_only_the_user_learn():
     learned, users = learn(SMALL, histories(), range(4), freeze_public=True)
     assert not learned.updates.tables[ITEMS].values.any()
     assert not any(values.any() for values in learned.updates.dense.values())
-    assert (users != NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
+    assert (users != ncf.NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[ncf.USER]).all()
 
 
 def test_a_client_that_owns_every_item_learns_without_negatives():
@@ -227,7 +204,7 @@ CLIENTS = np.array([3, 8])
 DATA = OwnItems(Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32)))
 
 
-def spec(number: int, public_seed: int | None) -> RoundSpec:
+def spec(number, public_seed):
     """A round about everything, or about a tenth of the layer."""
     return (
         RoundSpec(number) if public_seed is None else RoundSpec(number, public_seed=public_seed, shares={"layer": 0.1})
@@ -237,22 +214,22 @@ def spec(number: int, public_seed: int | None) -> RoundSpec:
 class Fixed:
     """Learns the same every round."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.layer = 0.01 * np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32)
 
     keeps_state = True
 
-    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients, draws_seed):
         return {"user": np.ones((len(clients), 1), np.float32)}
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], spec: RoundSpec) -> LocalResults:
+    def learn(self, cohort, model, spec):
         rows = Rows(np.array([0, 2, 3]), np.array([1, 4, 0], np.int32), np.ones((3, 2), np.float32))
         updates = ClientUpdates(spec.number, 2, {"items": rows}, {"layer": self.layer.copy()})
         return LocalResults(updates, np.array([1, 1]), np.zeros(2, np.float32))
 
 
-def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Floats, dict[str, Floats], ClientUpdates]:
-    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
+def run(public_seed, momentum, rounds=40):
+    trainer = ncf.DgcLocalTrainer(Fixed(), ncf.DgcSettings(0.1, momentum, 1.0), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     sent = np.zeros((2, 20), np.float32)
     model = {"items": np.zeros((6, 2), np.float32)}
@@ -265,33 +242,33 @@ def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Flo
 
 
 @pytest.mark.parametrize("public_seed", [None, 7])
-def test_what_is_not_sent_is_kept(public_seed: int | None) -> None:
+def test_what_is_not_sent_is_kept(public_seed):
     sent, private, updates = run(public_seed, momentum=0.0)
-    assert np.allclose(sent + private[ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
-    assert np.linalg.norm(private[ERROR]) < np.linalg.norm(sent)
-    assert "layer" not in updates.dense
-    assert set(private) == {"user", MOMENTUM, ERROR}
+    assert np.allclose(sent + private[ncf.ERROR], 40 * Fixed().layer.reshape(2, -1), rtol=1e-3, atol=1e-5)
+    assert np.linalg.norm(private[ncf.ERROR]) < np.linalg.norm(sent) and "layer" not in updates.dense
+    assert set(private) == {"user", ncf.MOMENTUM, ncf.ERROR}
 
 
-def test_momentum_is_cleared_where_something_was_sent() -> None:
+def test_momentum_is_cleared_where_something_was_sent():
     _, private, updates = run(None, momentum=0.9)
     rows = updates.entries["layer"]
     client = np.repeat([0, 1], 2)
-    assert np.all(private[MOMENTUM][client, rows.index] == 0.0)
-    assert np.all(private[ERROR][client, rows.index] == 0.0)
+    assert np.all(private[ncf.MOMENTUM][client, rows.index] == 0.0) and np.all(
+        private[ncf.ERROR][client, rows.index] == 0.0
+    )
 
 
-def test_local_clipping_bounds_what_is_accumulated() -> None:
-    trainer = DgcLocalTrainer(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
+def test_local_clipping_bounds_what_is_accumulated():
+    trainer = ncf.DgcLocalTrainer(Fixed(), ncf.DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
     private = trainer.fresh_private_state(CLIENTS, 0)
     model = {"items": np.zeros((6, 2), np.float32)}
     updates = trainer.learn(Cohort(CLIENTS, DATA, private, 0), model, spec(0, 1)).updates
     sent = np.zeros((2, 20), np.float32)
     sent[np.repeat([0, 1], 2), updates.entries["layer"].index] = updates.entries["layer"].values[:, 0]
-    assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
+    assert np.linalg.norm(sent + private[ncf.ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
 
 
-def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses() -> None:
+def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses():
     _, _, published = run(None, 0.0, rounds=1)
     _, _, public = run(7, 0.0, rounds=1)
     assert np.diff(published.entries["items"].offsets).tolist() == [2, 2]  # a tenth of 12 entries, rounded up

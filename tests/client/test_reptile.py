@@ -1,22 +1,15 @@
 """Reptile and MAML over feature networks: local training, meta-gradients, and ranking on the client."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
-from tests.kernels.feature_reference import ROUND, Reference, World, histories, some_features, world
-from veilrec.client.maml import MamlExamples, MamlLocalTrainer
-from veilrec.client.reptile import Adapter, FeatureRanker, Loss, MetaLocalTrainer, MetaSettings, schema
+from tests.kernels.feature_reference import ROUND, Reference, histories, some_features, world
+from veilrec.client.maml import MamlLocalTrainer
+from veilrec.client.reptile import FeatureRanker, MetaLocalTrainer, MetaSettings, schema
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
-from veilrec.models.feature_net import Activation
 from veilrec.wire import messages
 
 
@@ -28,20 +21,19 @@ from veilrec.wire import messages
         MetaSettings(loss="softmax", epochs=2, batch=5, negatives=6),
     ],
 )
-def test_examples_are_counted_as_drawn_and_at_most_a_step_of_each_epoch_more(local: MetaSettings) -> None:
+def test_examples_are_counted_as_drawn_and_at_most_a_step_of_each_epoch_more(local):
     made = world(local, lengths=(0, 1, 7, 10, 12), n_items=30)
     learned = MetaLocalTrainer(made.adapter).learn(made.cohort(), made.weights, RoundSpec(ROUND))
     for place in range(5):
         own = made.data.rows.row(place)
         drawn = list(made.adapter.drawn(own, 30, client=10 + place, seed=7)) if len(own) else []
         told, counted = sum(len(step.items) for step in drawn), int(learned.examples[place])
-        assert told <= counted
-        assert len(drawn) == local.steps_of(np.array([len(own)]))[0]
+        assert told <= counted and len(drawn) == local.steps_of(np.array([len(own)]))[0]
         epochs = 1 if local.steps else local.epochs
         assert counted - told <= epochs * local.max_in_a_step(np.array([len(own)]))
 
 
-def test_the_update_is_what_has_changed_and_messages_fit_the_schema() -> None:
+def test_the_update_is_what_has_changed_and_messages_fit_the_schema():
     made = world(MetaSettings(epochs=2, batch=4), popularity=False)
     updates = MetaLocalTrainer(made.adapter).learn(made.cohort(), made.weights, RoundSpec(ROUND)).updates
     learnt, _ = made.learnt()
@@ -56,51 +48,45 @@ def test_the_update_is_what_has_changed_and_messages_fit_the_schema() -> None:
             np.testing.assert_array_equal(values[0], updates.dense[name][client])
 
 
-def test_an_item_that_the_model_does_not_know_is_refused() -> None:
+def test_an_item_that_the_model_does_not_know_is_refused():
     made = world(MetaSettings())
     made.data.rows.items[-1] = 40
     with pytest.raises(BadInput, match="a client has item 40: the model knows 40"):
         made.learnt()
 
 
-def test_nobody_at_all_learns_nothing() -> None:
+def test_nobody_at_all_learns_nothing():
     made = world(MetaSettings(), lengths=())
-    assert isinstance(made.adapter, Adapter)
     learnt, losses = made.learnt()
-    assert learnt.shape == (0, made.adapter.net.size)
-    assert losses.shape == (0,)
+    assert learnt.shape == (0, made.adapter.net.size) and losses.shape == (0,)
 
 
 LOCAL = MetaSettings(loss="softmax", steps=4, batch=0, negatives=8, rate=0.2)
 EVERYBODY = np.arange(3)
 
 
-def made(local: MetaSettings = LOCAL, *, popularity: bool = True) -> tuple[FeatureRanker, World]:
-    w = world(local, popularity=popularity)
-    return FeatureRanker(w.adapter.inputs, (6, 4), "relu", local, 9), w
+def made():
+    w = world(LOCAL)
+    return FeatureRanker(w.adapter.inputs, (6, 4), "relu", LOCAL, 9), w
 
 
-def kept(w: World) -> Mapping[str, NDArray[Any]]:
-    return w.data.kept
-
-
-def test_a_list_depends_on_history_and_features_and_on_nobody_else() -> None:
+def test_a_list_depends_on_history_and_features_and_on_nobody_else():
     ranker, w = made()
-    model = ranker.model(w.weights, kept(w), w.data.rows)
+    model = ranker.model(w.weights, w.data.kept, w.data.rows)
     every = model.score_all(EVERYBODY)
     for user in range(3):
         place = np.array([user])
         alone = ranker.model(
-            w.weights, {name: values[place] for name, values in kept(w).items()}, w.data.rows.take(place)
+            w.weights, {name: values[place] for name, values in w.data.kept.items()}, w.data.rows.take(place)
         )
         np.testing.assert_array_equal(alone.score_all(np.zeros(1, np.int64))[0], every[user])
         known = model.fold_in_people(w.data.rows.take(place), w.data.people.take(place))
         np.testing.assert_array_equal(known.score_all(np.zeros(1, np.int64))[0], every[user])
 
 
-def test_what_is_known_of_people_changes_their_scores_and_strangers_are_unknown() -> None:
+def test_what_is_known_of_people_changes_their_scores_and_strangers_are_unknown():
     ranker, w = made()
-    model = ranker.model(w.weights, kept(w), w.data.rows)
+    model = ranker.model(w.weights, w.data.kept, w.data.rows)
     one = histories((5,))
     people = [model.people.encoded([spec]) for spec in ({"group": "a"}, {"group": "b"}, {"age": 0.9}, {})]
     scores = [model.fold_in_people(one, side).score_all(np.zeros(1, np.int64)) for side in people]
@@ -113,7 +99,7 @@ def test_what_is_known_of_people_changes_their_scores_and_strangers_are_unknown(
     np.testing.assert_array_equal(never_seen.score_all(np.zeros(1, np.int64)), stranger)
 
 
-def test_more_is_known_of_people_than_the_model_reads() -> None:
+def test_more_is_known_of_people_than_the_model_reads():
     w = world(LOCAL, about_people=False)
     model = FeatureRanker(w.adapter.inputs, (6, 4), "relu", LOCAL, 9).model(w.weights, {}, w.data.rows)
     known = model.fold_in_people(histories((5,)), some_features(1).users)
@@ -122,7 +108,7 @@ def test_more_is_known_of_people_than_the_model_reads() -> None:
     )
 
 
-def test_no_history_is_the_model_as_it_is() -> None:
+def test_no_history_is_the_model_as_it_is():
     ranker, w = made()
     model = ranker.model(w.weights, {}, Csr(np.zeros(2, np.int64), np.zeros(0, np.int32)))
     np.testing.assert_array_equal(model.adapted(np.zeros(1, np.int64))[0], w.start)
@@ -131,19 +117,19 @@ def test_no_history_is_the_model_as_it_is() -> None:
 CLOSE = 1e-4  # of the largest entry: products of single-precision numbers through several steps
 
 
-def of_loss(loss: Loss, steps: int = 1) -> MetaSettings:
+def of_loss(loss, steps=1):
     negatives = 8 if loss == "softmax" else 3
     return MetaSettings(loss=loss, steps=steps, batch=0, negatives=negatives, rate=0.3, needed=2.0)
 
 
-def part(examples: MamlExamples, place: int) -> tuple[np.ndarray, np.ndarray, int]:
+def part(examples, place):
     """Items, labels, and how many are the client's own."""
     items = examples.items[place][examples.inside[place]]
     own = int(examples.own[place].sum())
     return items, (np.arange(len(items)) < own).astype(np.float32), own
 
 
-def explicit(made: World, place: int, support: MamlExamples, query: MamlExamples) -> np.ndarray:
+def explicit(made, place, support, query):
     """Minus the gradient of the query loss by the start, with a graph through every step."""
     client, local = Reference(made, place), made.adapter.local
     n = len(client.own)
@@ -156,7 +142,7 @@ def explicit(made: World, place: int, support: MamlExamples, query: MamlExamples
     return -meta.numpy()
 
 
-def learnt(made: World) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[MamlExamples, MamlExamples]]:
+def learnt(made):
     trainer, cohort = MamlLocalTrainer(made.adapter), made.cohort()
     learned = trainer.learn(cohort, made.weights, RoundSpec(ROUND))
     return dict(learned.updates.dense), learned.loss, trainer._halves(cohort, ROUND)
@@ -166,9 +152,7 @@ def learnt(made: World) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[MamlEx
 @pytest.mark.parametrize(("hidden", "activation"), [((), "relu"), ((5, 4), "sigmoid"), ((6,), "relu")])
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_the_meta_gradient_goes_through_all_steps(
-    loss: Loss, steps: int, hidden: tuple[int, ...], activation: Activation, embedding: int
-) -> None:
+def test_the_meta_gradient_goes_through_all_steps(loss, steps, hidden, activation, embedding):
     made = world(of_loss(loss, steps), embedding=embedding, hidden=hidden, activation=activation)
     dense, _, halves = learnt(made)
     for place in range(3):
@@ -179,20 +163,19 @@ def test_the_meta_gradient_goes_through_all_steps(
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_halves_part_the_own_items_and_others_are_nobodys(loss: Loss) -> None:
+def test_halves_part_the_own_items_and_others_are_nobodys(loss):
     made = world(of_loss(loss), lengths=(7, 1, 12, 0))
     _, _, (support, query) = learnt(made)
     for place, n in enumerate((7, 1, 12, 0)):
         own = made.data.rows.row(place).tolist()
         (first, _, a), (second, _, b) = part(support, place), part(query, place)
         halves = [*first[:a], *second[:b]]
-        assert sorted(halves) == (own * 2 if n == 1 else own)
-        assert abs(a - b) <= 1
+        assert sorted(halves) == (own * 2 if n == 1 else own) and abs(a - b) <= 1
         assert not set(own) & {*first[a:].tolist(), *second[b:].tolist()}
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_clients_with_no_item_one_item_and_all_items(loss: Loss) -> None:
+def test_clients_with_no_item_one_item_and_all_items(loss):
     made = world(of_loss(loss, 2), lengths=(0, 1, 10, 4), n_items=10)
     dense, losses, _ = learnt(made)
     assert np.isfinite(losses).all()

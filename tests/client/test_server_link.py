@@ -1,12 +1,9 @@
 """Requests of a client: where they may go, and what of an answer is believed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -15,19 +12,17 @@ from veilrec.client import recommender
 from veilrec.client.recommender import NotConnected, ServerAway, ServerLink
 from veilrec.core.errors import BadInput
 
-Reply = tuple[int, dict[str, str], bytes]
-
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[Reply], tuple[str, list[tuple[str, dict[str, str], bytes]]]]]:
+def serving():
     """A server that gives one reply to everything; its address, and what it was asked."""
-    running: list[ThreadingHTTPServer] = []
+    running = []
 
-    def start(reply: Reply) -> tuple[str, list[tuple[str, dict[str, str], bytes]]]:
-        asked: list[tuple[str, dict[str, str], bytes]] = []
+    def start(reply):
+        asked = []
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
                 asked.append((self.path, dict(self.headers), body))
                 status, headers, content = reply
@@ -39,7 +34,7 @@ def serving() -> Iterator[Callable[[Reply], tuple[str, list[tuple[str, dict[str,
 
             do_GET = do_POST  # noqa: N815
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, *_):
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -56,42 +51,29 @@ def serving() -> Iterator[Callable[[Reply], tuple[str, list[tuple[str, dict[str,
 ITEMS = json.dumps({"items": [{"id": "a", "title": "A", "score": 1.5, "category": ""}]}).encode()
 
 
-def test_a_query_carries_itself_and_nothing_else(serving: Callable[..., tuple[str, list]]) -> None:
+def test_a_query_carries_itself_and_nothing_else(serving):
     address, asked = serving((200, {}, ITEMS))
     assert ServerLink(address).best(b"query", 10) == [{"id": "a", "title": "A", "score": 1.5}]
     ((path, headers, body),) = asked
     assert (path, body) == ("/v1/recommend?k=10", b"query")
-    assert {name.lower() for name in headers} <= {
-        "host",
-        "user-agent",
-        "accept-encoding",
-        "content-type",
-        "content-length",
-        "connection",
-    }
+    allowed = {"host", "user-agent", "accept-encoding", "content-type", "content-length", "connection"}
+    assert {name.lower() for name in headers} <= allowed
     assert headers["User-Agent"] == "veilrec"
 
 
-def test_packed_answers_are_read_and_bombs_are_not(
-    serving: Callable[..., tuple[str, list]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_answers_are_read_and_bombs_are_not(serving, monkeypatch):
     packed = {"Content-Encoding": "gzip"}
     address, _ = serving((200, packed, gzip.compress(ITEMS)))
     assert len(ServerLink(address).best(b"q", 1)) == 1
     monkeypatch.setattr(recommender, "_SOME", 1000)
-    bomb, _ = serving((200, packed, gzip.compress(bytes(10_000_000))))
-    with pytest.raises(ServerAway, match="more than"):
-        ServerLink(bomb).best(b"q", 1)
-    long, _ = serving((200, {}, bytes(2000)))
-    with pytest.raises(ServerAway, match="more than"):
-        ServerLink(long).best(b"q", 1)
-    cut, _ = serving((200, packed, gzip.compress(ITEMS)[:-9]))
-    with pytest.raises(ServerAway):
-        ServerLink(cut).best(b"q", 1)
+    bomb, long, cut = gzip.compress(bytes(10_000_000)), bytes(2000), gzip.compress(ITEMS)[:-9]
+    for headers, body in ((packed, bomb), ({}, long), (packed, cut)):
+        with pytest.raises(ServerAway, match="more than"):
+            ServerLink(serving((200, headers, body))[0]).best(b"q", 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"items": 3}', b'{"items": [{"id": "a"}]}', b"\xff", b"[" * 100_000])
-def test_odd_answers_are_a_server_that_is_away(serving: Callable[..., tuple[str, list]], content: bytes) -> None:
+def test_odd_answers_are_a_server_that_is_away(serving, content):
     address, _ = serving((200, {}, content))
     with pytest.raises(ServerAway):
         ServerLink(address).best(b"q", 1)
@@ -99,7 +81,7 @@ def test_odd_answers_are_a_server_that_is_away(serving: Callable[..., tuple[str,
         ServerLink(address).pool()
 
 
-def test_a_query_does_not_follow_to_another_place(serving: Callable[..., tuple[str, list]]) -> None:
+def test_a_query_does_not_follow_to_another_place(serving):
     elsewhere, asked = serving((200, {}, ITEMS))
     address, _ = serving((307, {"Location": f"{elsewhere}/v1/recommend"}, b""))
     with pytest.raises(ServerAway, match="307"):
@@ -107,7 +89,7 @@ def test_a_query_does_not_follow_to_another_place(serving: Callable[..., tuple[s
     assert asked == []
 
 
-def test_only_a_connection_that_never_was_says_that_nothing_was_sent(serving: Callable[..., tuple[str, list]]) -> None:
+def test_only_a_connection_that_never_was_says_that_nothing_was_sent(serving):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -116,19 +98,18 @@ def test_only_a_connection_that_never_was_says_that_nothing_was_sent(serving: Ca
         with pytest.raises(NotConnected, match="cannot be reached"):
             ServerLink(address).best(b"q", 1)
     assert asked == []
-    refusing, asked = serving((503, {}, b""))
-    with pytest.raises(ServerAway, match="503") as refused:
+    refusing, asked = serving((503, {}, b'{"error": "too many"}'))
+    with pytest.raises(ServerAway, match="503.*too many|too many.*503") as refused:
         ServerLink(refusing).best(b"q", 1)
-    assert not isinstance(refused.value, NotConnected)
-    assert [body for _, _, body in asked] == [b"q"]
+    assert not isinstance(refused.value, NotConnected) and [body for _, _, body in asked] == [b"q"]
 
 
 @pytest.mark.parametrize("reply", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
-def test_a_server_that_takes_the_query_and_breaks_off_has_got_it(reply: bytes) -> None:
-    taken: list[bytes] = []
+def test_a_server_that_takes_the_query_and_breaks_off_has_got_it(reply):
+    taken = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def take() -> None:
+        def take():
             there, _ = listening.accept()
             with there:
                 while not taken or not taken[-1].endswith(b"query"):
@@ -140,34 +121,18 @@ def test_a_server_that_takes_the_query_and_breaks_off_has_got_it(reply: bytes) -
         with pytest.raises(ServerAway) as broken:
             ServerLink(f"http://127.0.0.1:{listening.getsockname()[1]}").best(b"query", 1)
         thread.join(10)
-    assert not isinstance(broken.value, NotConnected)
-    assert taken[-1].endswith(b"query")
+    assert not isinstance(broken.value, NotConnected) and taken[-1].endswith(b"query")
 
 
-def test_what_a_server_refuses_is_said(serving: Callable[..., tuple[str, list]]) -> None:
-    address, _ = serving((429, {}, b'{"error": "too many"}'))
-    with pytest.raises(ServerAway, match="too many"):
-        ServerLink(address).best(b"q", 1)
-
-
-@pytest.mark.parametrize(
-    ("address", "line"),
-    [
-        ("http://news.example.org", "not encrypted"),
-        ("http://10.0.0.1:80", "not encrypted"),
-        ("ftp://127.0.0.1", "no address"),
-        ("127.0.0.1:80", "no address"),
-        ("http://me:secret@127.0.0.1", "no address"),
-        ("http://127.0.0.1/?q=1", "no address"),
-    ],
-)
-def test_odd_addresses_are_refused(address: str, line: str) -> None:
-    with pytest.raises(BadInput, match=line):
-        ServerLink(address)
-
-
-def test_plain_text_only_when_asked_for() -> None:
+def test_odd_addresses_are_refused_and_plain_text_unless_asked_for():
+    told = {
+        "not encrypted": "http://news.example.org http://10.0.0.1:80",
+        "no address": "ftp://127.0.0.1 127.0.0.1:80 http://me:secret@127.0.0.1 http://127.0.0.1/?q=1",
+    }
+    for line, addresses in told.items():
+        for address in addresses.split():
+            with pytest.raises(BadInput, match=line):
+                ServerLink(address)
     ServerLink("http://news.example.org", plaintext=True)
-    ServerLink("https://news.example.org")
-    for address in ("http://localhost:1", "http://[::1]:1", "http://127.3.2.1"):
+    for address in ("https://news.example.org", "http://localhost:1", "http://[::1]:1", "http://127.3.2.1"):
         ServerLink(address)

@@ -1,32 +1,29 @@
 """A feature network the slow way, for comparison: one client at a time, in doubles, by autograd of torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec.client.local_training import Cohort, OwnItemsAndFeatures
-from veilrec.client.reptile import Adapter, MetaSettings
+from veilrec.client.reptile import Adapter
 from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Feature, Features, Side, assembled
-from veilrec.models.feature_net import POPULARITY, Activation, Inputs
+from veilrec.models.feature_net import POPULARITY, Inputs
 
 SEED, ROUND, N_ITEMS = 7, 3, 40
 
 
-def some_features(users: int, n_items: int = N_ITEMS) -> Features:
+def some_features(users, n_items=N_ITEMS):
     """People with two categories and a number; items with a category, one to three genres, and two numbers."""
     generator = np.random.default_rng(2)
 
-    def one_of(count: int, values: int) -> tuple[np.ndarray, np.ndarray]:
+    def one_of(count, values):
         return np.arange(count), generator.integers(0, values + 1, count).astype(np.int32)
 
-    def numbers(count: int) -> Floats:
+    def numbers(count):
         return generator.random(count).astype(np.float32)
 
     picks = [generator.choice(5, generator.integers(1, 4), replace=False) for _ in range(n_items)]
@@ -40,7 +37,7 @@ def some_features(users: int, n_items: int = N_ITEMS) -> Features:
     )
 
 
-def histories(lengths: tuple[int, ...], n_items: int = N_ITEMS) -> Csr:
+def histories(lengths, n_items=N_ITEMS):
     generator = np.random.default_rng(1)
     rows = [np.sort(generator.choice(n_items, n, replace=False)) for n in lengths]
     return Csr(offsets_of(lengths), np.concatenate([np.zeros(0), *rows]).astype(np.int32))
@@ -55,51 +52,36 @@ class World:
     weights: dict[str, Floats]
 
     @property
-    def start(self) -> Floats:
+    def start(self):
         return self.adapter.net.flat(self.weights)
 
     @property
-    def n_items(self) -> int:
+    def n_items(self):
         return len(self.adapter.inputs.items)
 
-    def with_local(self, **other: object) -> World:
-        local = replace(self.adapter.local, **other)  # type: ignore[arg-type]
+    def with_local(self, **other):
+        local = replace(self.adapter.local, **other)
         return replace(self, adapter=replace(self.adapter, local=local))
 
-    def cohort(self, *places: int) -> Cohort[OwnItemsAndFeatures]:
+    def cohort(self, *places):
         chosen = np.array(places or range(len(self.data.rows)), np.int64)
         return Cohort(10 + chosen, self.data.take(chosen), {}, SEED)
 
-    def learnt(self) -> tuple[Floats, Floats]:
+    def learnt(self):
         """What the kernel makes of all clients, and their losses."""
-        return self.adapter.adapt(
-            self.start,
-            self.adapter.inputs.of_items(self.weights),
-            self.data.rows,
-            self.data.people,
-            clients=10 + np.arange(len(self.data.rows)),
-            seed=SEED,
-            round_number=ROUND,
-            targets=self.data.ratings,
-        )
+        data, items = self.data, self.adapter.inputs.of_items(self.weights)
+        of = {"clients": 10 + np.arange(len(data.rows)), "seed": SEED, "round_number": ROUND, "targets": data.ratings}
+        return self.adapter.adapt(self.start, items, data.rows, data.people, **of)
 
 
 def world(
-    local: MetaSettings,
-    *,
-    lengths: tuple[int, ...] = (7, 1, 12),
-    embedding: int = 3,
-    hidden: tuple[int, ...] = (6, 4),
-    activation: Activation = "relu",
-    popularity: bool = True,
-    n_items: int = N_ITEMS,
-    about_people: bool = True,
-) -> World:
+    local, *, lengths=(7, 1, 12), embedding=3, hidden=(6, 4), popularity=True, n_items=N_ITEMS, about_people=True, **how
+):
     """Everything a model can have, unless less is asked for."""
     features = some_features(len(lengths), n_items)
     people = features.users if about_people else features.users.select([])
     inputs = Inputs(Side(people.features, people.codes[:0], people.numbers[:0]), features.items, embedding, popularity)
-    net = inputs.net(hidden, activation)
+    net = inputs.net(hidden, **how)
     generator = np.random.default_rng(5)
     weights = net.start(SEED, spread=0.7)
     for name in weights:  # biases, too, so that no ReLU stands exactly at 0
@@ -115,7 +97,7 @@ def world(
 class Reference:
     """One client, by torch."""
 
-    def __init__(self, of: World, place: int) -> None:
+    def __init__(self, of, place):
         self.of, self.place = of, place
         self.net, self.local = of.adapter.net, of.adapter.local
         codes, numbers = of.adapter.inputs.of_people(of.data.people)
@@ -124,7 +106,7 @@ class Reference:
         self.own = of.data.rows.row(place)
         self.start = torch.tensor(of.start).double()
 
-    def scores(self, flat: Tensor, items: np.ndarray) -> Tensor:
+    def scores(self, flat, items):
         """Row by row, code by code."""
         w, at = {}, 0
         for name, shape in self.net.tensors.items():
@@ -145,16 +127,15 @@ class Reference:
                 x = torch.relu(x) if self.net.activation == "relu" else torch.sigmoid(x)
         return x[:, 0] + torch.tensor(self.items.offsets[items]).double()
 
-    def _embedded(self, table: Tensor | None, codes: np.ndarray, categories: tuple[int, ...]) -> list[Tensor]:
+    def _embedded(self, table, codes, categories):
         parts, start = [], 0
         for count in categories:
-            assert table is not None
             mine = [int(code) for code in codes if start <= code < start + count]
             parts.append(table[mine].sum(dim=0))
             start += count
         return parts
 
-    def loss(self, flat: Tensor, items: np.ndarray, labels: np.ndarray, own: int) -> Tensor:
+    def loss(self, flat, items, labels, own):
         """Of one step: the sum or the mean over what it counts."""
         scores, wanted = self.scores(flat, items), torch.tensor(labels).double()
         if self.local.loss == "softmax":
@@ -167,14 +148,14 @@ class Reference:
             each = binary_cross_entropy_with_logits(scores, (wanted > 0).double(), reduction="none")
         return each.mean() if self.local.reduction == "mean" else each.sum()
 
-    def penalty(self, flat: Tensor) -> Tensor:
+    def penalty(self, flat):
         """The proximal term of eq. 7."""
         moved = flat - self.start
         if self.local.proximal_term == "squared":
             return self.local.proximal / 2 * (moved**2).sum()
         return self.local.proximal / 2 * moved.norm() if bool(moved.any()) else 0.0 * moved.sum()
 
-    def learnt(self) -> Floats:
+    def learnt(self):
         """The weights after all steps."""
         local, n, weights = self.local, len(self.own), self.start
         rate = local.rate * n / (n + local.needed) if n else 0.0
@@ -189,7 +170,7 @@ class Reference:
         return weights.numpy()
 
 
-def assert_same_change(got: Floats, wanted: Floats, start: Floats, tolerance: float) -> None:
+def assert_same_change(got, wanted, start, tolerance):
     """Within so much of the largest change, and the rounding of weights to single precision."""
     change = np.abs(wanted - start).max()
     np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * change + 4e-7 * np.abs(start).max())

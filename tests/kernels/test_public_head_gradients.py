@@ -1,7 +1,5 @@
 """The closed form of the public head's gradients is what autograd finds, on each client alone and for all at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,20 +12,20 @@ CLIENT, HISTORY_OF = [0, 0, 1, 2, 2], [0, 0, 1, 2, 3]
 CANDIDATES = [[4, 5, 6], [7, 1, NONE], [8, 9, 10], [11, 12, 13], [NEWS - 1, 0, 2]]
 
 
-def examples() -> ClickExamples:
+def examples():
     histories = np.full((len(HISTORIES), 6), NONE, np.int32)
     for row, items in zip(histories, HISTORIES, strict=True):
         row[: len(items)] = items
     return ClickExamples(np.array(CLIENT), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories)
 
 
-def weights() -> dict[str, np.ndarray]:
+def weights():
     generator = np.random.default_rng(1)
     return {"scales": np.array([2, -1, 3], np.float32), "taste": generator.normal(0, 1, 4).astype(np.float32)}
 
 
 @pytest.mark.parametrize("train_basis", [False, True])
-def test_gradients_are_those_of_autograd(train_basis: bool) -> None:
+def test_gradients_are_those_of_autograd(train_basis):
     news = some_news()
     model, frozen = make(news, train_basis=train_basis)
     assert "moves" not in frozen or not train_basis
@@ -47,7 +45,7 @@ def test_gradients_are_those_of_autograd(train_basis: bool) -> None:
         np.testing.assert_allclose(found.losses, wanted.losses, atol=1e-5)
 
 
-def test_a_basis_that_learns_changes_no_other_gradient() -> None:
+def test_a_basis_that_learns_changes_no_other_gradient():
     news = some_news()
     alone, both = (PublicHeadGradients(make(news, train_basis=train)[0], news) for train in (False, True))
     moves = {"moves": np.zeros(make(news, train_basis=True)[0].moves.shape, np.float32)}

@@ -1,19 +1,14 @@
 """Sentence vectors without the language model, whose package need not be installed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Floats
-from veilrec.data.population import ItemTable
-
 
 @pytest.fixture
-def synthetic_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def synthetic_sentences(monkeypatch):
     """Vectors that follow from the titles alone."""
 
-    def vectors(catalogue: ItemTable) -> Floats:
+    def vectors(catalogue):
         own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
         return np.array(own, np.float32)
 

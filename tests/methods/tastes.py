@@ -1,38 +1,26 @@
 """The synthetic population of the contract, and methods built on it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
-from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, copied, same
+from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, same
 from veilrec.client.local_training import OwnItems
-from veilrec.core.plan import Plan
-from veilrec.methods.base import Problem
 from veilrec.methods.registry import METHODS, get
-from veilrec.simulation.simulation import Seeds, Simulation, Trainer
+from veilrec.simulation.simulation import Seeds, Simulation
 
-__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "after_a_round", "build", "same", "saved_state", "small_problem"]
+__all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "after_a_round", "build", "same", "small_problem"]
 ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datasets]  # the others need news
 
 
-def small_problem(users: int = 60, seed: int = SEED) -> Problem:
+def small_problem(users=60, seed=SEED):
     """A few clients, so that a handful of rounds visits most of them more than once."""
     return ContractSubject("fedmf").problem(users=users, seed=seed)
 
 
-def build(name: str, problem: Problem, settings: Sequence[str] = (), *, secret: bytes | None = None) -> Trainer:
+def build(name, problem, settings=(), *, secret=None):
     """Of a method, or of `method:calibration`."""
     name, _, calibration = name.partition(":")
     return ContractSubject(name, calibration or None).build(problem, *settings, secret=secret)
 
 
-def saved_state(trainer: Trainer) -> dict[str, Any]:
-    """A copy that later steps do not change."""
-    return copied(trainer.state())
-
-
-def after_a_round(plan: Plan, problem: Problem, secret: bytes | None = None) -> Simulation:
+def after_a_round(plan, problem, secret=None):
     """Every client with its items, and one round of the plan."""
     run = Simulation(plan, OwnItems(problem.train), problem.train, Seeds.all_from(1, secret))
     run.step(0)

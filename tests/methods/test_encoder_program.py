@@ -1,7 +1,5 @@
 """The user encoder of every network as a program: numpy gives what torch gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from veilrec.core.errors import BadInput
 from veilrec.methods.news.encoder_export import encoder_program, encoder_weights
 from veilrec.methods.news.prepare import MODELS, make_model
 from veilrec.models.federated_news import Interests
-from veilrec.models.news_model import NewsModel, NewsShape, NewsSizes
+from veilrec.models.news_model import NewsShape, NewsSizes
 from veilrec.wire.releases import BadRelease
 
 SHAPE = NewsShape(words=30, categories=5, subcategories=6, entities=3, entity_dim=8, sentence_dim=16)
@@ -19,7 +17,7 @@ LONGEST = 10
 CLOSE = 1e-5
 
 
-def network(name: str) -> NewsModel:
+def network(name):
     """With weights that matter: those of the start are partly zero."""
     generator = torch.Generator().manual_seed(3)
     model = make_model(name, NewsSizes(recent=4), SHAPE, generator)
@@ -29,7 +27,7 @@ def network(name: str) -> NewsModel:
     return model
 
 
-def by_torch(model: NewsModel, clicks: torch.Tensor) -> np.ndarray:
+def by_torch(model, clicks):
     mask = torch.ones(1, max(1, len(clicks)), dtype=torch.bool) & (len(clicks) > 0)
     padded = clicks if len(clicks) else torch.zeros(1, model.dim)
     encode = model.whole_user if isinstance(model, Interests) else model.user
@@ -37,12 +35,12 @@ def by_torch(model: NewsModel, clicks: torch.Tensor) -> np.ndarray:
         return encode(padded[None], mask)[0].numpy()
 
 
-def with_vector(name: str) -> bool:
+def with_vector(name):
     return network(name).is_dot_product
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if with_vector(name)])
-def test_numpy_gives_what_torch_gives(name: str) -> None:
+def test_numpy_gives_what_torch_gives(name):
     model = network(name)
     program = encoder_program(model, LONGEST)
     weights = encoder_weights(model, program)
@@ -55,7 +53,7 @@ def test_numpy_gives_what_torch_gives(name: str) -> None:
         assert np.abs(encoder.user(clicks.double().numpy()) - expected).max() < CLOSE * scale
 
 
-def test_only_the_latest_clicks_count() -> None:
+def test_only_the_latest_clicks_count():
     model = network("nrms")
     program = encoder_program(model, LONGEST)
     encoder = UserEncoder(program, encoder_weights(model, program))
@@ -65,7 +63,7 @@ def test_only_the_latest_clicks_count() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not with_vector(name)])
-def test_networks_without_a_user_vector_are_refused(name: str) -> None:
+def test_networks_without_a_user_vector_are_refused(name):
     with pytest.raises(BadInput, match="cannot be released"):
         encoder_program(network(name), LONGEST)
 
@@ -73,13 +71,13 @@ def test_networks_without_a_user_vector_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "layer", [{"op": "unheard-of"}, {}, "history", {"op": "latest", "count": 1, "of": {"op": "?"}}]
 )
-def test_an_unknown_layer_is_refused_before_anything_is_encoded(layer: object) -> None:
+def test_an_unknown_layer_is_refused_before_anything_is_encoded(layer):
     program = {"user": layer, "empty": None, "dim": 2, "longest": 3}
     with pytest.raises(BadRelease, match="does not know"):
         UserEncoder(program, {})
 
 
-def test_a_missing_tensor_and_a_wrong_width_are_refused() -> None:
+def test_a_missing_tensor_and_a_wrong_width_are_refused():
     history = {"op": "history"}
     attend = {"user": {"op": "attend", "weights": "w", "of": history}, "empty": None, "dim": 2, "longest": 3}
     with pytest.raises(BadRelease, match="tensor"):

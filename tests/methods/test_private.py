@@ -1,11 +1,7 @@
 """The private methods: noise that keeps the promise, honest values beside claims, and clear errors."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,16 +40,14 @@ SMALL_NETWORK = {  # the paper's takes seconds a round
 PRIVACY = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
 
 
-def sigma_of(cohort: CohortSettings, dimension: int = 100, *, keeps_state: bool = False, **options: Any) -> float:
+def sigma_of(cohort, dimension=100, *, keeps_state=False, **options):
     schema = Schema((Tensor("layer", (dimension,), by_row=False),))
     return noisy_sum(PRIVACY, cohort, schema, rounds=5, clients=60, keeps_state=keeps_state, **options).sigma
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
 @pytest.mark.parametrize("before", [None, GaussianEvent(0.3)])
-def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
-    sampling: Any, before: GaussianEvent | None
-) -> None:
+def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(sampling, before):
     dimension = 10**8  # sqrt(10^8) steps of sigma / 2^20 are almost a hundredth of sigma
     sigma = sigma_of(CohortSettings(size=10, sampling=sampling), dimension, before=before)
     moved = on_lattice_l2(0.7 if sampling == "poisson" else 1.4, dimension, sigma / UNITS)
@@ -62,7 +56,7 @@ def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
     assert 0.998 * 3.0 <= spent <= 3.0
 
 
-def test_fixed_cohorts_of_clients_with_state_are_accounted_for_as_everybody() -> None:
+def test_fixed_cohorts_of_clients_with_state_are_accounted_for_as_everybody():
     fixed, poisson = (CohortSettings(size=10, sampling=sampling) for sampling in ("fixed", "poisson"))
     everybody = CohortSettings(size=0, sampling="fixed")
     assert sigma_of(fixed, keeps_state=True) == sigma_of(everybody, keeps_state=True) == sigma_of(everybody)
@@ -74,15 +68,14 @@ def test_fixed_cohorts_of_clients_with_state_are_accounted_for_as_everybody() ->
     ("sampling", "size", "worthless", "secret"),
     [("fixed", 10, True, False), ("poisson", 10, False, True), ("poisson", 0, False, False)],
 )
-def test_a_statement_tells_what_a_cohort_is_worth(sampling: str, size: int, worthless: bool, secret: bool) -> None:
+def test_a_statement_tells_what_a_cohort_is_worth(sampling, size, worthless, secret):
     settings = [f"cohort.size={size}", f"cohort.sampling={sampling}"]
     config, _ = configure(get("dp-fedmf"), preset="tuned", dataset="", settings=settings)
     caveats = " ".join(get("dp-fedmf").guarantee(config).caveats)
-    assert ("fixed size is worth nothing" in caveats) == worthless
-    assert ("has to stay secret" in caveats) == secret
+    assert ("fixed size is worth nothing" in caveats) == worthless and ("has to stay secret" in caveats) == secret
 
 
-def test_the_honest_value_of_rows_is_that_of_privacy_math() -> None:
+def test_the_honest_value_of_rows_is_that_of_privacy_math():
     # section 7: |rows| sqrt(d) epsilon_2 for scale 2C / epsilon_2
     config, _ = configure(get("dp-fedmf"), preset="paper", dataset="ml-100k")
     claim = promised(get("dp-fedmf"), config, small_problem(users=120))
@@ -93,13 +86,13 @@ def test_the_honest_value_of_rows_is_that_of_privacy_math() -> None:
 
 @pytest.mark.parametrize(("size", "rate"), [(0, 1.0), (10, 1.0 / 6.0)])
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_a_click_may_change_a_clipped_update_into_its_opposite(size: int, rate: float, sampling: Any) -> None:
+def test_a_click_may_change_a_clipped_update_into_its_opposite(size, rate, sampling):
     sigma = sigma_of(CohortSettings(size=size, sampling=sampling), unit="click")
     event = repeated(SampledEvent(1.4 / sigma, rate, "padding"), 5)  # its owner is drawn or not
     assert 0.998 * 3.0 <= epsilon_of(event, 1e-5) <= 3.0
 
 
-def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() -> None:
+def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart():
     items = np.array([[1.0, 0.0], [-400.0, 0.0]], np.float32)
     updates = []
     for own in ([0], [0, 1]):
@@ -113,17 +106,16 @@ def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() 
     assert np.linalg.norm(updates[0] - updates[1]) > 1.9 * 0.05
 
 
-def test_reports_of_a_cohort_alone_would_tell_who_is_in_it() -> None:
+def test_reports_of_a_cohort_alone_would_tell_who_is_in_it():
     asked = ["selection.unit=click", "selection.reports=cohort"]
     with pytest.raises(BadInput, match="the items of a round would tell who is in it"):
         build("priv-fedmf-sub", small_problem(), [*asked, "cohort.size=10"])
     build("priv-fedmf-sub", small_problem(), [*asked, "cohort.size=0"])
 
 
-def test_noise_on_a_lattice_covers_what_cutting_to_it_moves() -> None:
+def test_noise_on_a_lattice_covers_what_cutting_to_it_moves():
     sigma = on_lattice(3.0, 0.7, 10**8)
-    assert sigma / on_lattice_l2(0.7, 10**8, sigma / UNITS) == pytest.approx(3.0)
-    assert sigma > 1.02 * 3.0 * 0.7
+    assert sigma / on_lattice_l2(0.7, 10**8, sigma / UNITS) == pytest.approx(3.0) and sigma > 1.02 * 3.0 * 0.7
     assert on_lattice(3.0, 0.7, 1) == pytest.approx(3.0 * 0.7, rel=1e-5)
     with pytest.raises(BadInput, match="only hide rounding; ask for a larger privacy.epsilon") as error:
         on_lattice(60.0, 0.7, 10**8)
@@ -131,23 +123,18 @@ def test_noise_on_a_lattice_covers_what_cutting_to_it_moves() -> None:
 
 
 @pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
-def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
+def test_reports_that_trust_nobody_cover_clicks_only(name):
     method = get(name)
-    config, _ = configure(
-        method,
-        preset="tuned",
-        dataset="",
-        settings=["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())],
-    )
+    settings = ["selection.unit=click", "cohort.size=50", *SMALL_NETWORK.get(name, ())]
+    config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     promise = method.guarantee(config)
-    assert promise.unit == "click"
-    assert "Only single clicks" in promise.caveats[0]
+    assert promise.unit == "click" and "Only single clicks" in promise.caveats[0]
     trainer = make_trainer(method, config, small_problem())
     assert np.isfinite(trainer.step(0).loss or 0.0)
 
 
 @pytest.mark.parametrize("name", SUB)
-def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
+def test_a_threshold_that_selects_nothing_or_everything(name):
     small = SMALL_NETWORK.get(name, ())
     with pytest.raises(BadInput, match="selection.threshold is 0.99: no item"):
         build(name, small_problem(), ["selection.threshold=0.99", "selection.share=0.9", *small]).step(0)
@@ -160,7 +147,7 @@ def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est"])
-def test_clients_without_ratings_take_part(name: str) -> None:
+def test_clients_without_ratings_take_part(name):
     train = small_problem().train
     gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # client 5 has nothing
     trainer = build(name, Problem(gap, ITEMS, 0, rounds=2), SMALL_NETWORK.get(name, ()))
@@ -170,14 +157,13 @@ def test_clients_without_ratings_take_part(name: str) -> None:
     assert np.isfinite(trainer.model().score_all(np.array([5]))).all()
 
 
-def test_presets_over_presets() -> None:
+def test_presets_over_presets():
     lean = read_presets("fedmf-lean")["tuned@ml-1m"]
-    assert lean["rounds"] == 205
-    assert lean["local"] == read_presets("fedmf")["tuned@ml-1m"]["local"]
+    assert lean["rounds"] == 205 and lean["local"] == read_presets("fedmf")["tuned@ml-1m"]["local"]
     assert read_presets("fedmf")["tuned@ml-1m"]["rounds"] == 300
 
 
-def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
+def test_a_private_run_that_is_no_better_than_popularity_says_so():
     method = get("priv-fedmf-sub")
     config, _ = configure(method, preset="tuned", dataset="")
     promise = method.guarantee(config)
@@ -189,8 +175,8 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     assert with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25}, method="private-popularity") == promise
 
 
-def test_epsilons_of_other_terms_are_not_compared_with_that_of_private_popularity() -> None:
-    def caveat(setting: str) -> str:
+def test_epsilons_of_other_terms_are_not_compared_with_that_of_private_popularity():
+    def caveat(setting):
         method = get("privaterec")
         config, _ = configure(method, preset="tuned", dataset="synthetic-news", settings=[setting])
         return with_popularity(method.guarantee(config), {"auc": 0.4}, {"auc": 0.5}, method="privaterec").caveats[-1]
@@ -201,7 +187,7 @@ def test_epsilons_of_other_terms_are_not_compared_with_that_of_private_popularit
         assert "smaller epsilon" not in caveat(other)
 
 
-def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:
+def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path):
     request = RunRequest("priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1)
     result = train(prepare(request), tmp_path / "run")
     assert result["metrics"]["ndcg@10"] < result["baselines"]["popularity"]["ndcg@10"]
@@ -211,7 +197,7 @@ def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_pat
     assert evaluate_run(tmp_path / "run")["guarantee"] == result["guarantee"]
 
 
-def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
+def test_the_honest_value_of_a_run_is_made_of_reports_and_updates():
     # 300 bits at epsilon 2 in each of 5 rounds, or once; 9 updates of the same rows either way
     method = get("priv-fedmf-sub")
     notes = []
@@ -229,7 +215,7 @@ def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
 
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.parametrize(("preset", "dataset", "users"), [("paper", "ml-1m", 131), ("tuned", "frappe", 97)])
-def test_every_preset_starts_in_both_calibrations(name: str, preset: str, dataset: str, users: int) -> None:
+def test_every_preset_starts_in_both_calibrations(name, preset, dataset, users):
     for calibration in ("as-published", "proven"):
         settings = [f"calibration={calibration}", *SMALL_NETWORK.get(name, ())]
         if preset == "paper":
@@ -245,9 +231,7 @@ def test_every_preset_starts_in_both_calibrations(name: str, preset: str, datase
     ("aggregation", "optimiser", "power"),
     [("mean", "sgd", 1.0), ("row-mean", "sgd", 1.0), ("row-sqrt", "sgd", 0.5), ("row-mean", "adam", 1.0)],
 )
-def test_a_proven_sum_is_divided_by_a_public_number_only(
-    name: str, aggregation: str, optimiser: str, power: float
-) -> None:
+def test_a_proven_sum_is_divided_by_a_public_number_only(name, aggregation, optimiser, power):
     # The number of clients that changed a row, which FedSubAvg divides by, is not covered by the noise.
     number = COHORT**power
     rate, caution = (0.5, 1e-3) if optimiser == "sgd" else (0.01, 0.5)
@@ -265,7 +249,7 @@ def test_a_proven_sum_is_divided_by_a_public_number_only(
     assert same(runs[0].state(), runs[1].state())
 
 
-def test_reports_of_clicks_that_are_drawn_anew_share_what_one_report_may_spend() -> None:
+def test_reports_of_clicks_that_are_drawn_anew_share_what_one_report_may_spend():
     settings = ["selection.unit=click", "selection.fresh=true"]
     once, anew = (build("priv-fedmf-sub", small_problem(), settings[:count]) for count in (1, 2))
     keep = [trainer.plan.reports.mechanism.keep_probability for trainer in (once, anew)]

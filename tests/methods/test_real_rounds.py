@@ -1,7 +1,5 @@
 """Further ways of taking part over bytes; that every method's real rounds give its simulation is in the contract."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from tests.methods.tastes import build, small_problem
 from veilrec.audit.contract import CLIENTS, REAL_COHORT, real_beside, real_rounds
 from veilrec.audit.contract_subject import SECRET, ContractSubject, same
-from veilrec.simulation.simulation import Simulation
 
 # Ways of taking part and of asking that go through other code on both sides.
 OTHER_WAYS = [
@@ -24,27 +21,23 @@ OTHER_WAYS = [
 ]
 
 
-def simulation(variant: str, *settings: str) -> Simulation:
+def simulation(variant, *settings):
     """Every client with noise of its own, as real ones have."""
-    made = build(variant, small_problem(CLIENTS), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
-    assert isinstance(made, Simulation)
-    return made
+    return build(variant, small_problem(CLIENTS), (f"cohort.size={REAL_COHORT}", *settings), secret=SECRET)
 
 
 @pytest.mark.parametrize(("name", "calibration", "settings"), OTHER_WAYS)
-def test_real_rounds_give_the_model_and_the_bytes_of_the_simulation(
-    name: str, calibration: str | None, settings: tuple[str, ...]
-) -> None:
+def test_real_rounds_give_the_model_and_the_bytes_of_the_simulation(name, calibration, settings):
     real_rounds(ContractSubject(name, calibration), *settings)
 
 
-def test_the_cohorts_of_real_rounds_differ() -> None:
+def test_the_cohorts_of_real_rounds_differ():
     with real_beside(simulation("fedmf")) as real:
         assert len(real.clients) > REAL_COHORT
 
 
 @pytest.mark.parametrize("name", ["dp-fedmf", "priv-fedmf-sub", "dp-privrec"])
-def test_the_noise_of_a_message_is_a_secret_of_its_client(name: str) -> None:
+def test_the_noise_of_a_message_is_a_secret_of_its_client(name):
     first, other = (simulation(f"{name}:as-published") for _ in range(2))
     other.seeds = replace(other.seeds, secret=bytes(32))
     reports = first.step(0), other.step(0)

@@ -1,7 +1,6 @@
 """Bad settings are refused in one line that names them; proven plans spend what they promise."""
 
-from __future__ import annotations
-
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 from tests.methods import tiny_news
 from tests.methods.tastes import ON_RATINGS, small_problem
 from veilrec.core.errors import BadInput
-from veilrec.methods.base import Problem, configure, make_trainer, promised
-from veilrec.methods.registry import get
+from veilrec.methods.base import configure, make_trainer, promised
+from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
 
@@ -68,11 +67,11 @@ TOGETHER = [
 ]
 
 
-def problem_of(name: str) -> Problem:
+def problem_of(name):
     return small_problem() if name in ON_RATINGS else tiny_news.problem()
 
 
-def refusal(name: str, *settings: str) -> str:
+def refusal(name, *settings):
     small = () if name in ON_RATINGS else tiny_news.SMALL
     with pytest.raises(BadInput) as refused:
         config, _ = configure(get(name), preset="tuned", dataset="", settings=[*small, *settings])
@@ -82,7 +81,7 @@ def refusal(name: str, *settings: str) -> str:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_bad_value_is_refused_by_the_name_of_its_setting(name: str) -> None:
+def test_a_bad_value_is_refused_by_the_name_of_its_setting(name):
     for setting in ALONE[name].split():
         known, _, value = setting.partition("=")
         told = refusal(name, setting)
@@ -92,13 +91,13 @@ def test_a_bad_value_is_refused_by_the_name_of_its_setting(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "settings", "told"), TOGETHER)
 @pytest.mark.usefixtures("synthetic_sentences")
-def test_settings_that_do_not_go_together_are_refused(name: str, settings: str, told: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(name, settings, told):
     with pytest.raises(BadInput, match=told):
         raise BadInput(refusal(name, *settings.split()))
 
 
 @pytest.mark.parametrize("name", ["privrec", "dp-privrec", "popularity-head", "nn-self"])
-def test_data_without_features_is_refused(name: str) -> None:
+def test_data_without_features_is_refused(name):
     config, _ = configure(get(name), preset="tuned", dataset="")
     with pytest.raises(BadInput, match=r"features\.yaml"):
         make_trainer(get(name), config, replace(small_problem(), features=None))
@@ -132,12 +131,11 @@ SPENDING = [
 
 @pytest.mark.parametrize(("name", "settings"), SPENDING)
 @pytest.mark.usefixtures("synthetic_sentences")
-def test_the_whole_run_spends_what_is_promised(name: str, settings: str) -> None:
+def test_the_whole_run_spends_what_is_promised(name, settings):
     name, _, news = name.partition(" on ")
     method, small = get(name), tiny_news.SMALL if name == "privaterec" else ()
     config, _ = configure(method, preset="tuned", dataset="", settings=[*small, *settings.split()])
     problem = tiny_news.problem() if news else problem_of(name)
-    assert method.plan is not None
     spent = epsilon_of(training_event(method.plan(config, problem)), 1e-6)
     assert 0.97 * config.privacy.epsilon < spent <= config.privacy.epsilon
     stated = promised(method, config, problem)
@@ -148,14 +146,21 @@ def test_the_whole_run_spends_what_is_promised(name: str, settings: str) -> None
     assert not news or any("shown and clicked" in caveat for caveat in stated.caveats)
 
 
-def test_features_are_chosen_by_name() -> None:
+@pytest.mark.parametrize("name", METHODS)
+def test_every_preset_is_of_settings_that_there_are(name):
+    for key in get(name).presets:
+        preset, kind, of = re.fullmatch(r"([\w-]+)([@:]?)(.*)", key).groups()
+        settings = [f"calibration={of}"] if kind == ":" else []
+        configure(get(name), preset=preset, dataset=of if kind == "@" else "", settings=settings)
+
+
+def test_features_are_chosen_by_name():
     config, _ = configure(get("dpals-features"), preset="tuned", dataset="", settings=["items=[taste]"])
     plan = get("dpals-features").plan
-    assert plan is not None
     assert plan(config, small_problem()).start["features"].shape[1] == 15
 
 
-def test_ratings_and_the_logarithm_of_votes_do_not_go_together() -> None:
+def test_ratings_and_the_logarithm_of_votes_do_not_go_together():
     problem = small_problem()
     rated = replace(problem, ratings=np.ones(len(problem.train.items), np.float32))
     for preset, settings in (("tuned", ["cohort.size=30", "local.loss=rating"]), ("ratings", ["cohort.size=30"])):

@@ -1,15 +1,11 @@
 """The items' half of private least squares: messages have one length, and exact sums give the exact solution."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from veilrec.audit.contract_subject import histories_of
-from veilrec.core.arrays import Doubles, Floats
-from veilrec.core.csr import Csr
 from veilrec.models.private_als import AlsSums
 
 N_ITEMS, DIM = 7, 3
@@ -17,15 +13,15 @@ SUMS = AlsSums(
     dim=DIM, whole=0.2, gramians=0.3, norm=2.0, unobserved=0.1, ridge=0.5, exponent=-0.5, floor=0.1, people=5.0
 )
 PEOPLE = histories_of([[0, 1, 2], [1, 3], [6], [2, 5, 4, 0], [1, 2]])
-POPULARITY: Floats = np.array([[1.0], [2.0], [3.0], [0.5], [0.0], [-1.0], [1.0]], np.float32)
+POPULARITY = np.array([[1.0], [2.0], [3.0], [0.5], [0.0], [-1.0], [1.0]], np.float32)
 
 
-def vectors() -> Doubles:
+def vectors():
     drawn = np.random.default_rng(2).standard_normal((len(PEOPLE), DIM))
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
-def summed(sums: AlsSums, people: Csr, users: Doubles) -> tuple[Floats, Floats]:
+def summed(sums, people, users):
     squares, told = sums.messages(users, sums.item_weights(POPULARITY, people), people.row_numbers())
     rows = np.zeros((N_ITEMS, sums.width), np.float32)
     np.add.at(rows, people.items, told)
@@ -33,7 +29,7 @@ def summed(sums: AlsSums, people: Csr, users: Doubles) -> tuple[Floats, Floats]:
 
 
 @pytest.mark.parametrize("gramians", [0.0, 0.3])
-def test_every_message_is_as_long_as_the_bound(gramians: float) -> None:
+def test_every_message_is_as_long_as_the_bound(gramians):
     sums = replace(SUMS, gramians=gramians)
     owners = PEOPLE.row_numbers()
     squares, told = sums.messages(vectors(), sums.item_weights(POPULARITY, PEOPLE), owners)
@@ -41,14 +37,14 @@ def test_every_message_is_as_long_as_the_bound(gramians: float) -> None:
     assert np.allclose(np.sqrt(lengths), 2.0, rtol=1e-5)
 
 
-def test_rare_items_weigh_more_below_zero_and_all_alike_at_zero() -> None:
+def test_rare_items_weigh_more_below_zero_and_all_alike_at_zero():
     weights = SUMS.item_weights(POPULARITY, PEOPLE)[:3]  # items of 1, 2 and 3 votes
     assert weights.tolist() == sorted(weights, reverse=True)
     assert weights == pytest.approx(np.array([1, 2**-0.5, 3**-0.5]) / np.sqrt(1 + 1 / 2 + 1 / 3))
     assert replace(SUMS, exponent=0.0).item_weights(POPULARITY, PEOPLE)[:3] == pytest.approx(3**-0.5)
 
 
-def test_exact_sums_give_the_solution_of_least_squares() -> None:
+def test_exact_sums_give_the_solution_of_least_squares():
     users, weights = vectors(), SUMS.item_weights(POPULARITY, PEOPLE)
     found = SUMS.solve(POPULARITY, *summed(SUMS, PEOPLE, users))
     owners = PEOPLE.row_numbers()
@@ -59,7 +55,7 @@ def test_exact_sums_give_the_solution_of_least_squares() -> None:
         assert np.allclose(found[item], np.linalg.solve(matrix, u.T @ c), atol=1e-5)
 
 
-def test_without_matrices_of_items_their_users_are_like_everybody() -> None:
+def test_without_matrices_of_items_their_users_are_like_everybody():
     sums = replace(SUMS, gramians=0.0, exponent=0.0)
     users = vectors()
     gram, rows = summed(sums, PEOPLE, users)
@@ -72,7 +68,7 @@ def test_without_matrices_of_items_their_users_are_like_everybody() -> None:
 
 
 @pytest.mark.parametrize("gramians", [0.0, 0.3])
-def test_noise_never_makes_a_solution_explode(gramians: float) -> None:
+def test_noise_never_makes_a_solution_explode(gramians):
     """Whatever the noise, no matrix has an eigenvalue below the ridge."""
     sums = replace(SUMS, gramians=gramians)
     generator = np.random.default_rng(1)
@@ -83,7 +79,7 @@ def test_noise_never_makes_a_solution_explode(gramians: float) -> None:
     assert (found <= limit * (1 + 1e-5)).all()
 
 
-def test_features_of_nothing_new_change_little_and_good_ones_say_what_sums_cannot() -> None:
+def test_features_of_nothing_new_change_little_and_good_ones_say_what_sums_cannot():
     """Items of two kinds, whose vectors are the same but for noise: what many items say together is nearer."""
     generator = np.random.default_rng(6)
     n_items, dim = 400, 4
@@ -99,8 +95,7 @@ def test_features_of_nothing_new_change_little_and_good_ones_say_what_sums_canno
         sums.solve(popularity, gram, rows, known) for known in (None, features, np.zeros_like(features))
     )
 
-    def error(found: Floats) -> float:
+    def error(found):
         return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
 
-    assert error(drawn) < 0.7 * error(plain)
-    assert abs(error(nothing) - error(plain)) < 0.1
+    assert error(drawn) < 0.7 * error(plain) and abs(error(nothing) - error(plain)) < 0.1

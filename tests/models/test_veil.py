@@ -1,13 +1,10 @@
 """Kernels, recency, popularity and places of veil against what they are by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Doubles, Floats
 from veilrec.models import veil
 from veilrec.models.veil import ALONE, Content, amounts_of, decays_of, estimated, placed, profiles
 
@@ -25,12 +22,12 @@ CONTENT = Content(
 )
 
 
-def test_kernels_of_pairs() -> None:
+def test_kernels_of_pairs():
     found = CONTENT.similar(np.array([0, 0, 0], np.int32), np.array([1, 2, 3], np.int32))
     assert found == pytest.approx(np.array([[0.5, 0.6, 2 * 0.216, 0.3], [0, -1, 0, 0], [1, 0, 0, 0]]), abs=1e-6)
 
 
-def test_features_are_means_by_recency() -> None:
+def test_features_are_means_by_recency():
     history, decays = np.array([3, 2, 1, 0], np.int32), decays_of((1.0, 50.0))
     candidates = np.array([[0, 1], [2, 3]], np.int32)
     found = CONTENT.features(history, np.array([3, 0]), candidates, decays, 2)
@@ -44,7 +41,7 @@ def test_features_are_means_by_recency() -> None:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("at_once", [2, 4096])
-def test_scores_are_features_by_weights(compiled: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_features_by_weights(compiled, at_once, monkeypatch):
     monkeypatch.setattr(veil, "compiles", lambda: compiled)
     monkeypatch.setattr(veil, "_AT_ONCE", at_once)
     two_tables = replace(
@@ -62,21 +59,17 @@ def test_scores_are_features_by_weights(compiled: bool, at_once: int, monkeypatc
         described = two_tables.features(history, np.array([used]), candidates[np.newaxis], decays, 3)[0]
         context = history[:used][::-1]
         found = two_tables.scores(context, candidates, amounts_of(weights, used, decays))
-        assert found == pytest.approx(described @ weights.ravel(), abs=1e-5)
-        assert found.any() == (used > 0)
+        assert found == pytest.approx(described @ weights.ravel(), abs=1e-5) and found.any() == (used > 0)
 
 
-def test_profiles_are_running_means() -> None:
+def test_profiles_are_running_means():
     history, ends = np.array([0, 1, 3], np.int32), np.array([3, 0, 1, 3])
     found = profiles(history, ends, CONTENT.basis, np.array([0.5, 1.0], np.float32))
-    assert found[0, :2] == pytest.approx([0.25 / 1.75, 0.5 / 1.75])
-    assert found[0, 2:] == pytest.approx([1 / 3, 1 / 3])
-    assert not found[1].any()
-    assert found[2] == pytest.approx([1, 0, 1, 0])
-    assert np.array_equal(found[3], found[0])
+    assert found[0, :2] == pytest.approx([0.25 / 1.75, 0.5 / 1.75]) and found[0, 2:] == pytest.approx([1 / 3, 1 / 3])
+    assert not found[1].any() and found[2] == pytest.approx([1, 0, 1, 0]) and np.array_equal(found[3], found[0])
 
 
-def test_popularity_follows_votes_where_noise_is_small_and_content_where_it_is_large() -> None:
+def test_popularity_follows_votes_where_noise_is_small_and_content_where_it_is_large():
     generator = np.random.default_rng(0)
     kind = np.repeat([0.0, 1.0], 200)
     true = np.exp(2.0 + 2.0 * kind + 0.3 * generator.standard_normal(400))
@@ -90,7 +83,7 @@ def test_popularity_follows_votes_where_noise_is_small_and_content_where_it_is_l
     assert (noisy[:, 1] >= -1e-6).all()  # a vote more never makes an item less popular
 
 
-def test_popularity_of_nothing_is_finite() -> None:
+def test_popularity_of_nothing_is_finite():
     assert np.isfinite(estimated(np.zeros(5), 3.0, np.zeros((5, 2), np.float32))).all()
     assert np.isfinite(estimated(np.array([-4.0, 1e7]), 0.5, np.zeros((2, 0), np.float32))).all()
 
@@ -98,7 +91,7 @@ def test_popularity_of_nothing_is_finite() -> None:
 N_ITEMS, DIRECTIONS = 400, 3
 
 
-def made(noise: float, *, by_content: float = 1.0) -> tuple[Floats, Doubles, Floats, Doubles]:
+def made(noise, *, by_content=1.0):
     """Sums, votes, content, and what is true of items beyond content (of standard deviation 0.3)."""
     generator = np.random.default_rng(4)
     content = generator.standard_normal((N_ITEMS, 5)).astype(np.float32)
@@ -109,20 +102,19 @@ def made(noise: float, *, by_content: float = 1.0) -> tuple[Floats, Doubles, Flo
     return sums.astype(np.float32), votes, content, beyond
 
 
-def agreement(found: Floats, true: Doubles) -> float:
+def agreement(found, true):
     return float(np.corrcoef(found.ravel(), true.ravel())[0, 1])
 
 
-def test_what_is_beyond_content_is_found_where_noise_is_small() -> None:
+def test_what_is_beyond_content_is_found_where_noise_is_small():
     sums, votes, content, beyond = made(0.01)
     found = placed(sums, 0.01, votes, content)
-    assert agreement(found.values, beyond) > 0.97
-    assert found.values.std() == pytest.approx(1.0, abs=0.15)
+    assert agreement(found.values, beyond) > 0.97 and found.values.std() == pytest.approx(1.0, abs=0.15)
     # What content says is not said again.
     assert np.abs(np.corrcoef(found.values[:, 0], content.T)[0, 1:]).max() < 0.15
 
 
-def test_items_with_few_votes_keep_little_where_noise_is_large() -> None:
+def test_items_with_few_votes_keep_little_where_noise_is_large():
     sums, votes, content, beyond = made(20.0)
     found = placed(sums, 20.0, votes, content)
     many, few = votes > np.quantile(votes, 0.9), votes < np.quantile(votes, 0.5)
@@ -131,11 +123,10 @@ def test_items_with_few_votes_keep_little_where_noise_is_large() -> None:
     # Shrunk: closer to the truth than what is not, by far.
     unshrunk = sums / votes[:, np.newaxis] - found.expected
     error = ((0.3 * found.values - beyond) ** 2).mean()
-    assert error < 0.2 * ((unshrunk - beyond) ** 2).mean()
-    assert error < 1.02 * (beyond**2).mean()
+    assert error < 0.2 * ((unshrunk - beyond) ** 2).mean() and error < 1.02 * (beyond**2).mean()
 
 
-def test_noise_alone_says_nothing() -> None:
+def test_noise_alone_says_nothing():
     generator = np.random.default_rng(1)
     votes = np.exp(generator.normal(2.0, 1.0, N_ITEMS))
     sums = (50.0 * generator.standard_normal((N_ITEMS, DIRECTIONS))).astype(np.float32)
@@ -143,7 +134,7 @@ def test_noise_alone_says_nothing() -> None:
     assert np.abs(found.values).max() < 0.5  # in units of what is known of an item with many votes
 
 
-def test_gains_are_how_far_a_sum_moves_a_value() -> None:
+def test_gains_are_how_far_a_sum_moves_a_value():
     sums, votes, content, _ = made(5.0)
     before = placed(sums, 5.0, votes, content)
     moved = sums.copy()
@@ -153,6 +144,6 @@ def test_gains_are_how_far_a_sum_moves_a_value() -> None:
     assert after.values[7, 1] - before.values[7, 1] == pytest.approx(0.5 * before.gains[7, 1], rel=0.15)
 
 
-def test_without_directions_there_is_nothing() -> None:
+def test_without_directions_there_is_nothing():
     found = placed(np.zeros((5, 0), np.float32), 1.0, np.ones(5), np.zeros((5, 2), np.float32))
     assert found.values.shape == found.gains.shape == found.expected.shape == (5, 0)
