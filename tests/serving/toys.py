@@ -1,26 +1,21 @@
 """Small releases and services to ask."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
-from veilrec.core.arrays import Floats
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.serving.app import Settings, make_app
 from veilrec.serving.edition import ItemStore
 from veilrec.serving.middleware import Log, RequestMiddleware
 from veilrec.serving.service import RecommenderService
-from veilrec.wire.releases import Release, describe_file, open_release, sign_release
+from veilrec.wire.releases import describe_file, open_release, sign_release
 from veilrec.wire.signing import SigningKey
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -29,13 +24,13 @@ TOKEN = "a token of the tests".replace(" ", "-")
 CATEGORIES = ("news", "sport", "weather")
 
 
-def packed(name: str, texts: list[str]) -> dict[str, Any]:
+def packed(name, texts):
     pieces = [text.encode() for text in texts]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     return {f"{name}.offsets": offsets, f"{name}.data": np.frombuffer(b"".join(pieces), np.uint8)}
 
 
-def manifest_of(**changed: Any) -> dict[str, Any]:
+def manifest_of(**changed):
     """The fields of a manifest, some of them changed."""
     fields = {
         "format": 1,
@@ -59,16 +54,7 @@ def manifest_of(**changed: Any) -> dict[str, Any]:
     return fields | changed
 
 
-def write_release(
-    folder: Path,
-    *,
-    version: int = 1,
-    items: int = 40,
-    family: str = "news",
-    protected: bool = True,
-    dim: int = DIM,
-    readers: int = 0,
-) -> Path:
+def write_release(folder, *, version=1, items=40, family="news", protected=True, dim=DIM, readers=0):
     """A signed release of synthetic items: n0, n1, ..."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -110,7 +96,7 @@ def write_release(
     return folder
 
 
-def letters(title: str, abstract: str, category: str, subcategory: str) -> Floats:
+def letters(title, abstract, category, subcategory):
     """An encoder that counts letters."""
     vector = np.zeros(DIM, np.float32)
     for letter in title + abstract:
@@ -127,7 +113,7 @@ class Got:
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self):
         return json.loads(self.body)
 
 
@@ -143,17 +129,7 @@ class Asked:
     """Parts of the last body that were not taken."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        body: bytes | list[bytes] | Any = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        token: str | None = None,
-        raw_path: bytes | None = None,
-        leaves: bool = False,
-    ) -> Got:
+    def __call__(self, method, path, body=b"", headers=None, *, token=None, raw_path=None, leaves=False):
         """Send a request; a client that `leaves` sends no body and gets no answer."""
         left = list(body) if isinstance(body, list) and body and isinstance(body[0], bytes) else None
         if left is None:
@@ -173,9 +149,9 @@ class Asked:
             "http_version": "1.1",
             "scheme": "http",
         }
-        sent: list[Any] = []
+        sent = []
 
-        async def receive() -> Any:
+        async def receive():
             if leaves:
                 return {"type": "http.disconnect"}
             if not left:
@@ -183,7 +159,7 @@ class Asked:
             part = left.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(left)}
 
-        async def send(message: Any) -> None:
+        async def send(message):
             sent.append(message)
 
         self._loop.run_until_complete(self.app(scope, receive, send))
@@ -194,23 +170,15 @@ class Asked:
         told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Got(sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
 
-    def log(self) -> list[Any]:
+    def log(self):
         return [json.loads(line) for line in self.logged.getvalue().splitlines()]
 
-    def close(self) -> None:
+    def close(self):
         self.service.close()
         self._loop.close()
 
 
-def served(
-    release: Release,
-    folder: Path,
-    settings: Settings | None = None,
-    *,
-    embedder: Any = letters,
-    clock: Callable[[], float] | None = None,
-    prepare: bool = True,
-) -> Asked:
+def served(release, folder, settings=None, *, embedder=letters, clock=None, prepare=True):
     """A service that is ready, with a pool, and nothing that runs by itself."""
     logged = io.BytesIO()
     store = ItemStore(folder / "items.sqlite")
@@ -225,5 +193,5 @@ def served(
     return Asked(service, app, logged)
 
 
-def toy(folder: Path, **changes: Any) -> Release:
+def toy(folder, **changes):
     return open_release(write_release(folder, **changes))

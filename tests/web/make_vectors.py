@@ -3,20 +3,15 @@
 What is random comes from fixed seeds, so that the files are the same every time.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy.stats import laplace, norm
 
@@ -25,7 +20,6 @@ from tests.web.masks_vectors import masks
 from tests.web.trainer_vectors import trainer
 from tests.web.veil_vectors import veil
 from veilrec.client.released import UserEncoder
-from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
@@ -56,41 +50,41 @@ class Scripted:
 
     protects = False
 
-    def __init__(self, words: Sequence[int], seed: int) -> None:
+    def __init__(self, words, seed):
         self._first, self._then, self.taken = list(words), SeededSource(14, seed), []
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def words(self, count):
         """The next ones."""
         self._first, own = self._first[count:], self._first[:count]
         more = self._then.words(count - len(own)).tolist() if len(own) < count else []
         self.taken += [*own, *more]
         return np.array([*own, *more], np.uint64)
 
-    def text(self) -> str:
+    def text(self):
         """All words that were taken, little-endian, in base64."""
         return text(np.array(self.taken, "<u8").tobytes())
 
 
-def text(content: bytes) -> str:
+def text(content):
     """Bytes in JSON."""
     return base64.b64encode(content).decode()
 
 
-def key_of(*seed: int) -> str:
+def key_of(*seed):
     """The AES key whose stream `SeededSource(*seed)` reads, so that the browser can read the same one."""
-    words: NDArray[Any] = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
+    words = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
     return words.astype("<u4").tobytes().hex()
 
 
 # -- noise ------------------------------------------------------------------------------------------------------------
 
 
-def _undecided(exponent: Fraction) -> int:
+def _undecided(exponent):
     """The word that begins e^-exponent: only the words after it decide."""
     return math.floor(_exp_minus(exponent, 128)[0] * _WORD)
 
 
-def _starts() -> dict[str, tuple[str, list[int]]]:
+def _starts():
     """Words that lead to every branch: far in the tail, on a threshold, and undecided to the last bit."""
     gaussian, laplace_words = _GAUSSIAN_WHOLE.tolist(), _LAPLACE_WHOLE.tolist()
     half = 1 << 63  # as a word for the fraction: x = 1/2
@@ -114,7 +108,7 @@ def _starts() -> dict[str, tuple[str, list[int]]]:
     }
 
 
-def samplers() -> dict[str, Any]:
+def samplers():
     """The same words, the same integers."""
     cases = []
     for seed, (name, (law, start)) in enumerate(_starts().items()):
@@ -124,7 +118,7 @@ def samplers() -> dict[str, Any]:
     return {"units": UNITS, "cases": cases, "bulk": [_bulk("gaussian", 21), _bulk("laplace", 22)]}
 
 
-def _bulk(law: str, seed: int) -> dict[str, Any]:
+def _bulk(law, seed):
     """Many draws of a stream: their digest, and what chance each bin of the law has."""
     draws = _DRAW[law](SeededSource(seed), DRAWS)
     edges = np.array([-3, -2, -1.5, -1, -0.5, -0.1, 0, 0.1, 0.5, 1, 1.5, 2, 3]) * UNITS
@@ -142,7 +136,7 @@ def _bulk(law: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _critical(degrees: int) -> float:
+def _critical(degrees):
     from scipy.stats import chi2
 
     return float(chi2.isf(FALSE_ALARM, degrees))
@@ -151,7 +145,7 @@ def _critical(degrees: int) -> float:
 # -- mechanisms -------------------------------------------------------------------------------------------------------
 
 
-def responses() -> dict[str, Any]:
+def responses():
     """k-ary response: one by one, and many of a stream."""
     cases = []
     for seed, (truth, count, epsilon) in enumerate([(0, 5, 1.0), (3, 5, 1.0), (1, 2, 0.1), (7, 8, 5.0), (2, 3, 40.0)]):
@@ -171,12 +165,12 @@ def responses() -> dict[str, Any]:
     return {"cases": cases, "bulk": bulk | {"chances": chances, "most": _critical(4), "false_alarm": FALSE_ALARM}}
 
 
-def attention() -> dict[str, Any]:
+def attention():
     """Noisy attention and interests: from attention to the bytes of a query."""
     generator = np.random.default_rng(41)
     cases = []
     for seed in range(8):
-        noise: Any = "laplace" if seed % 2 == 0 else "gaussian"
+        noise = "laplace" if seed % 2 == 0 else "gaussian"
         size = 5 if seed < 6 else 3
         alpha = generator.dirichlet(np.full(size, 0.4))
         clip, delta = (1.0, 0.4)[seed % 3 == 1], 0.0 if noise == "laplace" else 1e-6
@@ -201,7 +195,7 @@ def attention() -> dict[str, Any]:
     return {"cases": cases}
 
 
-def pooled() -> dict[str, Any]:
+def pooled():
     """A noisy sum of clicks: from clicks to the bytes of a query."""
     generator = np.random.default_rng(51)
     dim, size, slots, clip = 12, 4, 10, 1.3
@@ -223,7 +217,7 @@ def pooled() -> dict[str, Any]:
     return {"offer": offer | claim, "serving": text(serving), "cases": cases}
 
 
-def queries() -> dict[str, Any]:
+def queries():
     """The bytes of queries of every kind."""
     generator = np.random.default_rng(61)
     cases = []
@@ -245,7 +239,7 @@ def queries() -> dict[str, Any]:
     return {"cases": cases, "refused": refused}
 
 
-def guarantees() -> dict[str, Any]:
+def guarantees():
     """Lines in full, the privacy of Gaussian noise, and offers that keep their word or do not."""
     stated = [
         Guarantee("proven", "history", "replace-one", 1.0, 0.0, "per message", "nobody"),
@@ -271,17 +265,17 @@ def guarantees() -> dict[str, Any]:
 # -- encoders and pools -----------------------------------------------------------------------------------------------
 
 
-def _programs() -> list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]]:
+def _programs():
     history = {"op": "history"}
     mixed = {"op": "self-attention", "weights": "clicks.mix", "heads": 2, "of": history}
     attend = {"op": "attend", "weights": "clicks.attention", "of": mixed}
     recent = {"op": "latest", "count": 3, "of": history}
     attention_of = {"{}.hidden.weight": (5, 8), "{}.hidden.bias": (5,), "{}.query.weight": (1, 5)}
 
-    def named(prefix: str, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def named(prefix, shapes):
         return {name.format(prefix): shape for name, shape in shapes.items()}
 
-    def gru(prefix: str, size: int) -> dict[str, tuple[int, ...]]:
+    def gru(prefix, size):
         shapes = {"inputs.weight": (3 * size, 8), "inputs.bias": (3 * size,)}
         shapes |= {"recurrent.weight": (3 * size, size), "recurrent.bias": (3 * size,)}
         return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
@@ -313,14 +307,12 @@ def _programs() -> list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]]:
     ]
 
 
-def encoders() -> dict[str, Any]:
+def encoders():
     """Users and attention of histories of many lengths, by every layer that there is."""
     cases = []
     for seed, (name, user, shapes) in enumerate(_programs()):
         generator = np.random.default_rng([71, seed])
-        weights: dict[str, NDArray[Any]] = {
-            key: generator.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())
-        }
+        weights = {key: generator.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())}
         weights["newcomer"] = generator.normal(size=8).astype(np.float32)
         weights["basis"] = generator.normal(size=(3, 8))
         empty = None if name == "public head" else "newcomer"
@@ -330,14 +322,14 @@ def encoders() -> dict[str, Any]:
         histories = []
         for length in (0, 1, 2, 5, 6, 9):
             clicks = generator.normal(size=(length, 8))
-            found: Doubles = encoder.user(clicks)
+            found = encoder.user(clicks)
             alpha = decompose(found, weights["basis"]).tolist()
             histories.append({"clicks": clicks.tolist(), "user": found.tolist(), "alpha": alpha})
         cases.append({"name": name, "program": program, "weights": text(save(weights)), "histories": histories})
     return {"cases": cases}
 
 
-def pools() -> dict[str, Any]:
+def pools():
     """A pool, what is in it, its order for somebody, and files that are none."""
     generator = np.random.default_rng(81)
     ids = [f"N{number}" for number in range(12)]
@@ -370,7 +362,7 @@ def pools() -> dict[str, Any]:
 # -- releases ---------------------------------------------------------------------------------------------------------
 
 
-def secret(number: int) -> SigningKey:
+def secret(number):
     """A key of a test: everybody knows it."""
     return SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)))
 
@@ -378,7 +370,7 @@ def secret(number: int) -> SigningKey:
 FILE = b"some weights"
 
 
-def manifest_of(version: int, **changed: Any) -> str:
+def manifest_of(version, **changed):
     """A manifest of one small file."""
     files = {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}}
     sizes = {"items": 3, "dim": 2, "interests": 0, "longest": 5}
@@ -386,14 +378,14 @@ def manifest_of(version: int, **changed: Any) -> str:
     return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"))
 
 
-def signed(manifest: str, key: SigningKey, rotations: Sequence[Rotation] = ()) -> dict[str, Any]:
+def signed(manifest, key, rotations=()):
     """An envelope as a server hands it out."""
     signature = encoded(key.sign(RELEASE, manifest.encode()))
     about = {"format": 1, "key": key.public.hex(), "signature": signature}
     return {"manifest": manifest, "signature": about, "keys": [rotation.to_json() for rotation in rotations]}
 
 
-def releases() -> dict[str, Any]:
+def releases():
     """Envelopes, what a client remembers, and whether it takes them."""
     first, second, third, stranger = (secret(number) for number in (1, 2, 3, 9))
     one, two = Rotation.made(first, second.public), Rotation.made(second, third.public)
@@ -402,7 +394,7 @@ def releases() -> dict[str, Any]:
     digest = hashlib.sha256(manifest_of(3).encode()).hexdigest()
     knows = {"key": first.public.hex(), "newest": {}}
     seen = knows | {"newest": {"made-up": {"version": 3, "digest": digest}}}
-    nothing: dict[str, Any] = {"key": None, "newest": {}}
+    nothing = {"key": None, "newest": {}}
     altered = plain | {"manifest": plain["manifest"].replace('"items":3', '"items":4')}
     of_another = signed(manifest_of(4), first)["signature"]["signature"]
     swapped = plain | {"signature": plain["signature"] | {"signature": of_another}}
@@ -410,7 +402,7 @@ def releases() -> dict[str, Any]:
     other_purpose = plain["signature"] | {"signature": for_rotation}
     claims = plain | {"signature": plain["signature"] | {"key": stranger.public.hex()}}
     files = json.loads(manifest_of(3))["files"]["card.md"]
-    cases: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    cases = [
         ("valid, first use", plain, nothing, True),
         ("valid, known key", plain, knows, True),
         ("valid, the same again", plain, seen, True),
@@ -454,12 +446,12 @@ ALL = {
 }
 
 
-def content_of(name: str) -> str:
+def content_of(name):
     """A file of vectors."""
     return json.dumps(ALL[name](), ensure_ascii=True, separators=(",", ":")).replace("},{", "},\n{") + "\n"
 
 
-def main() -> None:
+def main():
     """Write all of them."""
     FOLDER.mkdir(exist_ok=True)
     for name in ALL:

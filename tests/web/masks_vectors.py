@@ -1,10 +1,7 @@
 """Test vectors of secure sums: fixed keys, and the bytes that Python's device sends with them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.trainer_vectors import ID
 from veilrec.client.veil import MAP, WEIGHTS
-from veilrec.core.arrays import Offsets
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.schema import ClientUpdates, ReportSum, Schema, Tensor
 from veilrec.federation.facts import width_for
@@ -32,22 +28,20 @@ REPORTING = (2, 5, 63, 64, 1000)  # clients: numbers of up to 63 travel in 32 bi
 VOTES = 40  # items
 
 
-def _secret(number: int) -> bytes:
+def _secret(number):
     return bytes((number * 37 + at * 11 + 5) % 256 for at in range(32))
 
 
-def _identity(number: int) -> SigningKey:
+def _identity(number):
     return SigningKey(Ed25519PrivateKey.from_private_bytes(_secret(number)))
 
 
-def _federation() -> bytes:
+def _federation():
     """As `Federation.digest` has it."""
     return hashlib.sha256(ID.encode()).digest()
 
 
-def _invitation(
-    length: int, *, number: int = ROUND, width: int = WIDTH, least: int = LEAST, federation: bytes | None = None
-) -> HelperInvitation:
+def _invitation(length, *, number=ROUND, width=WIDTH, least=LEAST, federation=None):
     identities = [_identity(100 + place) for place in range(HELPERS)]
     terms = Terms(federation or _federation(), number, length, width, least)
     proposal = Proposal(terms, tuple(identity.public for identity in identities))
@@ -58,12 +52,12 @@ def _invitation(
     return HelperInvitation(proposal, tuple(keys), _secret(300))
 
 
-def _update(length: int) -> dict[str, Any]:
+def _update(length):
     values = np.random.default_rng([95, length]).integers(-(2**60), 2**60, length)
     return {"clients": CLIENTS, **_upload(_invitation(length), values)}
 
 
-def _report(clients: int) -> dict[str, Any]:
+def _report(clients):
     mechanism = _mechanism(VOTES)
     told = np.random.default_rng([98, clients]).random(VOTES) < 0.2
     width = width_for(clients, mechanism.largest)
@@ -71,7 +65,7 @@ def _report(clients: int) -> dict[str, Any]:
     return {"clients": clients, **_upload(invitation, mechanism.weigh(told))}
 
 
-def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
+def _upload(invitation, values):
     terms = invitation.proposal.terms
     client = HelperSumClient(
         PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
@@ -90,7 +84,7 @@ def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
     }
 
 
-def _fixed_point(bound: float, clients: int) -> dict[str, Any]:
+def _fixed_point(bound, clients):
     generator = np.random.default_rng([96, clients])
     values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
     schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
@@ -107,22 +101,22 @@ def _fixed_point(bound: float, clients: int) -> dict[str, Any]:
     }
 
 
-def _mechanism(length: int) -> VoteReports:
+def _mechanism(length):
     return VoteReports(length=length, epsilon=1.0, delta=1e-6, adjacency="add-remove")
 
 
-def _votes(count: int) -> dict[str, Any]:
+def _votes(count):
     history = np.random.default_rng([97, count]).permutation(VOTES)[:count]
     told = np.zeros(VOTES, np.bool_)
     told[history] = True
     return {"history": history.tolist(), "votes": [str(value) for value in _mechanism(VOTES).weigh(told).tolist()]}
 
 
-def _text(content: bytes) -> str:
+def _text(content):
     return base64.b64encode(content).decode()
 
 
-def _refused() -> dict[str, str]:
+def _refused():
     """Invitations that no client follows, by what is wrong with them."""
     good = _invitation(7)
     swapped = HelperInvitation(good.proposal, good.keys[::-1], good.check_key)
@@ -146,7 +140,7 @@ def _refused() -> dict[str, str]:
     return {name: _text(content) for name, content in odd.items()}
 
 
-def masks() -> dict[str, Any]:
+def masks():
     """Messages under masks, with all keys; whole numbers and votes that are added up; invitations that are refused."""
     proposal = _invitation(1).proposal
     return {

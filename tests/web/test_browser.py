@@ -1,17 +1,12 @@
 """The page in a real browser: it learns from clicks, tells nobody, and can be read by everybody."""
 
-from __future__ import annotations
-
 import json
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window
 from tests.web.make_vectors import FOLDER
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -26,7 +21,7 @@ CONTRAST, LANDMARKS = (
 )
 
 
-def save(browser: Browser, name: str, tmp_path: Path, *, of: str | None = None) -> None:
+def save(browser, name, tmp_path, *, of=None):
     """A picture for README and docs, where that is asked for; otherwise a temporary one. `of`: one element alone."""
     from PIL import Image
 
@@ -39,19 +34,17 @@ def save(browser: Browser, name: str, tmp_path: Path, *, of: str | None = None) 
             opened.convert("RGB").quantize(96).save(IMAGES / name, optimize=True)
 
 
-def carried(requests: list[dict[str, Any]]) -> str:
+def carried(requests):
     """All that requests carry: addresses, headers and bodies."""
     return json.dumps(requests)
 
 
-def no_complaints(browser: Browser) -> None:
+def no_complaints(browser):
     """Nothing was blocked, and nothing failed."""
     assert [entry["message"] for entry in browser.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
-    site: Site, window: Window, tmp_path: Path
-) -> None:
+def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(site, window, tmp_path):
     browser = window(site.address)
     browser.open()
     assert 0 < browser.js(TRANSFERRED) <= 1_000_000  # until the first list
@@ -84,7 +77,7 @@ def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
     no_complaints(browser)
 
 
-def test_the_picture_of_the_readme(site: Site, window: Window, tmp_path: Path) -> None:
+def test_the_picture_of_the_readme(site, window, tmp_path):
     browser = window(site.address, height=1300)
     browser.open()
     for category in ("science", "sport", "culture"):
@@ -95,7 +88,7 @@ def test_the_picture_of_the_readme(site: Site, window: Window, tmp_path: Path) -
     save(browser, "page.png", tmp_path)
 
 
-def test_a_reload_keeps_the_history_and_forgetting_empties_it(site: Site, window: Window) -> None:
+def test_a_reload_keeps_the_history_and_forgetting_empties_it(site, window):
     browser = window(site.address)
     browser.open()
     titles = [browser.read(browser.categories(1)[0]) for _ in range(2)]
@@ -118,7 +111,7 @@ def test_a_reload_keeps_the_history_and_forgetting_empties_it(site: Site, window
     assert browser.stored("history") == browser.stored("keys") == []
 
 
-def test_the_page_fits_a_phone(site: Site, window: Window, tmp_path: Path) -> None:
+def test_the_page_fits_a_phone(site, window, tmp_path):
     browser = window(site.address, width=390, height=844)
     browser.open()
     browser.read("sport")
@@ -137,7 +130,7 @@ def test_the_page_fits_a_phone(site: Site, window: Window, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_text_stands_out(site: Site, window: Window, tmp_path: Path, *, dark: bool) -> None:
+def test_every_text_stands_out(site, window, tmp_path, *, dark):
     browser = window(site.address, dark=dark)
     browser.open()
     for category in ("sport", "science", "sport"):
@@ -156,18 +149,18 @@ def test_every_text_stands_out(site: Site, window: Window, tmp_path: Path, *, da
     assert browser.js(CONTRAST) == []
 
 
-def test_the_keyboard_is_enough(site: Site, window: Window) -> None:
+def test_the_keyboard_is_enough(site, window):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     browser = window(site.address)
     browser.open()
 
-    def press(*keys: str) -> None:
+    def press(*keys):
         for key in keys:
             ActionChains(browser.driver).send_keys(key).perform()
 
-    def focused() -> str:
+    def focused():
         return str(browser.js("const e = document.activeElement; return e.id || e.className || e.tagName"))
 
     press(Keys.TAB)
@@ -198,7 +191,7 @@ def test_the_keyboard_is_enough(site: Site, window: Window) -> None:
     assert [each["method"] for each in browser.requests()].count("POST") == 1
 
 
-def test_a_screen_reader_finds_its_way(site: Site, window: Window) -> None:
+def test_a_screen_reader_finds_its_way(site, window):
     browser = window(site.address)
     browser.open()
     browser.read("sport")
@@ -224,7 +217,7 @@ def test_a_screen_reader_finds_its_way(site: Site, window: Window) -> None:
     }
 
 
-def test_the_vectors_hold_in_the_browser_too(site: Site, window: Window) -> None:
+def test_the_vectors_hold_in_the_browser_too(site, window):
     browser = window(site.address)
     browser.open()
     vectors = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}

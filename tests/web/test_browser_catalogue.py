@@ -1,17 +1,13 @@
 """A catalogue in a real browser: ranked as Python ranks it, by what was picked in its order, and nothing leaves."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window, serving
+from tests.web.conftest import serving
 from tests.web.test_browser import CONTRAST, carried, no_complaints, save
 from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused
 from veilrec.runs.release_model import open_client, ranking_of
@@ -32,20 +28,17 @@ SCORED = (
 )
 
 
-def asked(browser: Browser) -> list[str]:
+def asked(browser):
     """The paths of all requests."""
     return [each["url"].removeprefix(browser.address) for each in browser.requests() if each["url"]]
 
 
-def shown(browser: Browser) -> list[str]:
+def shown(browser):
     """The titles on the page, the best first."""
-    found: list[str] = browser.js(
-        "return [...document.querySelectorAll('#stories .headline')].map(each => each.textContent)"
-    )
-    return found
+    return browser.js("return [...document.querySelectorAll('#stories .headline')].map(each => each.textContent)")
 
 
-def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, window: Window, tmp_path: Path) -> None:
+def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films, window, tmp_path):
     browser = window(films.address)
     browser.open()
     assert "picked nothing yet" in browser.element("#status").text
@@ -87,7 +80,7 @@ def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, wi
     save(browser, "page-catalogue.png", tmp_path)
 
 
-def test_a_browser_lists_and_scores_as_a_client_in_python(films: Site, window: Window, tmp_path: Path) -> None:
+def test_a_browser_lists_and_scores_as_a_client_in_python(films, window, tmp_path):
     """Scores to 1e-3 of their spread, for histories of many lengths; Python sums in single precision."""
     browser = window(films.address)
     browser.open()
@@ -108,7 +101,7 @@ def test_a_browser_lists_and_scores_as_a_client_in_python(films: Site, window: W
         assert np.abs(np.array(scores) - whole).max() < 1e-3 * whole.std()
 
 
-def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, window: Window, tmp_path: Path) -> None:
+def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films, window, tmp_path):
     with serving(films.release.folder, tmp_path / "log", "/readyz") as (address, _):
         browser = window(address)
         browser.open()
@@ -121,7 +114,7 @@ def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, wi
     assert shown(browser)
 
 
-def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window: Window) -> None:
+def test_a_newer_release_is_taken_when_somebody_looks_for_it(films, window):
     browser, newer = window(films.address), json.dumps(envelope_of(films, version=2))
     before_loading(
         browser,
@@ -143,7 +136,7 @@ def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window
     assert "went back to version 1" in browser.element("#banner").text
 
 
-def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(films: Site, window: Window) -> None:
+def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(films, window):
     browser = window(films.address)
     before_loading(browser, ALTERED % "ranking")
     refused(browser, "anking.safetensors of the release was altered")

@@ -4,33 +4,23 @@ The browser is told to take the certificate of the federation's own authority (-
 no other way to know it. Where pages are real the coordinator has a certificate that browsers know.
 """
 
-from __future__ import annotations
-
 import re
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.federation.loopback import coordinating, free_port, known_in, opened, run_everybody
-from tests.web.browsing import Browser
-from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
+from tests.web.conftest import FILMS, PEOPLE, ROUNDS, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
 from tests.web.test_browser import save
 from veilrec.core.arrays import Offsets
 from veilrec.federation.coordinator.aggregation import HelperAggregation
-from veilrec.federation.coordinator.process import Control
-from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CLIENTS
 from veilrec.federation.identity import INVITATION
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import write_page
-from veilrec.privacy.mechanisms.reports import ItemReports
 
 WITHOUT_X25519 = """
 const made = SubtleCrypto.prototype.generateKey;
@@ -42,12 +32,12 @@ SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
 
 
 @contextmanager
-def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]]:
+def others(folder, known):
     """Every client but the first, in threads, until it is over."""
     names = [path.name for path in sorted((folder / CLIENTS).iterdir())][1:]
-    failures: list[BaseException] = []
+    failures = []
 
-    def run() -> None:
+    def run():
         try:
             run_everybody(folder, known, lambda _: None, names)
         except BaseException as error:
@@ -60,14 +50,12 @@ def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]
     assert not thread.is_alive() and not failures
 
 
-def counts(control: Control) -> list[tuple[int, int]]:
+def counts(control):
     assert control.driver is not None
     return [(report.messages, report.clients) for report in control.driver.coordinator.history()]
 
 
-def test_a_browser_and_clients_in_python_finish_rounds_together(
-    films: Site, federation: Path, window: Window, tmp_path: Path
-) -> None:
+def test_a_browser_and_clients_in_python_finish_rounds_together(films, federation, window, tmp_path):
     known = known_in(federation)
     address = known.federation.address
     file = tmp_path / "public.federation"
@@ -102,7 +90,7 @@ def test_a_browser_and_clients_in_python_finish_rounds_together(
         assert invitation.strip().split(":")[1] not in str(browser.stored("settings"))
 
 
-def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
+def check_what_left(browser, before, spent):
     """One report and a message for each round, each once and with its promise, in the panel as in the ledger."""
     sent = browser.wait_for(SENT)
     report = next(each for each in sent if each[0] == "report")
@@ -126,7 +114,7 @@ def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
     assert "Nothing was spent" in browser.element("#accounts").text  # of what trusts nobody
 
 
-def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, window: Window, tmp_path: Path) -> None:
+def test_a_page_of_another_origin_reaches_nobody(films, federation, window, tmp_path):
     known = known_in(federation)
     file = tmp_path / "public.federation"
     write_page(known, file)
@@ -140,9 +128,7 @@ def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, 
         assert browser.wait_for(SENT) == []
 
 
-def test_under_masks_a_browser_is_in_sums_that_are_exact(
-    films: Site, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_masks_a_browser_is_in_sums_that_are_exact(films, window, tmp_path, monkeypatch):
     folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
     settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
     wishes = FederationOptions(method="veil", data=FILMS, clients=PEOPLE, rounds=2, settings=settings, secagg="helpers")
@@ -152,7 +138,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     first, *others_of = sorted((folder / CLIENTS).iterdir())
     add_up = HelperAggregation.total
 
-    def watched(self: HelperAggregation, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def watched(self, invitation, messages):
         total = add_up(self, invitation, messages)
         came.extend(messages)
         totals.extend([] if total is None else [total])
@@ -195,7 +181,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     assert "trusting: server sees only sums" in text and "sees sums alone" in text
 
 
-def weighed(votes: ItemReports, items: Any) -> Offsets:
+def weighed(votes, items):
     """What somebody with these items adds to the votes."""
     told = np.zeros(votes.length, np.bool_)
     told[items] = True

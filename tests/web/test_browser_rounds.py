@@ -2,22 +2,18 @@
 budget that is gone. What has left is what came at the other end.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.federation.loopback import free_port, known_in
-from tests.web.browsing import Browser, browsing
-from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
-from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
+from tests.web.browsing import browsing
+from tests.web.conftest import FILMS, PEOPLE, ROUNDS, serving
+from tests.web.taking_part import CHARGED, SENT, asking, blocked, invitation_to, join, listed, says
 from veilrec.core.schema import ReportSum
-from veilrec.federation.facts import FederationFacts, terms_in
+from veilrec.federation.facts import terms_in
 from veilrec.federation.federation import CLIENTS, joined
 from veilrec.federation.identity import INVITATION
 from veilrec.federation.making import FederationOptions, make
@@ -34,19 +30,19 @@ SubtleCrypto.prototype.decrypt = async function (...given) {
 
 
 @pytest.fixture
-def known(federation: Path) -> FederationFacts:
+def known(federation):
     return known_in(federation)
 
 
 @pytest.fixture
-def invited(federation: Path, known: FederationFacts, tmp_path: Path) -> tuple[str, Path]:
+def invited(federation, known, tmp_path):
     file = tmp_path / "public.federation"
     write_page(known, file)
     return (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text(), file
 
 
 @contextmanager
-def served(films: Site, known: FederationFacts, log: Path) -> Iterator[tuple[str, Asking]]:
+def served(films, known, log):
     """The page, and beside it a coordinator that asks what a test wants."""
     more = ("--coordinator", known.federation.address)
     with (
@@ -56,19 +52,16 @@ def served(films: Site, known: FederationFacts, log: Path) -> Iterator[tuple[str
         yield page, coordinator
 
 
-def spent(known: FederationFacts, reports: int, rounds: int) -> float:
+def spent(known, reports, rounds):
     told = about(known)
     return float(reports * told["mu_of_report"] ** 2 + sum(mu**2 for mu in told["mu_of_rounds"][:rounds]))
 
 
-def charged(browser: Browser, known: FederationFacts) -> float:
-    found: float = browser.wait_for(CHARGED, known.federation.id)
-    return found
+def charged(browser, known):
+    return browser.wait_for(CHARGED, known.federation.id)
 
 
-def test_two_tabs_are_one_client_and_off_is_off_in_both(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
+def test_two_tabs_are_one_client_and_off_is_off_in_both(films, known, invited, window, tmp_path):
     with served(films, known, tmp_path / "log") as (page, coordinator):
         browser = window(page, flags=FLAGS)
         browser.open()
@@ -110,8 +103,8 @@ def test_two_tabs_are_one_client_and_off_is_off_in_both(
 
 
 def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opened_again(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
+    films, known, invited, window, tmp_path
+):
     profile = tmp_path / "profile"
     with served(films, known, tmp_path / "log") as (page, coordinator):
         with browsing(page, profile, flags=FLAGS) as browser:
@@ -137,9 +130,7 @@ def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opene
         assert charged(browser, known) == pytest.approx(spent(known, 0, 1), rel=1e-9)
 
 
-def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
+def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(films, known, invited, window, tmp_path):
     fits = math.floor(spent(known, 1, len(about(known)["bounds"])) / spent(known, 1, 0) * (1.0 + 1e-9))
     assert 2 <= fits <= 20
     with served(films, known, tmp_path / "log") as (page, coordinator):
@@ -162,7 +153,7 @@ def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
         assert len(coordinator.answers) == fits and charged(browser, known) == before
 
 
-def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films: Site, window: Window, tmp_path: Path) -> None:
+def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films, window, tmp_path):
     folder, number = tmp_path / "trial", ReportSum().number
     make(
         folder,

@@ -1,11 +1,8 @@
 """Test vectors of a client of a federation: synthetic rounds of `veil`, and what Python's trainer and codec answer."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -25,7 +22,6 @@ from veilrec.client.veil import (
     Steps,
     VeilLocalTrainer,
 )
-from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec, Schema, Tensor, whole_model
 from veilrec.data.population import Strings
@@ -46,13 +42,13 @@ UNITS = {WEIGHTS: 0.37, MAP: 0.011, PLACES: 2.5, FURTHER: 3.5}
 NOISE = {PLACES: 3.0, FURTHER: 4.0}
 Kinds = tuple[tuple[str, ...], ...]
 """Which tensors each round is about."""
-WITH_MAP: Kinds = ((WEIGHTS,), (WEIGHTS, MAP))
-WITH_PLACES: Kinds = ((PLACES,), *WITH_MAP)
-WITH_BOTH: Kinds = ((PLACES,), (FURTHER,), *WITH_MAP)
-WITHOUT_MAP: Kinds = ((WEIGHTS,), (WEIGHTS,))
+WITH_MAP = ((WEIGHTS,), (WEIGHTS, MAP))
+WITH_PLACES = ((PLACES,), *WITH_MAP)
+WITH_BOTH = ((PLACES,), (FURTHER,), *WITH_MAP)
+WITHOUT_MAP = ((WEIGHTS,), (WEIGHTS,))
 
 
-def _schema(trainer: VeilLocalTrainer) -> Schema:
+def _schema(trainer):
     width = trainer.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in trainer.names)
     shapes = {WEIGHTS: (len(trainer.whitening),), MAP: (READING.tastes(width), width)}
     shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
@@ -65,7 +61,7 @@ def _schema(trainer: VeilLocalTrainer) -> Schema:
     )
 
 
-def _about(schema: Schema, trainer: VeilLocalTrainer, bounds: tuple[float, ...]) -> dict[str, Any]:
+def _about(schema, trainer, bounds):
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
     return {
         "format": FORMAT,
@@ -98,23 +94,23 @@ def _about(schema: Schema, trainer: VeilLocalTrainer, bounds: tuple[float, ...])
     }
 
 
-def _file(about: dict[str, Any], trainer: VeilLocalTrainer) -> str:
+def _file(about, trainer):
     ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
     arrays = {**trainer.content.arrays(CONTENT), "whitening": trainer.whitening}
     arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
     return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
 
 
-def _model(schema: Schema, popularity: Floats, size: float, generator: np.random.Generator) -> dict[str, Floats]:
+def _model(schema, popularity, size, generator):
     """Numbers that mean nothing; sums of places grow with the votes of their items, as real ones do."""
-    model: dict[str, Floats] = {POPULARITY: popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
+    model = {POPULARITY: popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
     model |= {t.name: (size * generator.standard_normal(t.shape)).astype(np.float32) for t in schema.learnt.tensors}
     for name in model.keys() & set(PASSES):
         model[name] = (model[name] * (1.0 + np.exp(popularity[:, :1]))).astype(np.float32)
     return model
 
 
-def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
+def _case(name, seed, kinds, *, size):
     names = tuple(dict.fromkeys(tensor for kind in kinds for tensor in kind))
     ranker, learnt = made(20 + seed, plain=MAP in names, directions=0, caution=0.0)
     steps = Steps(units=UNITS, shares=SHARES, noise={each: NOISE[each] for each in PASSES if each in names})
@@ -160,17 +156,17 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
     return {"name": name, "file": _file(about, trainer), "bounds": list(bounds), "contents": contents, "told": told}
 
 
-def _without_examples(updates: Any) -> Any:
+def _without_examples(updates):
     from veilrec.client.federated import examples_if_asked
 
     return examples_if_asked(updates, tell_examples=False)
 
 
-def _rounded(values: Floats) -> list[float]:
+def _rounded(values):
     return [float(value) for value in np.round(values.astype(np.float64).ravel(), 9)]
 
 
-def _signed() -> dict[str, Any]:
+def _signed():
     invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
     content = b"what a client says"
     statement = identity.statement(ID, invitation.client, "round", 7, content)
@@ -183,7 +179,7 @@ def _signed() -> dict[str, Any]:
     }
 
 
-def trainer() -> dict[str, Any]:
+def trainer():
     """With content and a map, from a model far off and from one near 0; with places of items, which sums tell much or
     hardly anything of, in one pass and in two; and a catalogue of which nothing is known.
     """

@@ -1,19 +1,14 @@
 """Test vectors of `veil`: a small catalogue as a release carries it, histories, and the scores that Python gives."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.client.veil import Reading, ReleasedSums, Steps
 from veilrec.client.veil_ranker import Learnt, VeilRanker
-from veilrec.core.arrays import Floats
 from veilrec.models.veil import ALONE, Content, Places
 
 N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
@@ -30,11 +25,11 @@ LENGTHS = (0, 1, 3, 4, 5, 8, 12, 25, 40)
 PLAIN_KERNELS = [(0, ALONE), (1, ALONE), (2, ALONE), (0, 2), (1, 2), (3, ALONE), (4, ALONE), (0, 3)]
 
 
-def _numbers(generator: np.random.Generator, *shape: int, size: float = 1.0) -> Floats:
+def _numbers(generator, *shape, size=1.0):
     return (size * generator.standard_normal(shape)).astype(np.float32)
 
 
-def _content(generator: np.random.Generator, *, plain: bool) -> Content:
+def _content(generator, *, plain):
     """Made up; with texts and kernels, or of a catalogue of which nothing is known."""
     if not plain:
         nothing = np.zeros(0, np.int64)
@@ -69,7 +64,7 @@ def _content(generator: np.random.Generator, *, plain: bool) -> Content:
     )
 
 
-def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int = 1) -> tuple[VeilRanker, Learnt]:
+def made(seed, *, plain, directions, caution, passes=1):
     """A ranker and what was learnt, of numbers that mean nothing."""
     generator = np.random.default_rng([91, seed])
     content = _content(generator, plain=plain)
@@ -88,13 +83,13 @@ def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int
     return ranker, learnt
 
 
-def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str, Any]:
+def _case(name, ranker, learnt, seed):
     generator = np.random.default_rng([92, seed])
     program, arrays = program_of(ranker), packed(ranker, learnt)
     model = unpacked(program, arrays, N_ITEMS)
     histories = []
     for length in LENGTHS:
-        history: NDArray[np.int32] = generator.permutation(N_ITEMS)[:length].astype(np.int32)
+        history = generator.permutation(N_ITEMS)[:length].astype(np.int32)
         scores = model.fold_in(one_history(history)).score_all(np.zeros(1, np.int64))[0]
         weights = model.own_weights(history)
         rounded = {"scores": np.round(scores.astype(np.float64), 6), "weights": np.round(weights.astype(np.float64), 6)}
@@ -102,7 +97,7 @@ def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str,
     return {"name": name, "program": program, "file": base64.b64encode(save(arrays)).decode(), "histories": histories}
 
 
-def veil() -> dict[str, Any]:
+def veil():
     """Catalogues with everything, without own weights, without places of items, and of which nothing is known."""
     cases = []
     for seed, (name, plain, directions, caution, passes) in enumerate(
@@ -121,7 +116,7 @@ def veil() -> dict[str, Any]:
     return {"items": N_ITEMS, "cases": cases, "broken": _broken(ranker, learnt)}
 
 
-def _broken(ranker: VeilRanker, learnt: Learnt) -> list[dict[str, Any]]:
+def _broken(ranker, learnt):
     """Releases that lead out of their tables, are not finite, or rank in another way."""
     program, arrays = program_of(ranker), packed(ranker, learnt)
     content = ranker.content

@@ -1,7 +1,5 @@
 """A catalogue without an index: every item is scored, every time. What the real one must answer like."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from veilrec.serving.index.blocks import Filter, best_of, scores_of
@@ -27,7 +25,7 @@ class PlainCatalogue:
     def remove(self, number):
         del self.items[number]
 
-    def _wanted(self, wanted: Filter | None):
+    def _wanted(self, wanted):
         wanted = wanted or Filter()
         return [
             number

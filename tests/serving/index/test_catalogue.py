@@ -1,7 +1,5 @@
 """Items that come and go: every answer is that of a catalogue which scores everything."""
 
-from __future__ import annotations
-
 import threading
 from math import inf, nan
 

@@ -1,7 +1,5 @@
 """What any weights can bring among the k best is in the set, whatever the values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The search against the definition in numpy: the same items, the same bits, whatever the values and weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
