@@ -175,6 +175,6 @@ def test_a_scan_of_many_items_is_done_beside_the_loop(ask, monkeypatch):
     monkeypatch.setattr("veilrec.serving.service._LIGHT", 0)
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
-    monkeypatch.setattr("veilrec.serving.service._MOST_WAITING", 0)
+    monkeypatch.setattr("veilrec.serving.service._MAX_WAITING", 0)
     answer = ask("POST", "/v1/recommend", {"vector": vector})
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")

@@ -1,7 +1,8 @@
-"""Test vectors of secure sums: fixed keys, and the bytes that Python's device sends with them."""
+"""Test vectors of secure sums: fixed keys, and the bytes that a client in Python sends with them."""
 
 import base64
 import hashlib
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -26,6 +27,8 @@ HELPERS = 2
 ROUND, WIDTH = 5, 64
 REPORTING = (2, 5, 63, 64, 1000)  # clients: numbers of up to 63 travel in 32 bits
 VOTES = 40  # items
+MECHANISM = VoteReports(length=VOTES, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+FEDERATION = hashlib.sha256(ID.encode()).digest()  # as `Federation.digest` has it
 
 
 def _secret(number):
@@ -36,14 +39,9 @@ def _identity(number):
     return SigningKey(Ed25519PrivateKey.from_private_bytes(_secret(number)))
 
 
-def _federation():
-    """As `Federation.digest` has it."""
-    return hashlib.sha256(ID.encode()).digest()
-
-
-def _invitation(length, *, number=ROUND, width=WIDTH, least=LEAST, federation=None):
+def _invitation(length, *, number=ROUND, width=WIDTH, least=LEAST, federation=FEDERATION):
     identities = [_identity(100 + place) for place in range(HELPERS)]
-    terms = Terms(federation or _federation(), number, length, width, least)
+    terms = Terms(federation, number, length, width, least)
     proposal = Proposal(terms, tuple(identity.public for identity in identities))
     keys = []
     for place, identity in enumerate(identities):
@@ -58,18 +56,16 @@ def _update(length):
 
 
 def _report(clients):
-    mechanism = _mechanism(VOTES)
     told = np.random.default_rng([98, clients]).random(VOTES) < 0.2
-    width = width_for(clients, mechanism.largest)
+    width = width_for(clients, MECHANISM.largest)
     invitation = _invitation(VOTES, number=ReportSum().number, width=width)
-    return {"clients": clients, **_upload(invitation, mechanism.weigh(told))}
+    return {"clients": clients, **_upload(invitation, MECHANISM.weigh(told))}
 
 
 def _upload(invitation, values):
     terms = invitation.proposal.terms
-    client = HelperSumClient(
-        PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
-    )
+    keys = invitation.proposal.helpers
+    client = HelperSumClient(PLACE, _identity(1), federation=FEDERATION, helpers=keys, least=LEAST)
     own = X25519PrivateKey.from_private_bytes(_secret(2))
     with patch.object(helpers.X25519PrivateKey, "generate", lambda: own):
         sent = client.update(invitation.encode(), values)
@@ -88,28 +84,17 @@ def _fixed_point(bound, clients):
     generator = np.random.default_rng([96, clients])
     values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
     schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
-    lattice = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, clients=clients, saturates=True)
-    values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * lattice.steps[WEIGHTS]  # cut towards 0
-    updates = ClientUpdates(
-        0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)}
-    )
-    return {
-        "bound": bound,
-        "clients": clients,
-        "values": [float(value) for value in values],
-        "whole": [str(value) for value in lattice.integers(updates)[0].tolist()],
-    }
-
-
-def _mechanism(length):
-    return VoteReports(length=length, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    numbers = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, clients=clients, saturates=True)
+    values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * numbers.steps[WEIGHTS]  # cut towards 0
+    updates = ClientUpdates(0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[10:].reshape(1, 4, 5)})
+    whole = [str(value) for value in numbers.integers(updates)[0].tolist()]
+    return {"bound": bound, "clients": clients, "values": values.tolist(), "whole": whole}
 
 
 def _votes(count):
     history = np.random.default_rng([97, count]).permutation(VOTES)[:count]
-    told = np.zeros(VOTES, np.bool_)
-    told[history] = True
-    return {"history": history.tolist(), "votes": [str(value) for value in _mechanism(VOTES).weigh(told).tolist()]}
+    votes = MECHANISM.weigh(np.isin(np.arange(VOTES), history)).tolist()
+    return {"history": history.tolist(), "votes": [str(value) for value in votes]}
 
 
 def _text(content):
@@ -119,10 +104,7 @@ def _text(content):
 def _refused():
     """Invitations that no client follows, by what is wrong with them."""
     good = _invitation(7)
-    swapped = HelperInvitation(good.proposal, good.keys[::-1], good.check_key)
-    unsigned = HelperInvitation(
-        good.proposal, (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1]), good.check_key
-    )
+    unsigned = (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1])
     other = Proposal(good.proposal.terms, good.proposal.helpers[::-1])
     odd = {
         "another federation": _invitation(7, federation=bytes(32)).encode(),
@@ -131,9 +113,9 @@ def _refused():
         "a sum of reports": _invitation(7, number=ReportSum().number).encode(),
         "a sum of more": _invitation(7, least=LEAST + 1).encode(),
         "another length": _invitation(8).encode(),
-        "keys in no order": swapped.encode(),
-        "a key that nobody signed": unsigned.encode(),
-        "other helpers": HelperInvitation(other, good.keys, good.check_key).encode(),
+        "keys in no order": replace(good, keys=good.keys[::-1]).encode(),
+        "a key that nobody signed": replace(good, keys=unsigned).encode(),
+        "other helpers": replace(good, proposal=other).encode(),
         "cut off": good.encode()[:-1],
         "something behind it": good.encode() + b"\0",
     }

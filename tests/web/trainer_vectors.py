@@ -8,6 +8,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from tests.web.veil_vectors import DIRECTIONS, LENGTHS, N_ITEMS, READING, made
+from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort
 from veilrec.client.veil import (
     CLIPS,
@@ -40,9 +41,7 @@ SEED, CLIENT = 4_611_686_018_427_387_905, 3  # more than a double holds
 SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0, FURTHER: 1.0}
 UNITS = {WEIGHTS: 0.37, MAP: 0.011, PLACES: 2.5, FURTHER: 3.5}
 NOISE = {PLACES: 3.0, FURTHER: 4.0}
-Kinds = tuple[tuple[str, ...], ...]
-"""Which tensors each round is about."""
-WITH_MAP = ((WEIGHTS,), (WEIGHTS, MAP))
+WITH_MAP = ((WEIGHTS,), (WEIGHTS, MAP))  # which tensors each round is about
 WITH_PLACES = ((PLACES,), *WITH_MAP)
 WITH_BOTH = ((PLACES,), (FURTHER,), *WITH_MAP)
 WITHOUT_MAP = ((WEIGHTS,), (WEIGHTS,))
@@ -52,46 +51,23 @@ def _schema(trainer):
     width = trainer.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in trainer.names)
     shapes = {WEIGHTS: (len(trainer.whitening),), MAP: (READING.tastes(width), width)}
     shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
-    return Schema(
-        (
-            Tensor(VOTES, (N_ITEMS, 1), by_row=True, learnt=False),
-            Tensor(POPULARITY, (N_ITEMS, 2), by_row=True, learnt=False),
-            *(Tensor(name, shapes[name], by_row=False) for name in trainer.names),
-        )
-    )
+    rows = (Tensor(name, (N_ITEMS, size), by_row=True, learnt=False) for name, size in ((VOTES, 1), (POPULARITY, 2)))
+    return Schema((*rows, *(Tensor(name, shapes[name], by_row=False) for name in trainer.names)))
 
 
 def _about(schema, trainer, bounds):
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
-    return {
-        "format": FORMAT,
-        "id": ID,
-        "address": "https://127.0.0.1:8471",
-        "plan": "0" * 64,
-        "method": "veil",
-        "dataset": "made-up",
-        "rounds": len(bounds),
-        "clients": 5,
-        "guarantee": {},
-        "largest_content": 1 << 20,
-        "tensors": [
-            {"name": t.name, "shape": list(t.shape), "by_row": t.by_row, "learnt": t.learnt} for t in schema.tensors
-        ],
-        "reading": asdict(trainer.reading),
-        "units": {name: UNITS[name] for name in trainer.names},
-        "shares": {name: SHARES[name] for name in trainer.names},
-        "clips": {name: CLIPS[name] for name in trainer.names},
-        "noise": dict(trainer.steps.noise),
-        "unit": "user",
-        "adjacency": "add-remove",
-        "delta": 1e-6,
-        "bounds": list(bounds),
-        "sigma": SIGMA,
-        "sigma_of_votes": SIGMA_OF_VOTES,
-        "mu_of_report": 1.0 / SIGMA_OF_VOTES,
-        "mu_of_rounds": [bound / SIGMA for bound in bounds],
-        "secure_sums": None,
-    }
+    fields = {"format": FORMAT, "id": ID, "address": "https://127.0.0.1:8471", "plan": "0" * 64, "method": "veil"}
+    fields |= {"dataset": "made-up", "rounds": len(bounds), "clients": 5, "guarantee": {}, "largest_content": 1 << 20}
+    keys = ("name", "shape", "by_row", "learnt")
+    fields["tensors"] = [{key: getattr(tensor, key) for key in keys} for tensor in schema.tensors]
+    fields["reading"] = asdict(trainer.reading)
+    for name, values in (("units", UNITS), ("shares", SHARES), ("clips", CLIPS)):
+        fields[name] = {each: values[each] for each in trainer.names}
+    fields |= {"noise": dict(trainer.steps.noise), "unit": "user", "adjacency": "add-remove", "delta": 1e-6}
+    fields |= {"bounds": list(bounds), "sigma": SIGMA, "sigma_of_votes": SIGMA_OF_VOTES}
+    fields |= {"mu_of_report": 1.0 / SIGMA_OF_VOTES, "mu_of_rounds": [bound / SIGMA for bound in bounds]}
+    return fields | {"secure_sums": None}
 
 
 def _file(about, trainer):
@@ -134,49 +110,27 @@ def _case(name, seed, kinds, *, size):
             data = OwnHistory(Csr(np.array([0, length]), history))
             cohort = Cohort(np.array([CLIENT]), data, {}, SEED)
             seen, come = rounds.decode(content, schema, number)
-            weights = {
-                t.name: come.tables[t.name].values if t.by_row else come.dense[t.name][0] for t in schema.tensors
-            }
+            weights = {name: table.values for name, table in come.tables.items()}
+            weights |= {name: values[0] for name, values in come.dense.items()}
             updates = trainer.learn(cohort, weights, seen).updates
-            sent = sums.message(_without_examples(updates), seen, SeededSource(1)).value
+            sent = sums.message(examples_if_asked(updates, tell_examples=False), seen, SeededSource(1)).value
             view = seen.view(schema)  # as a client does it
             message = messages.encode_update(sent, view)
             parts = messages.decode_update(message, view, number).dense
-            own = np.zeros(N_ITEMS, np.bool_)
-            own[history] = True
-            told.append(
-                {
-                    "number": number,
-                    "history": history.tolist(),
-                    "bytes": len(message),
-                    "parts": [[asked.index(tensor), _rounded(values)] for tensor, values in parts.items()],
-                    "report": messages.encode_report(own, number).hex(),
-                }
-            )
+            rounded = {name: np.round(values.astype(np.float64).ravel(), 9) for name, values in parts.items()}
+            report = messages.encode_report(np.isin(np.arange(N_ITEMS), history), number).hex()
+            one = {"number": number, "history": history.tolist(), "bytes": len(message), "report": report}
+            told.append(one | {"parts": [[asked.index(name), values.tolist()] for name, values in rounded.items()]})
     return {"name": name, "file": _file(about, trainer), "bounds": list(bounds), "contents": contents, "told": told}
-
-
-def _without_examples(updates):
-    from veilrec.client.federated import examples_if_asked
-
-    return examples_if_asked(updates, tell_examples=False)
-
-
-def _rounded(values):
-    return [float(value) for value in np.round(values.astype(np.float64).ravel(), 9)]
 
 
 def _signed():
     invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
     content = b"what a client says"
     statement = identity.statement(ID, invitation.client, "round", 7, content)
-    return {
-        "invitation": invitation.text(),
-        "client": invitation.client,
-        "content": base64.b64encode(content).decode(),
-        "statement": statement.decode(),
-        "signature": identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex(),
-    }
+    signature = identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex()
+    made = {"content": base64.b64encode(content).decode(), "statement": statement.decode(), "signature": signature}
+    return {"invitation": invitation.text(), "client": invitation.client, **made}
 
 
 def trainer():

@@ -13,14 +13,8 @@ from veilrec.models.veil import ALONE, Content, Places
 
 N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
 SIDES = (4, 4, 7)  # of the tables: two over the values of one feature, one over those of another
-READING = Reading(
-    recency=(1.0, 8.0, 100.0),
-    taste_recency=(3.0, 30.0),
-    popularity_recency=(2.0, 40.0),
-    latest=9,
-    targets=6,
-    negatives=4,
-)
+SPANS = {"recency": (1.0, 8.0, 100.0), "taste_recency": (3.0, 30.0), "popularity_recency": (2.0, 40.0)}
+READING = Reading(**SPANS, latest=9, targets=6, negatives=4)
 LENGTHS = (0, 1, 3, 4, 5, 8, 12, 25, 40)
 PLAIN_KERNELS = [(0, ALONE), (1, ALONE), (2, ALONE), (0, 2), (1, 2), (3, ALONE), (4, ALONE), (0, 3)]
 
@@ -30,18 +24,13 @@ def _numbers(generator, *shape, size=1.0):
 
 
 def _content(generator, *, plain):
-    """Made up; with texts and kernels, or of a catalogue of which nothing is known."""
+    """Synthetic; with texts and kernels, or of a catalogue of which nothing is known."""
     if not plain:
         nothing = np.zeros(0, np.int64)
+        empty, none = np.zeros((N_ITEMS, 0), np.float32), np.zeros(0, np.float32)
+        codes, kernels = np.zeros((0, N_ITEMS), np.int32), np.zeros((0, 2), np.int32)
         return Content(
-            codes=np.zeros((0, N_ITEMS), np.int32),
-            tables=np.zeros(0, np.float32),
-            starts=nothing,
-            widths=nothing,
-            texts=np.zeros((N_ITEMS, 0), np.float32),
-            kernels=np.zeros((0, 2), np.int32),
-            scales=np.zeros(0, np.float32),
-            basis=np.zeros((N_ITEMS, 0), np.float32),
+            codes, none, starts=nothing, widths=nothing, texts=empty, kernels=kernels, scales=none, basis=empty
         )
     feature, other = (generator.integers(0, side, N_ITEMS).astype(np.int32) for side in (SIDES[0], SIDES[2]))
     tables = []
@@ -99,47 +88,42 @@ def _case(name, ranker, learnt, seed):
 
 def veil():
     """Catalogues with everything, without own weights, without places of items, and of which nothing is known."""
-    cases = []
-    for seed, (name, plain, directions, caution, passes) in enumerate(
-        (
-            ("everything", True, DIRECTIONS, 30.0, 1),
-            ("little caution", True, DIRECTIONS, 0.5, 1),
-            ("everybody's weights", True, DIRECTIONS, 0.0, 1),
-            ("no places", True, 0, 30.0, 1),
-            ("no content", False, 0, 30.0, 1),
-            ("two passes", True, 2 * DIRECTIONS, 0.5, 2),
-        )
+    usual, cases = {"plain": True, "directions": DIRECTIONS, "caution": 30.0}, []
+    for seed, (name, changed) in enumerate(
+        {
+            "everything": {},
+            "little caution": {"caution": 0.5},
+            "everybody's weights": {"caution": 0.0},
+            "no places": {"directions": 0},
+            "no content": {"plain": False, "directions": 0},
+            "two passes": {"directions": 2 * DIRECTIONS, "caution": 0.5, "passes": 2},
+        }.items()
     ):
-        of = made(seed, plain=plain, directions=directions, caution=caution, passes=passes)
-        cases.append(_case(name, *of, seed))
-    ranker, learnt = made(9, plain=True, directions=DIRECTIONS, caution=30.0)
+        cases.append(_case(name, *made(seed, **usual | changed), seed))
+    ranker, learnt = made(9, **usual)
     return {"items": N_ITEMS, "cases": cases, "broken": _broken(ranker, learnt)}
 
 
 def _broken(ranker, learnt):
     """Releases that lead out of their tables, are not finite, or rank in another way."""
     program, arrays = program_of(ranker), packed(ranker, learnt)
-    content = ranker.content
-    codes, kernels, starts = content.codes.copy(), content.kernels.copy(), content.starts.copy()
-    codes[2, 3], kernels[4, 1], starts[1] = SIDES[2], 5, 0
+    found = []
+    for name, at, value in (("codes", (2, 3), SIDES[2]), ("kernels", (4, 1), 5), ("starts", 1, 0)):
+        changed = getattr(ranker.content, name).copy()
+        changed[at] = value
+        found.append((program, packed(replace(ranker, content=replace(ranker.content, **{name: changed})), learnt)))
     not_finite = learnt.weights.copy()
     not_finite[2] = np.nan
-    found = [
-        (program, packed(replace(ranker, content=replace(content, codes=codes)), learnt)),
-        (program, packed(replace(ranker, content=replace(content, kernels=kernels)), learnt)),
-        (program, packed(replace(ranker, content=replace(content, starts=starts)), learnt)),
+    two = program["reading"] | {"place_passes": 2}  # of three directions
+    found += [
         (program, packed(ranker, replace(learnt, weights=not_finite))),
         (program, packed(ranker, replace(learnt, map=learnt.map[1:]))),
         (program, {name: values for name, values in arrays.items() if name != "whitening"}),
         (program | {"ranks": "otherwise"}, arrays),
         (program | {"formulas": program["formulas"] + 1}, arrays),
         (program | {"formulas": 3}, arrays),
-        (
-            program | {"formulas": 2, "reading": {**program["reading"], "place_passes": 2}},
-            arrays,
-        ),  # of three directions
-        (program | {"reading": {**program["reading"], "place_passes": 3}}, arrays),
-        (program | {"reading": {**program["reading"], "recency": [1.0]}}, arrays),
-        (program | {"reading": {**program["reading"], "recency": "all"}}, arrays),
+        (program | {"formulas": 2, "reading": two}, arrays),
     ]
+    for odd in ({"place_passes": 3}, {"recency": [1.0]}, {"recency": "all"}):
+        found.append((program | {"reading": program["reading"] | odd}, arrays))
     return [{"program": how, "file": base64.b64encode(save(what)).decode()} for how, what in found]
