@@ -1,6 +1,5 @@
 """A small release on a real server, and windows that look at it."""
 
-from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving.processes import running
-from tests.web.browsing import REQUIRED, Browser, browsing, missing
+from tests.web.browsing import REQUIRED, browsing, missing
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import SigningKey, new_key
 
@@ -46,18 +45,10 @@ def films(tmp_path_factory):
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory):
     """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
-    from tests.federation.loopback import free_port
-    from veilrec.federation.making import FederationOptions, make
+    from tests.web.taking_part import federation_of
 
-    folder = tmp_path_factory.mktemp("federation") / "trial"
     settings = ("privacy.epsilon=100", "people=1000")  # so many that places of items are asked for
-    make(
-        folder,
-        FederationOptions(
-            method="veil", data=FILMS, clients=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()
-        ),
-    )
-    return folder
+    return federation_of(tmp_path_factory.mktemp("federation") / "trial", ROUNDS, settings=settings)
 
 
 @contextmanager
@@ -84,20 +75,27 @@ def serving(release, log, *ready, more=()):
         yield server.address, server.process
 
 
-Window = Callable[..., Browser]
-
-
 @pytest.fixture
 def window(tmp_path):
     """Opens a window at an address; `profile` names one that goes on where it was."""
     reason = missing()
-    if reason is not None and REQUIRED:
-        pytest.fail(reason)
     if reason is not None:
-        pytest.skip(reason)
+        (pytest.fail if REQUIRED else pytest.skip)(reason)
     with ExitStack() as stack:
+        yield lambda address, *, profile="profile", **how: stack.enter_context(
+            browsing(address, tmp_path / profile, **how)
+        )
 
-        def opened(address, *, profile="profile", **how):
-            return stack.enter_context(browsing(address, tmp_path / profile, **how))
 
-        yield opened
+@pytest.fixture
+def visit(window):
+    """Opens a window, loads the page, and reads the first story of each category."""
+
+    def visited(address, *categories, **how):
+        browser = window(address, **how)
+        browser.open()
+        for category in categories:
+            browser.read(category)
+        return browser
+
+    return visited

@@ -11,11 +11,15 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.federation.loopback import free_port, known_in
+from tests.web.conftest import FILMS, PEOPLE, serving
 from veilrec.core.schema import whole_model
 from veilrec.federation.coordinator.process import PAGE_HEADERS
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import COORDINATOR, HELPERS, FederationTask
-from veilrec.federation.identity import identity_of
+from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, FederationTask
+from veilrec.federation.identity import INVITATION, identity_of
+from veilrec.federation.making import FederationOptions, make
+from veilrec.federation.page import write_page
 from veilrec.federation.secagg.helpers import HelperInvitation, Proposal
 from veilrec.federation.secagg.terms import RoundKey, public_half
 from veilrec.wire import rounds
@@ -33,6 +37,7 @@ const kept = await done(database.transaction("ledger").objectStore("ledger").get
 database.close();
 return kept?.squaredMu ?? 0;
 """
+FLAGS = ("--ignore-certificate-errors",)  # a page has no other way to know the federation's own authority
 _PATIENCE = 30.0
 _NOTHING_TO_DO = 1.0  # seconds until a page that asks is told so
 
@@ -45,6 +50,24 @@ def join(browser, invitation, file):
     browser.element("#federation-file").send_keys(str(file))
     browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")
     browser.element("#join").click()
+
+
+def federation_of(folder, rounds, **wishes):
+    """A federation of films that nobody runs yet."""
+    make(folder, FederationOptions("veil", FILMS, clients=PEOPLE, rounds=rounds, port=free_port(), **wishes))
+    return folder
+
+
+def handed(folder, file):
+    """What everybody knows of a federation, and what its first client is handed: an invitation and the file."""
+    known = known_in(folder)
+    write_page(known, file)
+    return known, ((min((folder / CLIENTS).iterdir()) / INVITATION).read_text(), file)
+
+
+def page_of(films, known, log):
+    """A server whose page may speak to the coordinator of a federation."""
+    return serving(films.release.folder, log, "/readyz", more=("--coordinator", known.federation.address))
 
 
 def listed(browser):
@@ -113,7 +136,6 @@ class Asking:
             assert self._changed.wait_for(lambda: self._idle >= until, _PATIENCE), "nobody asks for a task"
 
     def answer(self, path, headers, body):
-        """To one request."""
         if path == "/v1/poll":
             return self._poll()
         if path == "/v1/content":
@@ -182,7 +204,7 @@ def asking(folder, known, page):
 
     place = urlsplit(known.federation.address)
     server = ThreadingHTTPServer((place.hostname or "", place.port or 0), Handler)
-    server.daemon_threads, server.handle_error = True, lambda *_: None  # type: ignore[method-assign,assignment]
+    server.daemon_threads, server.handle_error = True, lambda *_: None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / COORDINATOR / "tls.pem", folder / COORDINATOR / "tls.key")
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
