@@ -15,8 +15,7 @@ def item(number):
 
 
 def main():
-    store = ItemStore(Path(sys.argv[1]))
-    number = int(sys.argv[2])
+    store, number = ItemStore(Path(sys.argv[1])), int(sys.argv[2])
     while True:
         if number % 5 == 4:
             store.remove(f"item {number - 2}")

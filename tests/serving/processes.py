@@ -25,8 +25,6 @@ command._embedder_of = lambda release: letters
 
 @dataclass
 class Running:
-    """One server."""
-
     process: subprocess.Popen[bytes]
     address: str
     log_file: Path
@@ -76,10 +74,8 @@ class Running:
 
     def memory(self):
         """Bytes of memory that are in use."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("no such process")
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def log(self):
         lines = self.log_file.read_text().splitlines()
@@ -98,7 +94,6 @@ def running(release, log_file, *options, toy_encoder=True):
     with log_file.open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log_file.read_text()
         server = Running(process, json.loads(line)["address"], log_file)

@@ -101,8 +101,6 @@ def test_a_write_that_the_system_refuses_changes_nothing(tmp_path):
 import resource, sys
 from pathlib import Path
 from tests.serving.item_crash import item
-from tests.serving.processes import Running, running
-from tests.serving.toys import TOKEN, packed, write_release
 from veilrec.serving.edition import ItemStore, StoreFull
 store = ItemStore(Path(sys.argv[1]))
 store.put(item(1))
@@ -125,12 +123,10 @@ print([each.id for each in store.items()])
 def test_killed_over_and_over(tmp_path, kills):
     """All acknowledged changes are there, and no others but for the one that was under way."""
     path, dice = tmp_path / "items", random.Random(14)  # noqa: S311 - it chooses when to kill
-    there = set()
-    acknowledged, number = 0, 0
+    there, acknowledged, number = set(), 0, 0
     for _ in range(kills):
         command = [sys.executable, "-m", "tests.serving.item_crash", str(path), str(number)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-        assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(dice.uniform(0.0, 0.03))
         os.kill(process.pid, signal.SIGKILL)
@@ -161,9 +157,7 @@ def _visible(server):
 def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path, token_file):
     folder = write_release(tmp_path / "release")
     dice = random.Random(3)  # noqa: S311 - it chooses when to kill
-    acknowledged = set()
-    maybe = set()
-    number = 0
+    acknowledged, maybe, number = set(), set(), 0
     for _ in range(KILLS + 1):
         with running(folder, tmp_path / "log", "--admin-token-file", token_file, "--rate", "0") as server:
             found = _visible(server)
@@ -186,25 +180,15 @@ def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path, token_file):
 
 
 def _texts(ids):
-    return ReleaseTexts(
-        {
-            **packed("ids", ids),
-            **packed("titles", [f"title {name}" for name in ids]),
-            **packed("categories", ["news", "sport"]),
-            "category": np.array([number % 3 - 1 for number in range(len(ids))], np.int32),
-        }
-    )
+    titles, category = [f"title {name}" for name in ids], (np.arange(len(ids)) % 3 - 1).astype(np.int32)
+    arrays = packed("ids", ids) | packed("titles", titles) | packed("categories", ["news", "sport"])
+    return ReleaseTexts(arrays | {"category": category})
 
 
-def test_ids_are_found_whole():
+def test_texts_are_found_by_whole_ids_come_and_go_and_have_codes():
     ids = ["1", "11", "111", "é", "e", ""]
     texts = _texts(ids)
-    assert [texts.find(name) for name in ids] == [0, 1, 2, 3, 4, 5]
-    assert texts.find("1111") is None
-    assert texts.find("\xe9x") is None
-
-
-def test_what_comes_and_goes():
+    assert [texts.find(name) for name in (*ids, "1111", "\xe9x")] == [0, 1, 2, 3, 4, 5, None, None]
     texts = _texts(["a", "b"])
     texts.add(7, "c", 'a "title"', "sport")
     assert texts.find("c") == 7
@@ -218,9 +202,6 @@ def test_what_comes_and_goes():
     texts.hide(8)
     assert texts.find("a") is None
     assert texts.numbers().tolist() == [1, 7]
-
-
-def test_codes():
     texts = _texts(["a"])
     assert (texts.category_code("sport"), texts.category_code(""), texts.category_code("x")) == (1, -1, None)
     assert texts.category_code("x", new=True) == 2
@@ -231,9 +212,10 @@ def test_codes():
 
 def test_odd_arrays_are_refused():
     arrays = {**packed("ids", ["a"]), **packed("titles", ["a"]), **packed("categories", [])}
-    with pytest.raises(BadInput, match="without a name"):
-        ReleaseTexts(arrays | {"category": np.zeros(1, np.int32)})
-    with pytest.raises(BadInput, match="as many"):
-        ReleaseTexts(arrays | {"category": np.full(2, -1, np.int32)})
-    with pytest.raises(BadInput, match="end to end"):
-        ReleaseTexts(arrays | {"ids.offsets": np.array([0, 9]), "category": np.full(1, -1, np.int32)})
+    for odd, words in (
+        ({"category": np.zeros(1, np.int32)}, "without a name"),
+        ({"category": np.full(2, -1, np.int32)}, "as many"),
+        ({"ids.offsets": np.array([0, 9]), "category": np.full(1, -1, np.int32)}, "end to end"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            ReleaseTexts(arrays | odd)

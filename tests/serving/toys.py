@@ -32,26 +32,10 @@ def packed(name, texts):
 
 def manifest_of(**changed):
     """The fields of a manifest, some of them changed."""
-    fields = {
-        "format": 1,
-        "minimum_client": 1,
-        "name": "toy",
-        "version": 1,
-        "created": "2026-11-17T06:40:00Z",
-        "made_by": "veilrec tests",
-        "method": "toy",
-        "family": "news",
-        "protected": True,
-        "why_unprotected": [],
-        "guarantee": no_guarantee().to_json(),
-        "sizes": {},
-        "encoder": None,
-        "offers": [],
-        "data": {},
-        "figures": {},
-        "files": {},
-    }
-    return fields | changed
+    fields = {"format": 1, "minimum_client": 1, "name": "toy", "version": 1, "method": "toy", "family": "news"}
+    fields |= {"created": "2026-11-17T06:40:00Z", "made_by": "veilrec tests", "guarantee": no_guarantee().to_json()}
+    fields |= {"protected": True, "why_unprotected": [], "encoder": None, "offers": []}
+    return {**fields, "sizes": {}, "data": {}, "figures": {}, "files": {}} | changed
 
 
 def write_release(folder, *, version=1, items=40, family="news", protected=True, dim=DIM, readers=0):
@@ -84,15 +68,10 @@ def write_release(folder, *, version=1, items=40, family="news", protected=True,
         save_file({"vectors": told}, folder / "readers.safetensors")
     files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
     sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
-    manifest = manifest_of(
-        version=version,
-        family=family,
-        protected=protected,
-        why_unprotected=[] if protected else ["it is a toy"],
-        sizes=sizes | {"interests": INTERESTS if family == "news" else 0},
-        files=files,
-    )
-    sign_release(folder, manifest, KEY)
+    sizes["interests"] = INTERESTS if family == "news" else 0
+    why = [] if protected else ["it is a toy"]
+    told = {"version": version, "family": family, "protected": protected, "why_unprotected": why, "sizes": sizes}
+    sign_release(folder, manifest_of(**told, files=files), KEY)
     return folder
 
 
@@ -106,8 +85,6 @@ def letters(title, abstract, category, subcategory):
 
 @dataclass
 class Got:
-    """An answer."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -125,8 +102,7 @@ class Asked:
     app: RequestMiddleware
     logged: io.BytesIO
     address: str = "192.0.2.7"
-    left: int = 0
-    """Parts of the last body that were not taken."""
+    left: int = 0  # parts of the last body that were not taken
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def __call__(self, method, path, body=b"", headers=None, *, token=None, raw_path=None, leaves=False):
@@ -137,18 +113,10 @@ class Asked:
         given = {name.lower(): value for name, value in (headers or {}).items()}
         given |= {} if token is None else {"authorization": f"Bearer {token}"}
         target, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": target,
-            "raw_path": raw_path or target.encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-            "client": (self.address, 50000),
-            "http_version": "1.1",
-            "scheme": "http",
-        }
+        scope = {"type": "http", "scheme": "http", "http_version": "1.1", "client": (self.address, 50000)}
+        scope |= {"method": method, "path": target, "raw_path": raw_path or target.encode(), "root_path": ""}
+        scope["query_string"] = query.encode()
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in given.items()]
         sent = []
 
         async def receive():
