@@ -27,7 +27,7 @@ def asked(tmp_path_factory):
     found.close()
 
 
-def test_made_up_requests_of_the_document(asked):
+def test_synthetic_requests_of_the_document(asked):
     schemathesis = pytest.importorskip("schemathesis")
     api = asked("GET", "/openapi.json").json
     schema = schemathesis.openapi.from_dict(api)
@@ -115,7 +115,7 @@ _KINDS = st.sampled_from(["application/json", "application/octet-stream", "text/
 
 @settings(max_examples=max(1, CASES // 2), **_QUIET)
 @given(st.sampled_from(["recommend", "item"]), _BODIES, _QUERY, _KINDS, st.booleans())
-def test_made_up_bodies(asked, route, body, query, kind, as_query):
+def test_synthetic_bodies(asked, route, body, query, kind, as_query):
     if isinstance(body, bytes) and as_query:
         body = b"VRQ1" + body
     method, path = ("POST", "/v1/recommend") if route == "recommend" else ("PUT", "/v1/items/synthetic")

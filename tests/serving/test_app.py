@@ -169,7 +169,7 @@ def test_a_pool_without_room_has_what_can_be_reached_and_then_every_category(ask
     assert {*pool.categories} == {*everything.categories}
 
 
-def test_what_made_up_readers_would_get_is_in_the_pool(tmp_path, monkeypatch):
+def test_what_synthetic_readers_would_get_is_in_the_pool(tmp_path, monkeypatch):
     release = toy(tmp_path / "release", items=400, readers=50)
     vectors = release.arrays("vectors.safetensors")["items"]
     readers = release.arrays("readers.safetensors")["vectors"].astype(np.float32)

@@ -54,7 +54,8 @@ def join(browser, invitation, file):
 
 def federation_of(folder, rounds, **wishes):
     """A federation of films that nobody runs yet."""
-    make(folder, FederationOptions("veil", FILMS, clients=PEOPLE, rounds=rounds, port=free_port(), **wishes))
+    usual = {"method": "veil", "data": FILMS, "clients": PEOPLE, "port": free_port()}
+    make(folder, FederationOptions(**usual, rounds=rounds, **wishes))
     return folder
 
 
