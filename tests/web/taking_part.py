@@ -38,6 +38,10 @@ database.close();
 return kept?.squaredMu ?? 0;
 """
 FLAGS = ("--ignore-certificate-errors",)  # a page has no other way to know the federation's own authority
+OFF = """
+const { federation } = await (await import('/web/veilrec.js')).Client.open();
+while ((await federation.participation()).on) await new Promise((resolve) => setTimeout(resolve, 20));
+"""  # returns when the switch is off for every tab
 _PATIENCE = 30.0
 _NOTHING_TO_DO = 1.0  # seconds until a page that asks is told so
 
@@ -46,6 +50,7 @@ def join(browser, invitation, file):
     """As a person does: the switch, the two things that were handed over, the button."""
     browser.until("return document.getElementById('take-part').checkVisibility()")
     browser.element("#take-part").click()
+    browser.until("return document.getElementById('invitation').checkVisibility()")
     browser.element("#invitation").send_keys(invitation.strip())
     browser.element("#federation-file").send_keys(str(file))
     browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")

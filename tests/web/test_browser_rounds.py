@@ -13,6 +13,7 @@ from tests.web.conftest import ROUNDS
 from tests.web.taking_part import (
     CHARGED,
     FLAGS,
+    OFF,
     SENT,
     asking,
     blocked,
@@ -73,7 +74,7 @@ def test_two_tabs_are_one_client_and_off_is_off_in_both(films, trial, visit, tmp
         coordinator.released.clear()
         coordinator.ask("round", 0, tabs=2)
         browser.element("#take-part").click()  # in the middle of the round, in one tab
-        browser.until("return !document.getElementById('take-part').checked")
+        browser.wait_for(OFF)
         coordinator.released.set()
         for handle in (browser.driver.current_window_handle, first):
             browser.driver.switch_to.window(handle)
