@@ -1,7 +1,5 @@
 """A writer to be killed, `python -m tests.serving.item_crash FILE FIRST`: prints what is acknowledged."""
 
-from __future__ import annotations
-
 import sys
 from math import inf
 from pathlib import Path
@@ -11,14 +9,13 @@ import numpy as np
 from veilrec.serving.edition import ItemStore, StoredItem
 
 
-def item(number: int) -> StoredItem:
+def item(number):
     text = f"item {number}"
     return StoredItem(text, text, "", "news", "", "", number / 8, inf, "model", np.full(4, number, np.float32))
 
 
-def main() -> None:
-    store = ItemStore(Path(sys.argv[1]))
-    number = int(sys.argv[2])
+def main():
+    store, number = ItemStore(Path(sys.argv[1])), int(sys.argv[2])
     while True:
         if number % 5 == 4:
             store.remove(f"item {number - 2}")

@@ -1,7 +1,5 @@
 """A server in a process of its own, and raw sockets to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,12 +7,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[2]
@@ -29,20 +25,16 @@ command._embedder_of = lambda release: letters
 
 @dataclass
 class Running:
-    """One server."""
-
     process: subprocess.Popen[bytes]
     address: str
     log_file: Path
 
     @property
-    def place(self) -> tuple[str, int]:
+    def place(self):
         parts = urlsplit(self.address)
         return parts.hostname or "", parts.port or 0
 
-    def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, dict[str, str], bytes]:
+    def ask(self, method, path, body=None, headers=None):
         connection = HTTPConnection(*self.place, timeout=30)
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         connection.request(method, path, content, {"Content-Type": "application/json"} | (headers or {}))
@@ -51,7 +43,7 @@ class Running:
         connection.close()
         return got
 
-    def send(self, content: bytes, *, timeout: float = 20.0) -> bytes:
+    def send(self, content, *, timeout=20.0):
         """Raw bytes in, and whatever comes back until the server hangs up or has nothing to say."""
         with socket.create_connection(self.place, timeout=timeout) as opened:
             with suppress(OSError):  # it may have hung up already; its answer is on the way
@@ -59,7 +51,7 @@ class Running:
             return self.rest(opened)
 
     @staticmethod
-    def rest(opened: socket.socket) -> bytes:
+    def rest(opened):
         came = b""
         try:
             while part := opened.recv(1 << 16):
@@ -72,7 +64,7 @@ class Running:
             pass
         return came
 
-    def wait_until(self, path: str = "/readyz", seconds: float = 60.0) -> None:
+    def wait_until(self, path="/readyz", seconds=60.0):
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
             if self.ask("GET", path)[0] == 200:
@@ -80,31 +72,28 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(self.log_file.read_text())
 
-    def memory(self) -> int:
+    def memory(self):
         """Bytes of memory that are in use."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("no such process")
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
-    def log(self) -> list[Any]:
+    def log(self):
         lines = self.log_file.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, number=signal.SIGTERM):
         os.kill(self.process.pid, number)
         return self.process.wait(timeout=60)
 
 
 @contextmanager
-def running(release: Path, log_file: Path, *options: str, toy_encoder: bool = True) -> Iterator[Running]:
+def running(release, log_file, *options, toy_encoder=True):
     """`veilrec serve` on a free port, ready."""
     code = (TOY if toy_encoder else "") + RUN
     command = [sys.executable, "-c", code, "serve", str(release), "--port", "0", "--json", *options]
     with log_file.open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log_file.read_text()
         server = Running(process, json.loads(line)["address"], log_file)
@@ -117,7 +106,7 @@ def running(release: Path, log_file: Path, *options: str, toy_encoder: bool = Tr
         process.wait()
 
 
-def refused(*options: str) -> tuple[int, str]:
+def refused(*options):
     """The exit code of a server that does not start, and what it says."""
     command = [sys.executable, "-c", RUN, "serve", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)

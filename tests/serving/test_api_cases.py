@@ -3,12 +3,8 @@
 `VEILREC_API_CASES=10000` asks that many; by default 500.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
-from collections.abc import Iterator
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -16,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.serving.toys import DIM, INTERESTS, POOLED, TOKEN, Asked, Got, served, toy
+from tests.serving.toys import DIM, INTERESTS, POOLED, TOKEN, served, toy
 
 CASES = int(os.environ.get("VEILREC_API_CASES", "500"))
 _QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
@@ -24,21 +20,21 @@ _SHORT = (Phase.explicit, Phase.generate)
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def asked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cases")
     found = served(toy(folder / "release"), folder)
     yield found
     found.close()
 
 
-def test_made_up_requests_of_the_document(asked: Asked) -> None:
+def test_synthetic_requests_of_the_document(asked):
     schemathesis = pytest.importorskip("schemathesis")
     api = asked("GET", "/openapi.json").json
     schema = schemathesis.openapi.from_dict(api)
     operations = [each.ok() for each in schema.get_all_operations()]
     varied = {"/v1/recommend", "/v1/items/{id}", "/v1/release/files/{path}"}  # the others have nothing to vary
     share = max(1, CASES // 2 // (2 * sum(each.path in varied for each in operations)))
-    statuses: dict[int, int] = {}
+    statuses = {}
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
     for operation, mode in ((operation, mode) for operation in operations for mode in modes):
         try:
@@ -52,10 +48,10 @@ def test_made_up_requests_of_the_document(asked: Asked) -> None:
     assert statuses.get(400, 0) > 0
 
 
-def _run(asked: Asked, strategy: Any, count: int, statuses: dict[int, int]) -> None:
+def _run(asked, strategy, count, statuses):
     @settings(max_examples=count, phases=_SHORT, **_QUIET)
     @given(case=strategy, with_token=st.booleans())
-    def ask(case: Any, with_token: bool) -> None:
+    def ask(case, with_token):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sent = case.as_transport_kwargs(base_url="http://x")
@@ -81,7 +77,7 @@ def _run(asked: Asked, strategy: Any, count: int, statuses: dict[int, int]) -> N
             raise
 
 
-def _assert_sound(got: Got, *sent: object) -> None:
+def _assert_sound(got, *sent):
     assert got.status < 500, (sent, got.status, got.body)
     assert got.status < 400 or set(got.json) == {"error"}
 
@@ -119,7 +115,7 @@ _KINDS = st.sampled_from(["application/json", "application/octet-stream", "text/
 
 @settings(max_examples=max(1, CASES // 2), **_QUIET)
 @given(st.sampled_from(["recommend", "item"]), _BODIES, _QUERY, _KINDS, st.booleans())
-def test_made_up_bodies(asked: Asked, route: str, body: Any, query: str, kind: str, as_query: bool) -> None:
+def test_synthetic_bodies(asked, route, body, query, kind, as_query):
     if isinstance(body, bytes) and as_query:
         body = b"VRQ1" + body
     method, path = ("POST", "/v1/recommend") if route == "recommend" else ("PUT", "/v1/items/synthetic")

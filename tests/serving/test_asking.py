@@ -1,34 +1,29 @@
 """The hot route: the same items as by hand, for every way of telling."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import pytest
 
-from tests.serving.toys import DIM, INTERESTS, POOLED, Asked
+from tests.serving.toys import DIM, INTERESTS, POOLED
 from veilrec.privacy.mechanisms.attention import normalise
-from veilrec.wire.queries import Kind, QueryShape, encode, read_pool
+from veilrec.wire.queries import QueryShape, encode, read_pool
 
 ALPHA = [0.2, 0.5, 0.3]
 BYTES = {"content-type": "application/octet-stream"}
 
 
-def _by_hand(ask: Asked, user: Any, k: int = 10) -> list[str]:
+def _by_hand(ask, user, k=10):
     release = ask.service.release
     scores = release.arrays("vectors.safetensors")["items"] @ np.asarray(user, np.float32)
     return [f"n{number}" for number in np.argsort(-scores, kind="stable")[:k]]
 
 
-def _ids(answer: Any) -> list[str]:
+def _ids(answer):
     assert answer.status == 200, answer.body
     return [item["id"] for item in answer.json["items"]]
 
 
-def test_every_serving_mode_in_json_and_in_bytes(ask: Asked) -> None:
+def test_every_serving_mode_in_json_and_in_bytes(ask):
     serving = ask.service.release.arrays("serving.safetensors")
     interests, chances = serving["interests"], serving["chances"]
     vector, told = np.linspace(-1, 1, DIM).astype(np.float32), np.array([0.4, -0.2], np.float32)
@@ -42,18 +37,17 @@ def test_every_serving_mode_in_json_and_in_bytes(ask: Asked) -> None:
         ({}, serving["nobody"]),
     ):
         assert _ids(ask("POST", "/v1/recommend", body)) == _by_hand(ask, user), body
-    cases: list[tuple[Kind, int, Any, Any]] = [
+    for kind, size, numbers, user in (
         ("attention", INTERESTS, noisy, normalise(noisy.astype(np.float64), "simplex") @ interests),
         ("interest", INTERESTS, np.array([1.0], np.float32), chances[1] @ interests),
         ("vector", DIM, vector, vector),
         ("pooled", POOLED, told, expected),
-    ]
-    for kind, size, numbers, user in cases:
+    ):
         query = encode(numbers, QueryShape(kind, size))
         assert _ids(ask("POST", "/v1/recommend?k=4", query, BYTES)) == _by_hand(ask, user, 4), kind
 
 
-def test_the_answer_says_what_it_is(ask: Asked) -> None:
+def test_the_answer_says_what_it_is(ask):
     answer = ask("POST", "/v1/recommend", {"alpha": ALPHA, "k": 3}, {"content-type": "application/json; charset=utf-8"})
     assert answer.json["release"] == {"name": "toy", "version": 1}
     assert [set(item) for item in answer.json["items"]] == [{"id", "title", "category", "score"}] * 3
@@ -63,7 +57,7 @@ def test_the_answer_says_what_it_is(ask: Asked) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_categories_and_more_than_there_is(ask: Asked) -> None:
+def test_categories_and_more_than_there_is(ask):
     for told in ({"alpha": ALPHA}, {"vector": [1.0] * DIM}, {}):
         assert len(_ids(ask("POST", "/v1/recommend", {**told, "k": 1000}))) == 40
         answer = ask("POST", "/v1/recommend", {**told, "categories": ["sport"], "k": 100})
@@ -72,12 +66,11 @@ def test_categories_and_more_than_there_is(ask: Asked) -> None:
         assert ask("POST", "/v1/recommend", {**told, "region": "nowhere"}).status == 400
 
 
-def test_a_pool_of_the_best(ask: Asked) -> None:
+def test_a_pool_of_the_best(ask):
     query = encode(np.array([1.0], np.float32), QueryShape("interest", INTERESTS))
     pool = read_pool(ask("POST", "/v1/recommend?k=7&form=pool", query, BYTES).body)
     assert pool.ids == _ids(ask("POST", "/v1/recommend", {"interest": 1, "k": 7}))
     assert (pool.about.k, pool.about.whole, pool.about.exact) == (7, False, False)
-    assert pool.scores is not None
     assert pool.scores.shape == (7, INTERESTS)
     same = ask("POST", "/v1/recommend?form=pool", {"interest": 1, "k": 7})
     assert read_pool(same.body).ids == pool.ids
@@ -126,7 +119,7 @@ ODD_QUERIES = (
 ODD_OPTIONS = ("k=0", "k=1001", "k=x", "form=x", "user=1", "k", "k=1&k=%ff", "a=1&" * 200)
 
 
-def test_odd_requests_are_refused_in_one_line(ask: Asked) -> None:
+def test_odd_requests_are_refused_in_one_line(ask):
     query = encode(np.array([1.0], np.float32), QueryShape("interest", INTERESTS))
     cases = [("", body, {"content-type": "application/json"}, part) for body, part in ODD_BODIES]
     cases += [("", odd, BYTES, part) for odd, part in ODD_QUERIES]
@@ -139,7 +132,7 @@ def test_odd_requests_are_refused_in_one_line(ask: Asked) -> None:
     assert ask("POST", "/v1/recommend", {}, {"content-type": "text/plain"}).status == 415
 
 
-def test_the_body_has_a_cap_whatever_it_says(ask: Asked) -> None:
+def test_the_body_has_a_cap_whatever_it_says_and_may_never_come(ask):
     large = json.dumps({"region": "x" * 70000}).encode()
     assert ask("POST", "/v1/recommend", large).status == 413
     assert ask("POST", "/v1/recommend", b"{}", {"content-length": "65537"}).status == 413
@@ -148,14 +141,11 @@ def test_the_body_has_a_cap_whatever_it_says(ask: Asked) -> None:
     answer = ask("POST", "/v1/recommend", parts)
     assert (answer.status, answer.headers["connection"]) == (413, "close")
     assert ask.left > 39_900  # of the pieces were never taken
-
-
-def test_a_client_that_leaves_is_not_an_error(ask: Asked) -> None:
     ask("POST", "/v1/recommend", leaves=True)
-    assert ask.log()[-1]["status"] == 499
+    assert ask.log()[-1]["status"] == 499  # a client that leaves is not an error
 
 
-def test_a_model_without_interests(service: Callable[..., Asked]) -> None:
+def test_a_model_without_interests(service):
     ask = service(family="factors")
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
@@ -163,11 +153,10 @@ def test_a_model_without_interests(service: Callable[..., Asked]) -> None:
     for body in ({"alpha": [1.0]}, {"interest": 0}, {"told": [1.0]}):
         assert ask("POST", "/v1/recommend", body).status == 400
     pool = read_pool(ask("GET", "/v1/pool").body)
-    assert pool.scores is None
-    assert len(pool) == 40
+    assert pool.scores is None and len(pool) == 40
 
 
-def test_a_release_that_ranks_on_clients_only(service: Callable[..., Asked]) -> None:
+def test_a_release_that_ranks_on_clients_only(service):
     ask = service(family="ranker")
     for method, path in (("POST", "/v1/recommend"), ("GET", "/v1/pool")):
         answer = ask(method, path, {} if method == "POST" else b"")
@@ -176,10 +165,10 @@ def test_a_release_that_ranks_on_clients_only(service: Callable[..., Asked]) -> 
     assert [ask("GET", path).status for path in ("/readyz", "/v1/release", "/metrics")] == [200] * 3
 
 
-def test_a_scan_of_many_items_is_done_beside_the_loop(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_of_many_items_is_done_beside_the_loop(ask, monkeypatch):
     monkeypatch.setattr("veilrec.serving.service._LIGHT", 0)
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
-    monkeypatch.setattr("veilrec.serving.service._MOST_WAITING", 0)
+    monkeypatch.setattr("veilrec.serving.service._MAX_WAITING", 0)
     answer = ask("POST", "/v1/recommend", {"vector": vector})
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")

@@ -1,20 +1,16 @@
 """A hundred canaries in histories: whatever clients send, none is in the server's log, metrics or files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 
-from tests.serving.processes import Running, running
+from tests.serving.processes import running
 from tests.serving.toys import DIM, INTERESTS, POOLED, TOKEN, write_release
-from veilrec.wire.queries import Kind, QueryShape, encode
+from veilrec.wire.queries import QueryShape, encode
 
 CANARIES = [f"canary{number:03d}x{number * 7919 % 9973:04d}" for number in range(100)]
-SIZES: dict[Kind, int] = {"attention": INTERESTS, "interest": INTERESTS, "vector": DIM, "pooled": POOLED}
+SIZES = {"attention": INTERESTS, "interest": INTERESTS, "vector": DIM, "pooled": POOLED}
 
 
-def _ask_well(server: Running, number: int) -> None:
+def _ask_well(server, number):
     """As a client asks: its history is not in it."""
     draws = np.random.default_rng(number)
     for kind, size in SIZES.items():
@@ -24,7 +20,7 @@ def _ask_well(server: Running, number: int) -> None:
         assert server.ask("POST", "/v1/recommend?k=5&form=pool", query, headers)[0] == 200
 
 
-def _ask_badly(server: Running, canary: str, number: int) -> None:
+def _ask_badly(server, canary, number):
     """As a broken client might: its history is everywhere."""
     headers = {"Cookie": canary, "User-Agent": canary, "Referer": canary, "X-Request-Id": canary, "X-History": canary}
     headers |= {"Authorization": f"Bearer {canary}"}
@@ -47,7 +43,7 @@ def _ask_badly(server: Running, canary: str, number: int) -> None:
     server.send(f"GET /{canary} HTTP/1.1\r\nbad {canary}\r\n\r\n".encode())
 
 
-def test_no_canary_stays_on_the_server(tmp_path: Path, token_file: str) -> None:
+def test_no_canary_stays_on_the_server(tmp_path, token_file):
     own = tmp_path / "own"
     own.mkdir()
     options = ("--rate", "0", "--admin-token-file", token_file, "--items", str(own / "items.sqlite"))

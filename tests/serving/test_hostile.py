@@ -1,14 +1,11 @@
 """What nobody should send, over real sockets: refused soon, and without memory."""
 
-from __future__ import annotations
-
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.serving.processes import Running, running
+from tests.serving.processes import running
 from tests.serving.toys import TOKEN, write_release
 
 SOON = 2.0  # seconds: a sanity bound for a busy machine; the promise is 50 ms, and the median is tested
@@ -16,7 +13,7 @@ MB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, token_file: str) -> Iterator[Running]:
+def server(tmp_path_factory, token_file):
     folder = tmp_path_factory.mktemp("hostile")
     options = ("--rate", "0", "--admin-token-file", token_file)
     with running(write_release(folder / "release"), folder / "log", *options) as opened:
@@ -26,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, token_file: str) -> Iterato
         assert 500 not in statuses
 
 
-def _post(body: bytes, head: bytes = b"") -> bytes:
+def _post(body, head=b""):
     start = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     return start + head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -52,7 +49,7 @@ NO_HTTP = (
 )
 
 
-def test_odd_bodies_are_refused_soon_and_what_is_not_http(server: Running) -> None:
+def test_odd_bodies_are_refused_soon_and_what_is_not_http(server):
     for body in BODIES:
         times = []
         for _ in range(5):
@@ -67,7 +64,7 @@ def test_odd_bodies_are_refused_soon_and_what_is_not_http(server: Running) -> No
         assert server.ask("GET", path)[0] == 404
 
 
-def test_forty_megabytes_are_not_read(server: Running) -> None:
+def test_forty_megabytes_are_not_read(server):
     before = server.memory()
     large = b"[" * (40 * MB)
     chunks = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" * 1
@@ -83,7 +80,7 @@ def test_forty_megabytes_are_not_read(server: Running) -> None:
     assert server.memory() - before < 30 * MB
 
 
-def test_large_headers_are_refused(server: Running) -> None:
+def test_large_headers_are_refused(server):
     before = server.memory()
     lines = [
         b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Large: " + b"a" * (40 * MB),
@@ -96,7 +93,7 @@ def test_large_headers_are_refused(server: Running) -> None:
     assert server.memory() - before < 30 * MB
 
 
-def test_many_half_open_connections_stop_nobody(server: Running) -> None:
+def test_many_half_open_connections_stop_nobody(server):
     opened = []
     try:
         for _ in range(200):

@@ -1,7 +1,5 @@
 """Items on disk, and in a server that is killed: what was acknowledged is there, whatever happens."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -19,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.serving.item_crash import item
-from tests.serving.processes import Running, running
+from tests.serving.processes import running
 from tests.serving.toys import TOKEN, packed, write_release
 from veilrec.core.errors import BadInput
 from veilrec.serving.edition import ItemStore, ReleaseTexts, StoreFull, StoreGone
@@ -29,11 +27,11 @@ KILLS = 6
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def _ids(store: ItemStore) -> list[str]:
+def _ids(store):
     return [each.id for each in store.items()]
 
 
-def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
+def test_what_is_put_is_there_after_opening_again(tmp_path):
     store = ItemStore(tmp_path / "items")
     for number in range(3):
         store.put(item(number))
@@ -52,7 +50,7 @@ def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     assert (tmp_path / "items").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_commit_is_synced_and_a_removed_file_noticed_before_anything_is_acknowledged(tmp_path: Path) -> None:
+def test_a_commit_is_synced_and_a_removed_file_noticed_before_anything_is_acknowledged(tmp_path):
     """A killed process cannot show this: the system keeps what was written. Power that fails does not."""
     store = ItemStore(tmp_path / "items")
     settings = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
@@ -64,7 +62,7 @@ def test_a_commit_is_synced_and_a_removed_file_noticed_before_anything_is_acknow
     store.close()
 
 
-def test_other_files_and_those_of_another_server_are_refused(tmp_path: Path) -> None:
+def test_other_files_and_those_of_another_server_are_refused(tmp_path):
     store = ItemStore(tmp_path / "items")
     (tmp_path / "text").write_text("not a database " * 100)
     with sqlite3.connect(tmp_path / "other") as other:
@@ -82,7 +80,7 @@ def test_other_files_and_those_of_another_server_are_refused(tmp_path: Path) -> 
     ItemStore(tmp_path / "items").close()
 
 
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_changes_nothing(tmp_path):
     store = ItemStore(tmp_path / "items")
     store.put(item(1))
     (pages,) = store._database.execute("PRAGMA page_count").fetchone()
@@ -97,14 +95,12 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_write_that_the_system_refuses_changes_nothing(tmp_path: Path) -> None:
+def test_a_write_that_the_system_refuses_changes_nothing(tmp_path):
     """RLIMIT_FSIZE stands in for a full disk: the write itself fails."""
     program = """
 import resource, sys
 from pathlib import Path
 from tests.serving.item_crash import item
-from tests.serving.processes import Running, running
-from tests.serving.toys import TOKEN, packed, write_release
 from veilrec.serving.edition import ItemStore, StoreFull
 store = ItemStore(Path(sys.argv[1]))
 store.put(item(1))
@@ -124,15 +120,13 @@ print([each.id for each in store.items()])
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.processes)])
-def test_killed_over_and_over(tmp_path: Path, kills: int) -> None:
+def test_killed_over_and_over(tmp_path, kills):
     """All acknowledged changes are there, and no others but for the one that was under way."""
     path, dice = tmp_path / "items", random.Random(14)  # noqa: S311 - it chooses when to kill
-    there: set[int] = set()
-    acknowledged, number = 0, 0
+    there, acknowledged, number = set(), 0, 0
     for _ in range(kills):
         command = [sys.executable, "-m", "tests.serving.item_crash", str(path), str(number)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-        assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(dice.uniform(0.0, 0.03))
         os.kill(process.pid, signal.SIGKILL)
@@ -154,18 +148,16 @@ def test_killed_over_and_over(tmp_path: Path, kills: int) -> None:
     assert acknowledged >= kills
 
 
-def _visible(server: Running) -> set[str]:
+def _visible(server):
     body = json.loads(server.ask("POST", "/v1/recommend", {"k": 1000})[2])
     return {item["id"] for item in body["items"]} - {f"n{number}" for number in range(40)}
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path: Path, token_file: str) -> None:
+def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path, token_file):
     folder = write_release(tmp_path / "release")
     dice = random.Random(3)  # noqa: S311 - it chooses when to kill
-    acknowledged: set[str] = set()
-    maybe: set[str] = set()
-    number = 0
+    acknowledged, maybe, number = set(), set(), 0
     for _ in range(KILLS + 1):
         with running(folder, tmp_path / "log", "--admin-token-file", token_file, "--rate", "0") as server:
             found = _visible(server)
@@ -187,26 +179,16 @@ def test_what_was_acknowledged_is_visible_after_kill_9(tmp_path: Path, token_fil
     assert len(acknowledged) > KILLS
 
 
-def _texts(ids: list[str]) -> ReleaseTexts:
-    return ReleaseTexts(
-        {
-            **packed("ids", ids),
-            **packed("titles", [f"title {name}" for name in ids]),
-            **packed("categories", ["news", "sport"]),
-            "category": np.array([number % 3 - 1 for number in range(len(ids))], np.int32),
-        }
-    )
+def _texts(ids):
+    titles, category = [f"title {name}" for name in ids], (np.arange(len(ids)) % 3 - 1).astype(np.int32)
+    arrays = packed("ids", ids) | packed("titles", titles) | packed("categories", ["news", "sport"])
+    return ReleaseTexts(arrays | {"category": category})
 
 
-def test_ids_are_found_whole() -> None:
+def test_texts_are_found_by_whole_ids_come_and_go_and_have_codes():
     ids = ["1", "11", "111", "é", "e", ""]
     texts = _texts(ids)
-    assert [texts.find(name) for name in ids] == [0, 1, 2, 3, 4, 5]
-    assert texts.find("1111") is None
-    assert texts.find("\xe9x") is None
-
-
-def test_what_comes_and_goes() -> None:
+    assert [texts.find(name) for name in (*ids, "1111", "\xe9x")] == [0, 1, 2, 3, 4, 5, None, None]
     texts = _texts(["a", "b"])
     texts.add(7, "c", 'a "title"', "sport")
     assert texts.find("c") == 7
@@ -220,9 +202,6 @@ def test_what_comes_and_goes() -> None:
     texts.hide(8)
     assert texts.find("a") is None
     assert texts.numbers().tolist() == [1, 7]
-
-
-def test_codes() -> None:
     texts = _texts(["a"])
     assert (texts.category_code("sport"), texts.category_code(""), texts.category_code("x")) == (1, -1, None)
     assert texts.category_code("x", new=True) == 2
@@ -231,11 +210,12 @@ def test_codes() -> None:
     assert texts.region_code("north", new=True) == 0
 
 
-def test_odd_arrays_are_refused() -> None:
+def test_odd_arrays_are_refused():
     arrays = {**packed("ids", ["a"]), **packed("titles", ["a"]), **packed("categories", [])}
-    with pytest.raises(BadInput, match="without a name"):
-        ReleaseTexts(arrays | {"category": np.zeros(1, np.int32)})
-    with pytest.raises(BadInput, match="as many"):
-        ReleaseTexts(arrays | {"category": np.full(2, -1, np.int32)})
-    with pytest.raises(BadInput, match="end to end"):
-        ReleaseTexts(arrays | {"ids.offsets": np.array([0, 9]), "category": np.full(1, -1, np.int32)})
+    for odd, words in (
+        ({"category": np.zeros(1, np.int32)}, "without a name"),
+        ({"category": np.full(2, -1, np.int32)}, "as many"),
+        ({"ids.offsets": np.array([0, 9]), "category": np.full(1, -1, np.int32)}, "end to end"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            ReleaseTexts(arrays | odd)

@@ -1,17 +1,11 @@
 """The middleware: limits, ids, logs that name nobody, and failures that tell nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import logging
-from collections.abc import Callable
-from typing import Any
 
-import pytest
-
-from tests.serving.toys import TOKEN, Asked
+from tests.serving.toys import TOKEN
 from veilrec.serving.app import Settings
 from veilrec.serving.middleware import FromLibrary, Log, RateLimit
 
@@ -19,7 +13,7 @@ FIELDS = {"time", "request", "route", "status", "microseconds", "bytes"}
 EVENT = {"time", "event", "level", "request"}
 
 
-def test_the_log_has_these_fields_and_no_others(ask: Asked) -> None:
+def test_the_log_has_these_fields_and_no_others(ask):
     ask("POST", "/v1/recommend?form=secret-query", {"region": "secret-region"})
     ask("PUT", "/v1/items/secret-id?secret-option=1", {"title": "secret-title"}, token=TOKEN)
     ask("GET", "/secret-path?secret=1", headers={"cookie": "secret-cookie", "user-agent": "secret-agent"})
@@ -31,16 +25,11 @@ def test_the_log_has_these_fields_and_no_others(ask: Asked) -> None:
     for line in ask.log():
         assert set(line) == FIELDS or set(line) <= EVENT, line
     routes = [line["route"] for line in ask.log() if "route" in line]
-    assert routes == [
-        "POST /v1/recommend",
-        "PUT /v1/items/{id}",
-        "GET (none)",
-        "GET /v1/release/files/{path}",
-        "OTHER /",
-    ]
+    known = ["POST /v1/recommend", "PUT /v1/items/{id}", "GET (none)", "GET /v1/release/files/{path}"]
+    assert routes == [*known, "OTHER /"]
 
 
-def test_every_answer_has_an_id_of_our_own(ask: Asked) -> None:
+def test_every_answer_has_an_id_of_our_own(ask):
     answers = [ask("GET", "/healthz", headers={"x-request-id": "theirs"}) for _ in range(3)]
     answers += [ask("GET", "/nothing"), ask("POST", "/v1/recommend", {}), ask("POST", "/v1/recommend", b"{")]
     ids = [answer.headers["x-request-id"] for answer in answers]
@@ -49,7 +38,7 @@ def test_every_answer_has_an_id_of_our_own(ask: Asked) -> None:
     assert [line["request"] for line in ask.log() if "route" in line] == ids
 
 
-def test_too_many_requests_of_one_address(service: Callable[..., Asked]) -> None:
+def test_too_many_requests_of_one_address(service):
     ask = service(settings=Settings(rate=5))
     statuses = [ask("POST", "/v1/recommend", {}).status for _ in range(30)]
     assert statuses[:10] == [200] * 10
@@ -62,7 +51,7 @@ def test_too_many_requests_of_one_address(service: Callable[..., Asked]) -> None
     assert ask("POST", "/v1/recommend", {}).status == 200
 
 
-def test_a_burst_then_the_rate_of_each_address() -> None:
+def test_a_burst_then_the_rate_of_each_address():
     limit = RateLimit(10.0)
     assert [limit.wait("a", 100.0) for _ in range(20)] == [0] * 20
     later = [("a", 100.0), ("b", 100.0), ("a", 100.11), ("a", 100.11)]
@@ -84,11 +73,10 @@ def test_a_burst_then_the_rate_of_each_address() -> None:
         assert household.wait(other, 1.0) == 0
 
 
-def test_a_failure_tells_nothing_of_what_was_sent(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
+def test_a_failure_tells_nothing_of_what_was_sent(ask, monkeypatch):
+    def fail(*_, **__):
         raise RuntimeError("secret-vector [0.2, 0.5]")
 
-    assert ask.service.edition is not None
     monkeypatch.setattr(type(ask.service.edition.catalogue), "best", fail)
     answer = ask("POST", "/v1/recommend", {"alpha": [0.2, 0.5, 0.3]})
     assert answer.status == 500
@@ -99,18 +87,17 @@ def test_a_failure_tells_nothing_of_what_was_sent(ask: Asked, monkeypatch: pytes
     assert ask.log()[-1]["status"] == 500
 
 
-def test_web_sockets_are_closed_and_the_service_starts_and_stops_with_the_application(ask: Asked) -> None:
-    sent: list[Any] = []
-    calls: list[str] = []
+def test_web_sockets_are_closed_and_the_service_starts_and_stops_with_the_application(ask):
+    sent, calls = [], []
     ask.app.on_start, ask.app.on_stop = lambda: calls.append("start"), lambda: calls.append("stop")
 
-    async def talk() -> None:
+    async def talk():
         messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
 
-        async def receive() -> Any:
+        async def receive():
             return messages.pop(0)
 
-        async def send(message: Any) -> None:
+        async def send(message):
             sent.append(message["type"])
 
         await ask.app({"type": "websocket"}, receive, send)
@@ -121,7 +108,7 @@ def test_web_sockets_are_closed_and_the_service_starts_and_stops_with_the_applic
     assert calls == ["start", "stop"]
 
 
-def test_lines_wait_for_a_moment_and_a_broken_stream_stops_nothing() -> None:
+def test_lines_wait_for_a_moment_and_a_broken_stream_stops_nothing():
     stream = io.BytesIO()
     log, later = Log(stream), []
     log.later = later.append

@@ -1,7 +1,5 @@
 """The process: addresses, signals, TLS, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -10,7 +8,6 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
@@ -25,11 +22,11 @@ from veilrec.serving.process import Connection, ListenAddress
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(tmp_path_factory):
     return write_release(tmp_path_factory.mktemp("served") / "release", protected=False)
 
 
-def test_it_serves_takes_a_new_version_and_ends(tmp_path: Path) -> None:
+def test_it_serves_takes_a_new_version_and_ends(tmp_path):
     folder = write_release(tmp_path / "release", protected=False)
     with running(folder, tmp_path / "log", "--trust", KEY.public.hex()) as server:
         text = (tmp_path / "log").read_text()
@@ -38,10 +35,9 @@ def test_it_serves_takes_a_new_version_and_ends(tmp_path: Path) -> None:
         assert server.ask("POST", "/v1/recommend", {"interest": 1})[0] == 200
         write_release(folder, version=2)
         asked = threading.Event()
-        versions: set[int] = set()
-        errors: list[int] = []
+        versions, errors = set(), []
 
-        def go_on_asking() -> None:
+        def go_on_asking():
             while not asked.is_set():
                 status, _, body = server.ask("POST", "/v1/recommend", {"interest": 1})
                 versions.add(json.loads(body)["release"]["version"]) if status == 200 else errors.append(status)
@@ -54,12 +50,11 @@ def test_it_serves_takes_a_new_version_and_ends(tmp_path: Path) -> None:
             time.sleep(0.05)
         asked.set()
         asker.join()
-        assert 2 in versions
-        assert errors == []
+        assert 2 in versions and errors == []
         assert server.stop() == 0
 
 
-def test_what_runs_is_finished_and_new_ones_are_refused(release: Path, tmp_path: Path) -> None:
+def test_what_runs_is_finished_and_new_ones_are_refused(release, tmp_path):
     with running(release, tmp_path / "log") as server:
         body = b'{"interest": 1}'
         with socket.create_connection(server.place, timeout=20) as opened:
@@ -75,7 +70,7 @@ def test_what_runs_is_finished_and_new_ones_are_refused(release: Path, tmp_path:
         assert server.process.wait(timeout=30) == 0
 
 
-def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_one_line(release, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
     taken = socket.socket()
@@ -97,7 +92,7 @@ def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> Non
     taken.close()
 
 
-def test_addresses() -> None:
+def test_addresses():
     for host in ("127.0.0.1", "::1", "localhost", "127.3.2.1"):
         ListenAddress(host).check()
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""):  # noqa: S104
@@ -116,7 +111,7 @@ def test_addresses() -> None:
     opened.close()
 
 
-def test_a_token_is_long_enough_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_token_is_long_enough_and_nobody_elses(tmp_path):
     path = tmp_path / "token"
     with pytest.raises(BadInput, match="cannot be read"):
         read_token(path)
@@ -135,7 +130,7 @@ def test_a_token_is_long_enough_and_nobody_elses(tmp_path: Path) -> None:
     assert read_token(path) == b"0123456789abcdef"
 
 
-def test_tls(release: Path, tmp_path: Path) -> None:
+def test_tls(release, tmp_path):
     authority, certificate, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
     make_certificates(authority, certificate, key, hosts=("localhost",), federation="0" * 32)
     options = ("--host", "localhost", "--tls-cert", str(certificate), "--tls-key", str(key))
@@ -156,35 +151,34 @@ def test_tls(release: Path, tmp_path: Path) -> None:
 class Line(asyncio.Transport):
     """A transport that remembers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.sent, self.closed, self.writes = b"", False, 0
 
-    def write(self, data: Any) -> None:
+    def write(self, data):
         self.sent += data
         self.writes += 1
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
-    def is_closing(self) -> bool:
+    def is_closing(self):
         return self.closed
 
-    def pause_reading(self) -> None:
+    def pause_reading(self):
         pass
 
-    def resume_reading(self) -> None:
-        pass
+    resume_reading = pause_reading
 
 
-async def _app(scope: Any, receive: Any, send: Any) -> None:
+async def _app(scope, receive, send):
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def _opened() -> tuple[Connection, Line]:
+async def _opened():
     config = uvicorn.Config(_app, log_config=None, ws="none", access_log=False)
     config.load()
     connection = Connection(config=config, server_state=ServerState(), app_state={})
@@ -193,8 +187,8 @@ async def _opened() -> tuple[Connection, Line]:
     return connection, line
 
 
-def test_a_connection_is_hung_up_on_where_its_request_does_not_end_or_its_headers_do_not() -> None:
-    async def go() -> None:
+def test_a_connection_is_hung_up_on_where_its_request_does_not_end_or_its_headers_do_not():
+    async def go():
         for content in (b"", b"GET / HTTP/1.1\r\nHost", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n123"):
             connection, line = await _opened()
             if content:

@@ -1,26 +1,21 @@
 """Small releases and services to ask."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
-from veilrec.core.arrays import Floats
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.serving.app import Settings, make_app
 from veilrec.serving.edition import ItemStore
 from veilrec.serving.middleware import Log, RequestMiddleware
 from veilrec.serving.service import RecommenderService
-from veilrec.wire.releases import Release, describe_file, open_release, sign_release
+from veilrec.wire.releases import describe_file, open_release, sign_release
 from veilrec.wire.signing import SigningKey
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -29,46 +24,21 @@ TOKEN = "a token of the tests".replace(" ", "-")
 CATEGORIES = ("news", "sport", "weather")
 
 
-def packed(name: str, texts: list[str]) -> dict[str, Any]:
+def packed(name, texts):
     pieces = [text.encode() for text in texts]
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     return {f"{name}.offsets": offsets, f"{name}.data": np.frombuffer(b"".join(pieces), np.uint8)}
 
 
-def manifest_of(**changed: Any) -> dict[str, Any]:
+def manifest_of(**changed):
     """The fields of a manifest, some of them changed."""
-    fields = {
-        "format": 1,
-        "minimum_client": 1,
-        "name": "toy",
-        "version": 1,
-        "created": "2026-11-17T06:40:00Z",
-        "made_by": "veilrec tests",
-        "method": "toy",
-        "family": "news",
-        "protected": True,
-        "why_unprotected": [],
-        "guarantee": no_guarantee().to_json(),
-        "sizes": {},
-        "encoder": None,
-        "offers": [],
-        "data": {},
-        "figures": {},
-        "files": {},
-    }
-    return fields | changed
+    fields = {"format": 1, "minimum_client": 1, "name": "toy", "version": 1, "method": "toy", "family": "news"}
+    fields |= {"created": "2026-11-17T06:40:00Z", "made_by": "veilrec tests", "guarantee": no_guarantee().to_json()}
+    fields |= {"protected": True, "why_unprotected": [], "encoder": None, "offers": []}
+    return {**fields, "sizes": {}, "data": {}, "figures": {}, "files": {}} | changed
 
 
-def write_release(
-    folder: Path,
-    *,
-    version: int = 1,
-    items: int = 40,
-    family: str = "news",
-    protected: bool = True,
-    dim: int = DIM,
-    readers: int = 0,
-) -> Path:
+def write_release(folder, *, version=1, items=40, family="news", protected=True, dim=DIM, readers=0):
     """A signed release of synthetic items: n0, n1, ..."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -98,19 +68,14 @@ def write_release(
         save_file({"vectors": told}, folder / "readers.safetensors")
     files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
     sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
-    manifest = manifest_of(
-        version=version,
-        family=family,
-        protected=protected,
-        why_unprotected=[] if protected else ["it is a toy"],
-        sizes=sizes | {"interests": INTERESTS if family == "news" else 0},
-        files=files,
-    )
-    sign_release(folder, manifest, KEY)
+    sizes["interests"] = INTERESTS if family == "news" else 0
+    why = [] if protected else ["it is a toy"]
+    told = {"version": version, "family": family, "protected": protected, "why_unprotected": why, "sizes": sizes}
+    sign_release(folder, manifest_of(**told, files=files), KEY)
     return folder
 
 
-def letters(title: str, abstract: str, category: str, subcategory: str) -> Floats:
+def letters(title, abstract, category, subcategory):
     """An encoder that counts letters."""
     vector = np.zeros(DIM, np.float32)
     for letter in title + abstract:
@@ -120,14 +85,12 @@ def letters(title: str, abstract: str, category: str, subcategory: str) -> Float
 
 @dataclass
 class Got:
-    """An answer."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     @property
-    def json(self) -> Any:
+    def json(self):
         return json.loads(self.body)
 
 
@@ -139,21 +102,10 @@ class Asked:
     app: RequestMiddleware
     logged: io.BytesIO
     address: str = "192.0.2.7"
-    left: int = 0
-    """Parts of the last body that were not taken."""
+    left: int = 0  # parts of the last body that were not taken
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        body: bytes | list[bytes] | Any = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        token: str | None = None,
-        raw_path: bytes | None = None,
-        leaves: bool = False,
-    ) -> Got:
+    def __call__(self, method, path, body=b"", headers=None, *, token=None, raw_path=None, leaves=False):
         """Send a request; a client that `leaves` sends no body and gets no answer."""
         left = list(body) if isinstance(body, list) and body and isinstance(body[0], bytes) else None
         if left is None:
@@ -161,21 +113,13 @@ class Asked:
         given = {name.lower(): value for name, value in (headers or {}).items()}
         given |= {} if token is None else {"authorization": f"Bearer {token}"}
         target, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": target,
-            "raw_path": raw_path or target.encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-            "client": (self.address, 50000),
-            "http_version": "1.1",
-            "scheme": "http",
-        }
-        sent: list[Any] = []
+        scope = {"type": "http", "scheme": "http", "http_version": "1.1", "client": (self.address, 50000)}
+        scope |= {"method": method, "path": target, "raw_path": raw_path or target.encode(), "root_path": ""}
+        scope["query_string"] = query.encode()
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in given.items()]
+        sent = []
 
-        async def receive() -> Any:
+        async def receive():
             if leaves:
                 return {"type": "http.disconnect"}
             if not left:
@@ -183,7 +127,7 @@ class Asked:
             part = left.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(left)}
 
-        async def send(message: Any) -> None:
+        async def send(message):
             sent.append(message)
 
         self._loop.run_until_complete(self.app(scope, receive, send))
@@ -194,23 +138,15 @@ class Asked:
         told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Got(sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
 
-    def log(self) -> list[Any]:
+    def log(self):
         return [json.loads(line) for line in self.logged.getvalue().splitlines()]
 
-    def close(self) -> None:
+    def close(self):
         self.service.close()
         self._loop.close()
 
 
-def served(
-    release: Release,
-    folder: Path,
-    settings: Settings | None = None,
-    *,
-    embedder: Any = letters,
-    clock: Callable[[], float] | None = None,
-    prepare: bool = True,
-) -> Asked:
+def served(release, folder, settings=None, *, embedder=letters, clock=None, prepare=True):
     """A service that is ready, with a pool, and nothing that runs by itself."""
     logged = io.BytesIO()
     store = ItemStore(folder / "items.sqlite")
@@ -225,5 +161,5 @@ def served(
     return Asked(service, app, logged)
 
 
-def toy(folder: Path, **changes: Any) -> Release:
+def toy(folder, **changes):
     return open_release(write_release(folder, **changes))

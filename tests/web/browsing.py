@@ -1,15 +1,10 @@
 """A real browser for the tests of the page: Debian's chromium, driven by Selenium, with a profile of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 REQUIRED = os.environ.get("VEILREC_BROWSER") == "required"
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -38,7 +33,7 @@ return records.map((record) => record instanceof CryptoKey ? {extractable: recor
 """
 
 
-def missing() -> str | None:
+def missing():
     """Why there is no browser to test with; None if there is one."""
     try:
         import selenium  # noqa: F401
@@ -49,27 +44,27 @@ def missing() -> str | None:
     return None
 
 
-def _chromium() -> str | None:
+def _chromium():
     return next((found for name in _CHROMIUM if (found := shutil.which(name))), None)
 
 
 class Browser:
     """One window, and all that it has sent."""
 
-    def __init__(self, driver: Any, address: str) -> None:
+    def __init__(self, driver, address):
         self.driver, self.address = driver, address
-        self.sent: list[dict[str, Any]] = []  # every request: url, headers, body
+        self.sent = []  # every request: url, headers, body
 
-    def open(self, path: str = "/") -> None:
+    def open(self, path="/"):
         """Load the page, and wait until it shows stories."""
         self.driver.get(self.address + path)
         self.until("return Number(document.documentElement.dataset.ready ?? 0) >= 1")
 
-    def js(self, script: str, *arguments: Any) -> Any:
+    def js(self, script, *arguments):
         """What a script in the page returns."""
         return self.driver.execute_script(script, *arguments)
 
-    def wait_for(self, script: str, *arguments: Any) -> Any:
+    def wait_for(self, script, *arguments):
         """What an asynchronous script in the page returns; it throws where the script does."""
         wrapped = (
             "const done = arguments[arguments.length - 1], given = arguments;"
@@ -80,7 +75,7 @@ class Browser:
             raise AssertionError(value)
         return value
 
-    def until(self, script: str, *arguments: Any) -> Any:
+    def until(self, script, *arguments):
         """Wait for a script to return something true."""
         end = time.monotonic() + _PATIENCE
         while True:
@@ -93,19 +88,19 @@ class Browser:
                 raise AssertionError(f"after {_PATIENCE} s still not: {script}\n{state}\n{log}")
             time.sleep(0.02)
 
-    def element(self, css: str) -> Any:
+    def element(self, css):
         """The first element of a selector."""
         from selenium.webdriver.common.by import By
 
         return self.driver.find_element(By.CSS_SELECTOR, css)
 
-    def shown(self, act: Any) -> None:
+    def shown(self, act):
         """Do something, and wait until the list was shown anew."""
         before = self.js("return Number(document.documentElement.dataset.ready ?? 0)")
         act()
         self.until("return Number(document.documentElement.dataset.ready ?? 0) > arguments[0]", before)
 
-    def rest(self) -> None:
+    def rest(self):
         """The pointer away from everything."""
         from selenium.webdriver.common.action_chains import ActionChains
 
@@ -113,14 +108,12 @@ class Browser:
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": 3, "y": 90})
         time.sleep(0.5)  # what fades has faded
 
-    def categories(self, count: int = 10) -> list[str]:
+    def categories(self, count=10):
         """Of the first stories."""
-        found: list[str] = self.js(
-            "return [...document.querySelectorAll('#stories .story')].map(s => s.dataset.category)"
-        )
+        found = self.js("return [...document.querySelectorAll('#stories .story')].map(s => s.dataset.category)")
         return found[:count]
 
-    def read(self, category: str) -> str:
+    def read(self, category):
         """Open the first story of a category and go back; its title."""
         headline = self.element(f".story[data-category='{category}'] .headline")
         title = str(headline.text)
@@ -130,7 +123,7 @@ class Browser:
         self.shown(self.element("#close").click)
         return title
 
-    def choose(self, mode: str) -> None:
+    def choose(self, mode):
         """Choose a mode; those that send something are confirmed by their button."""
         radio = self.element(f"input[value='{mode}']")
         self.js("arguments[0].scrollIntoView({block: 'center'})", radio)
@@ -140,12 +133,11 @@ class Browser:
         radio.click()
         self.shown(self.element("#again").click)
 
-    def stored(self, name: str) -> list[dict[str, Any]]:
+    def stored(self, name):
         """All that lies in one of the browser's stores, bytes as Latin letters."""
-        found: list[dict[str, Any]] = self.wait_for(_STORED, name)
-        return found
+        return self.wait_for(_STORED, name)
 
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self):
         """Every request since the window was opened: method, url, headers and body."""
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
@@ -159,15 +151,7 @@ class Browser:
 
 
 @contextmanager
-def browsing(
-    address: str,
-    profile: Path,
-    *,
-    width: int = 1220,
-    height: int = 1400,
-    dark: bool = False,
-    flags: tuple[str, ...] = (),
-) -> Iterator[Browser]:
+def browsing(address, profile, *, width=1220, height=1400, dark=False, flags=()):
     """A window with a profile folder of its own; a second one with the same folder goes on with what it kept."""
     from selenium import webdriver
 
@@ -180,7 +164,7 @@ def browsing(
     driver = webdriver.Chrome(options=options, service=service)
     try:
         driver.set_script_timeout(120)
-        screen = {"width": width, "height": height, "clientScaleFactor": 1, "mobile": width < 600}
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         if dark:
             features = [{"name": "prefers-color-scheme", "value": "dark"}]

@@ -358,7 +358,7 @@ export function allChecks(veilrec, vectors) {
   check("pool: what is in it, and its order", async () => {
     const pool = veilrec.Pool.read(bytes(vectors.pools.file));
     const { ids, titles, categories, user, alpha } = vectors.pools;
-    equal([pool.ids, pool.titles, pool.release, pool.whole, pool.exact], [ids, titles, "made-up 3", true, false], "texts");
+    equal([pool.ids, pool.titles, pool.release, pool.whole, pool.exact], [ids, titles, "synthetic 3", true, false], "texts");
     equal(ids.map((_, at) => pool.categoryOf(at)), categories, "categories");
     vectors.pools.vectors.forEach((vector, at) => close(pool.vector(at), vector, 1e-7, "vector"));
     close(pool.byVector(user), vectors.pools.by_user, 1e-5, "by vector");

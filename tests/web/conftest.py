@@ -1,18 +1,13 @@
 """A small release on a real server, and windows that look at it."""
 
-from __future__ import annotations
-
-import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.serving.processes import running
-from tests.web.browsing import REQUIRED, Browser, browsing, missing
+from tests.web.browsing import REQUIRED, browsing, missing
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import SigningKey, new_key
 
@@ -33,14 +28,14 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory):
     """A privately trained news model, released and served."""
     with _served(tmp_path_factory.mktemp("site"), "privaterec", DATA, (), 2, ("/readyz", "/v1/pool")) as site:
         yield site
 
 
 @pytest.fixture(scope="session")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def films(tmp_path_factory):
     """A catalogue that clients rank by themselves, learnt privately, released and served."""
     settings = ("privacy.epsilon=100",)  # so much that every run learns the same, whatever its noise
     with _served(tmp_path_factory.mktemp("films"), "veil", FILMS, settings, 12, ("/readyz",)) as site:
@@ -48,26 +43,16 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def federation(tmp_path_factory):
     """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
-    from tests.federation.loopback import free_port
-    from veilrec.federation.making import FederationOptions, make
+    from tests.web.taking_part import federation_of
 
-    folder = tmp_path_factory.mktemp("federation") / "trial"
     settings = ("privacy.epsilon=100", "people=1000")  # so many that places of items are asked for
-    make(
-        folder,
-        FederationOptions(
-            method="veil", data=FILMS, clients=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()
-        ),
-    )
-    return folder
+    return federation_of(tmp_path_factory.mktemp("federation") / "trial", ROUNDS, settings=settings)
 
 
 @contextmanager
-def _served(
-    folder: Path, method: str, data: str, settings: tuple[str, ...], rounds: int, ready: tuple[str, ...]
-) -> Iterator[Site]:
+def _served(folder, method, data, settings, rounds, ready):
     from veilrec.runs.release import ReleaseOptions, make_release
     from veilrec.runs.release_model import texts_of
     from veilrec.runs.request import RunRequest, prepare
@@ -82,9 +67,7 @@ def _served(
 
 
 @contextmanager
-def serving(
-    release: Path, log: Path, *ready: str, more: tuple[str, ...] = ()
-) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def serving(release, log, *ready, more=()):
     """A server of its own."""
     with running(release, log, "--rate", "0", *more, toy_encoder=False) as server:
         for path in ready or ("/readyz", "/v1/pool"):
@@ -92,20 +75,27 @@ def serving(
         yield server.address, server.process
 
 
-Window = Callable[..., Browser]
+@pytest.fixture
+def window(tmp_path):
+    """Opens a window at an address; `profile` names one that goes on where it was."""
+    reason = missing()
+    if reason is not None:
+        (pytest.fail if REQUIRED else pytest.skip)(reason)
+    with ExitStack() as stack:
+        yield lambda address, *, profile="profile", **how: stack.enter_context(
+            browsing(address, tmp_path / profile, **how)
+        )
 
 
 @pytest.fixture
-def window(tmp_path: Path) -> Iterator[Window]:
-    """Opens a window at an address; `profile` names one that goes on where it was."""
-    reason = missing()
-    if reason is not None and REQUIRED:
-        pytest.fail(reason)
-    if reason is not None:
-        pytest.skip(reason)
-    with ExitStack() as stack:
+def visit(window):
+    """Opens a window, loads the page, and reads the first story of each category."""
 
-        def opened(address: str, *, profile: str = "profile", **how: Any) -> Browser:
-            return stack.enter_context(browsing(address, tmp_path / profile, **how))
+    def visited(address, *categories, **how):
+        browser = window(address, **how)
+        browser.open()
+        for category in categories:
+            browser.read(category)
+        return browser
 
-        yield opened
+    return visited

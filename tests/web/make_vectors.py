@@ -3,29 +3,23 @@
 What is random comes from fixed seeds, so that the files are the same every time.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
 from safetensors.numpy import save
-from scipy.stats import laplace, norm
+from scipy.stats import chi2, laplace, norm
 
 from tests.serving import toys
 from tests.web.masks_vectors import masks
 from tests.web.trainer_vectors import trainer
 from tests.web.veil_vectors import veil
 from veilrec.client.released import UserEncoder
-from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
@@ -56,65 +50,55 @@ class Scripted:
 
     protects = False
 
-    def __init__(self, words: Sequence[int], seed: int) -> None:
+    def __init__(self, words, seed):
         self._first, self._then, self.taken = list(words), SeededSource(14, seed), []
 
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """The next ones."""
+    def words(self, count):
         self._first, own = self._first[count:], self._first[:count]
         more = self._then.words(count - len(own)).tolist() if len(own) < count else []
         self.taken += [*own, *more]
         return np.array([*own, *more], np.uint64)
 
-    def text(self) -> str:
-        """All words that were taken, little-endian, in base64."""
+    def text(self):
         return text(np.array(self.taken, "<u8").tobytes())
 
 
-def text(content: bytes) -> str:
+def text(content):
     """Bytes in JSON."""
     return base64.b64encode(content).decode()
 
 
-def key_of(*seed: int) -> str:
+def key_of(*seed):
     """The AES key whose stream `SeededSource(*seed)` reads, so that the browser can read the same one."""
-    words: NDArray[Any] = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
+    words = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
     return words.astype("<u4").tobytes().hex()
 
 
-# -- noise ------------------------------------------------------------------------------------------------------------
-
-
-def _undecided(exponent: Fraction) -> int:
+def _undecided(exponent):
     """The word that begins e^-exponent: only the words after it decide."""
     return math.floor(_exp_minus(exponent, 128)[0] * _WORD)
 
 
-def _starts() -> dict[str, tuple[str, list[int]]]:
+def _starts():
     """Words that lead to every branch: far in the tail, on a threshold, and undecided to the last bit."""
-    gaussian, laplace_words = _GAUSSIAN_WHOLE.tolist(), _LAPLACE_WHOLE.tolist()
+    gaussian, whole = _GAUSSIAN_WHOLE.tolist(), _LAPLACE_WHOLE.tolist()
     half = 1 << 63  # as a word for the fraction: x = 1/2
     part = Fraction(1, 2)
+    later = [_undecided(part * (2 * k + part) / 2) for k in range(6)]
     return {
         "gaussian": ("gaussian", []),
         "laplace": ("laplace", []),
         "gaussian far": ("gaussian", [_WORD - 1, half, 1, _WORD - 2**20, half | 1, 2]),
         "gaussian beyond 64 bits": ("gaussian", [_WORD - 1, 5, 0, _WORD - 1, 4, 1]),
         "gaussian on thresholds": ("gaussian", [word for k in range(6) for word in (gaussian[k], half + k, 7)]),
-        "gaussian undecided": (
-            "gaussian",
-            [word for k in range(6) for word in (gaussian[k], half, _undecided(part * (2 * k + part) / 2))],
-        ),
+        "gaussian undecided": ("gaussian", [word for k, far in enumerate(later) for word in (gaussian[k], half, far)]),
         "laplace far": ("laplace", [_WORD - 1, 3, 5, _WORD - 1, 9, 9, 0, half, 0]),
-        "laplace on thresholds": ("laplace", [word for k in range(4) for word in (laplace_words[k], half + 2 * k, 7)]),
-        "laplace undecided": (
-            "laplace",
-            [word for k in range(4) for word in (laplace_words[k], half, _undecided(part))],
-        ),
+        "laplace on thresholds": ("laplace", [word for k in range(4) for word in (whole[k], half + 2 * k, 7)]),
+        "laplace undecided": ("laplace", [word for k in range(4) for word in (whole[k], half, _undecided(part))]),
     }
 
 
-def samplers() -> dict[str, Any]:
+def samplers():
     """The same words, the same integers."""
     cases = []
     for seed, (name, (law, start)) in enumerate(_starts().items()):
@@ -124,34 +108,22 @@ def samplers() -> dict[str, Any]:
     return {"units": UNITS, "cases": cases, "bulk": [_bulk("gaussian", 21), _bulk("laplace", 22)]}
 
 
-def _bulk(law: str, seed: int) -> dict[str, Any]:
+def _bulk(law, seed):
     """Many draws of a stream: their digest, and what chance each bin of the law has."""
     draws = _DRAW[law](SeededSource(seed), DRAWS)
     edges = np.array([-3, -2, -1.5, -1, -0.5, -0.1, 0, 0.1, 0.5, 1, 1.5, 2, 3]) * UNITS
     ideal = norm if law == "gaussian" else laplace
     chances = np.diff(ideal.cdf(np.concatenate(([-np.inf], (edges - 0.5) / UNITS, [np.inf]))))
-    return {
-        "law": law,
-        "key": key_of(seed),
-        "count": DRAWS,
-        "digest": hashlib.sha256("\n".join(map(str, draws.tolist())).encode()).hexdigest(),
-        "edges": edges.tolist(),
-        "chances": chances.tolist(),
-        "most": _critical(len(chances) - 1),
-        "false_alarm": FALSE_ALARM,
-    }
+    digest = hashlib.sha256("\n".join(map(str, draws.tolist())).encode()).hexdigest()
+    found = {"law": law, "key": key_of(seed), "count": DRAWS, "digest": digest, "edges": edges.tolist()}
+    return found | {"chances": chances.tolist(), "most": _critical(len(chances) - 1), "false_alarm": FALSE_ALARM}
 
 
-def _critical(degrees: int) -> float:
-    from scipy.stats import chi2
-
+def _critical(degrees):
     return float(chi2.isf(FALSE_ALARM, degrees))
 
 
-# -- mechanisms -------------------------------------------------------------------------------------------------------
-
-
-def responses() -> dict[str, Any]:
+def responses():
     """k-ary response: one by one, and many of a stream."""
     cases = []
     for seed, (truth, count, epsilon) in enumerate([(0, 5, 1.0), (3, 5, 1.0), (1, 2, 0.1), (7, 8, 5.0), (2, 3, 40.0)]):
@@ -171,12 +143,12 @@ def responses() -> dict[str, Any]:
     return {"cases": cases, "bulk": bulk | {"chances": chances, "most": _critical(4), "false_alarm": FALSE_ALARM}}
 
 
-def attention() -> dict[str, Any]:
+def attention():
     """Noisy attention and interests: from attention to the bytes of a query."""
     generator = np.random.default_rng(41)
     cases = []
     for seed in range(8):
-        noise: Any = "laplace" if seed % 2 == 0 else "gaussian"
+        noise = "laplace" if seed % 2 == 0 else "gaussian"
         size = 5 if seed < 6 else 3
         alpha = generator.dirichlet(np.full(size, 0.4))
         clip, delta = (1.0, 0.4)[seed % 3 == 1], 0.0 if noise == "laplace" else 1e-6
@@ -201,7 +173,7 @@ def attention() -> dict[str, Any]:
     return {"cases": cases}
 
 
-def pooled() -> dict[str, Any]:
+def pooled():
     """A noisy sum of clicks: from clicks to the bytes of a query."""
     generator = np.random.default_rng(51)
     dim, size, slots, clip = 12, 4, 10, 1.3
@@ -223,7 +195,7 @@ def pooled() -> dict[str, Any]:
     return {"offer": offer | claim, "serving": text(serving), "cases": cases}
 
 
-def queries() -> dict[str, Any]:
+def queries():
     """The bytes of queries of every kind."""
     generator = np.random.default_rng(61)
     cases = []
@@ -232,20 +204,12 @@ def queries() -> dict[str, Any]:
             values = np.array([size - 1.0]) if kind == "interest" else generator.normal(size=size) * 10.0 ** (size % 7)
             query = encode(values.astype(np.float32), QueryShape(kind, size)).hex()
             cases.append({"kind": kind, "size": size, "values": values.tolist(), "query": query})
-    refused = [
-        {"kind": "interest", "size": 5, "values": [5]},
-        {"kind": "interest", "size": 5, "values": [-1]},
-        {"kind": "interest", "size": 5, "values": [0.5]},
-        {"kind": "interest", "size": 5, "values": [1, 2]},
-        {"kind": "attention", "size": 5, "values": [1, 2, 3, 4]},
-        {"kind": "attention", "size": 1, "values": [1e39]},
-        {"kind": "attention", "size": 0, "values": []},
-        {"kind": "vector", "size": 65536, "values": []},
-    ]
-    return {"cases": cases, "refused": refused}
+    odd = [("interest", 5, values) for values in ([5], [-1], [0.5], [1, 2])]
+    odd += [("attention", 5, [1, 2, 3, 4]), ("attention", 1, [1e39]), ("attention", 0, []), ("vector", 65536, [])]
+    return {"cases": cases, "refused": [{"kind": kind, "size": size, "values": values} for kind, size, values in odd]}
 
 
-def guarantees() -> dict[str, Any]:
+def guarantees():
     """Lines in full, the privacy of Gaussian noise, and offers that keep their word or do not."""
     stated = [
         Guarantee("proven", "history", "replace-one", 1.0, 0.0, "per message", "nobody"),
@@ -262,65 +226,50 @@ def guarantees() -> dict[str, Any]:
     points = [(e, m) for e in (0.0, 0.1, 1.0, 3.0, 5.0, 10.0) for m in (0.05, 0.3, 1.0, 2.0, 4.0)]
     deltas = [{"epsilon": e, "mu": m, "delta": delta_gaussian(e, m)} for e, m in points]
     event = PooledInterest(projection=np.eye(16), clip_norm=1.3, slots=50, epsilon=5.0, delta=1e-6).event()
-    lattice = [
-        {"epsilon": e, "mu": event.mu, "dimension": 16, "delta": lattice_delta(event, e, 16)} for e in (1.0, 5.0, 6.0)
-    ]
+    whole = {"mu": event.mu, "dimension": 16}
+    lattice = [{"epsilon": e, **whole, "delta": lattice_delta(event, e, 16)} for e in (1.0, 5.0, 6.0)]
     return {"lines": lines, "deltas": deltas, "lattice": lattice}
 
 
-# -- encoders and pools -----------------------------------------------------------------------------------------------
-
-
-def _programs() -> list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]]:
+def _programs():
     history = {"op": "history"}
     mixed = {"op": "self-attention", "weights": "clicks.mix", "heads": 2, "of": history}
     attend = {"op": "attend", "weights": "clicks.attention", "of": mixed}
     recent = {"op": "latest", "count": 3, "of": history}
-    attention_of = {"{}.hidden.weight": (5, 8), "{}.hidden.bias": (5,), "{}.query.weight": (1, 5)}
 
-    def named(prefix: str, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-        return {name.format(prefix): shape for name, shape in shapes.items()}
+    def attends(prefix):
+        return {f"{prefix}.hidden.weight": (5, 8), f"{prefix}.hidden.bias": (5,), f"{prefix}.query.weight": (1, 5)}
 
-    def gru(prefix: str, size: int) -> dict[str, tuple[int, ...]]:
+    def gru(prefix, size):
         shapes = {"inputs.weight": (3 * size, 8), "inputs.bias": (3 * size,)}
         shapes |= {"recurrent.weight": (3 * size, size), "recurrent.bias": (3 * size,)}
         return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
-    mix = {"clicks.mix.projections.weight": (24, 8)}
-    long_term = {"op": "attend", "weights": "long", "of": history}
+    mix = {"clicks.mix.projections.weight": (24, 8)} | attends("clicks.attention")
+    short, long_term = (
+        {"op": "gru", "weights": "short", "of": recent},
+        {"op": "attend", "weights": "long", "of": history},
+    )
     narrow = {"op": "linear", "weights": "narrow", "of": long_term}
-    joined = {"op": "stack", "of": [attend, {"op": "gru", "weights": "short", "of": recent}]}
+    joined = {"op": "attend", "weights": "join", "of": {"op": "stack", "of": [attend, short]}}
+    narrowed = {"narrow.weight": (4, 8), "narrow.bias": (4,)}
     return [
-        ("self-attention", attend, mix | named("clicks.attention", attention_of)),
-        ("scaled", {"op": "scale", "weights": "scale", "of": long_term}, named("long", attention_of) | {"scale": (1,)}),
+        ("self-attention", attend, mix),
+        ("scaled", {"op": "scale", "weights": "scale", "of": long_term}, attends("long") | {"scale": (1,)}),
         ("gru", {"op": "gru", "weights": "short", "of": history}, gru("short", 8)),
-        (
-            "gru with a start",
-            {"op": "gru", "weights": "short", "of": recent, "start": long_term},
-            gru("short", 8) | named("long", attention_of),
-        ),
-        (
-            "two joined",
-            {"op": "concat", "of": [narrow, {"op": "gru", "weights": "short", "of": recent}]},
-            gru("short", 4) | named("long", attention_of) | {"narrow.weight": (4, 8), "narrow.bias": (4,)},
-        ),
-        (
-            "two stacked",
-            {"op": "attend", "weights": "join", "of": joined},
-            mix | named("clicks.attention", attention_of) | named("join", attention_of) | gru("short", 8),
-        ),
+        ("gru with a start", {**short, "start": long_term}, gru("short", 8) | attends("long")),
+        ("two joined", {"op": "concat", "of": [narrow, short]}, gru("short", 4) | attends("long") | narrowed),
+        ("two stacked", joined, mix | attends("join") | gru("short", 8)),
         ("public head", {"op": "public-head", "parts": [3, 2, 1]}, {"scales": (3,), "taste": (2,)}),
     ]
 
 
-def encoders() -> dict[str, Any]:
+def encoders():
     """Users and attention of histories of many lengths, by every layer that there is."""
     cases = []
     for seed, (name, user, shapes) in enumerate(_programs()):
         generator = np.random.default_rng([71, seed])
-        weights: dict[str, NDArray[Any]] = {
-            key: generator.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())
-        }
+        weights = {key: generator.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())}
         weights["newcomer"] = generator.normal(size=8).astype(np.float32)
         weights["basis"] = generator.normal(size=(3, 8))
         empty = None if name == "public head" else "newcomer"
@@ -330,14 +279,14 @@ def encoders() -> dict[str, Any]:
         histories = []
         for length in (0, 1, 2, 5, 6, 9):
             clicks = generator.normal(size=(length, 8))
-            found: Doubles = encoder.user(clicks)
+            found = encoder.user(clicks)
             alpha = decompose(found, weights["basis"]).tolist()
             histories.append({"clicks": clicks.tolist(), "user": found.tolist(), "alpha": alpha})
         cases.append({"name": name, "program": program, "weights": text(save(weights)), "histories": histories})
     return {"cases": cases}
 
 
-def pools() -> dict[str, Any]:
+def pools():
     """A pool, what is in it, its order for somebody, and files that are none."""
     generator = np.random.default_rng(81)
     ids = [f"N{number}" for number in range(12)]
@@ -353,24 +302,14 @@ def pools() -> dict[str, Any]:
     header = int.from_bytes(content[:8], "little")
     longer = (header + 10**6).to_bytes(8, "little") + content[8:]
     broken = [content[:5], content[:-1], content + b"\0", longer, content[:8] + b"[" + content[9:], b""]
-    return {
-        "file": text(content),
-        "ids": ids,
-        "titles": titles,
-        "categories": categories,
-        "vectors": kept.tolist(),
-        "user": user.tolist(),
-        "by_user": (kept @ user).tolist(),
-        "alpha": alpha.tolist(),
-        "by_alpha": ((vectors @ interests.T).astype(np.float64) @ alpha).tolist(),
-        "broken": [text(each) for each in broken],
-    }
+    by_alpha = (vectors @ interests.T).astype(np.float64) @ alpha
+    numbers = {"vectors": kept, "user": user, "by_user": kept @ user, "alpha": alpha, "by_alpha": by_alpha}
+    found = {"file": text(content), "ids": ids, "titles": titles, "categories": categories}
+    found |= {name: values.tolist() for name, values in numbers.items()}
+    return found | {"broken": [text(each) for each in broken]}
 
 
-# -- releases ---------------------------------------------------------------------------------------------------------
-
-
-def secret(number: int) -> SigningKey:
+def secret(number):
     """A key of a test: everybody knows it."""
     return SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)))
 
@@ -378,7 +317,7 @@ def secret(number: int) -> SigningKey:
 FILE = b"some weights"
 
 
-def manifest_of(version: int, **changed: Any) -> str:
+def manifest_of(version, **changed):
     """A manifest of one small file."""
     files = {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}}
     sizes = {"items": 3, "dim": 2, "interests": 0, "longest": 5}
@@ -386,14 +325,14 @@ def manifest_of(version: int, **changed: Any) -> str:
     return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"))
 
 
-def signed(manifest: str, key: SigningKey, rotations: Sequence[Rotation] = ()) -> dict[str, Any]:
+def signed(manifest, key, rotations=()):
     """An envelope as a server hands it out."""
     signature = encoded(key.sign(RELEASE, manifest.encode()))
     about = {"format": 1, "key": key.public.hex(), "signature": signature}
     return {"manifest": manifest, "signature": about, "keys": [rotation.to_json() for rotation in rotations]}
 
 
-def releases() -> dict[str, Any]:
+def releases():
     """Envelopes, what a client remembers, and whether it takes them."""
     first, second, third, stranger = (secret(number) for number in (1, 2, 3, 9))
     one, two = Rotation.made(first, second.public), Rotation.made(second, third.public)
@@ -402,15 +341,15 @@ def releases() -> dict[str, Any]:
     digest = hashlib.sha256(manifest_of(3).encode()).hexdigest()
     knows = {"key": first.public.hex(), "newest": {}}
     seen = knows | {"newest": {"made-up": {"version": 3, "digest": digest}}}
-    nothing: dict[str, Any] = {"key": None, "newest": {}}
+    nothing = {"key": None, "newest": {}}
     altered = plain | {"manifest": plain["manifest"].replace('"items":3', '"items":4')}
     of_another = signed(manifest_of(4), first)["signature"]["signature"]
     swapped = plain | {"signature": plain["signature"] | {"signature": of_another}}
     for_rotation = encoded(first.sign(ROTATION, manifest_of(3).encode()))
     other_purpose = plain["signature"] | {"signature": for_rotation}
     claims = plain | {"signature": plain["signature"] | {"key": stranger.public.hex()}}
-    files = json.loads(manifest_of(3))["files"]["card.md"]
-    cases: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+    leads_out = {"../x": json.loads(manifest_of(3))["files"]["card.md"]}
+    cases = [
         ("valid, first use", plain, nothing, True),
         ("valid, known key", plain, knows, True),
         ("valid, the same again", plain, seen, True),
@@ -432,39 +371,21 @@ def releases() -> dict[str, Any]:
         ("a newer client", signed(manifest_of(4, minimum_client=3), first), seen, False),
         ("another format", signed(manifest_of(4, format=2), first), seen, False),
         ("version 0", signed(manifest_of(0), first), nothing, False),
-        ("a path that leads out", signed(manifest_of(4, files={"../x": files}), first), nothing, False),
+        ("a path that leads out", signed(manifest_of(4, files=leads_out), first), nothing, False),
     ]
     listed = [{"name": name, "envelope": what, "trust": trust, "good": good} for name, what, trust, good in cases]
     return {"cases": listed, "file": {"path": "card.md", "content": text(FILE), "altered": text(b"some weightz")}}
 
 
-ALL = {
-    "samplers": samplers,
-    "responses": responses,
-    "attention": attention,
-    "pooled": pooled,
-    "queries": queries,
-    "guarantees": guarantees,
-    "encoders": encoders,
-    "pools": pools,
-    "releases": releases,
-    "veil": veil,
-    "trainer": trainer,
-    "masks": masks,
-}
+OWN = (samplers, responses, attention, pooled, queries, guarantees, encoders, pools, releases)
+ALL = {act.__name__: act for act in (*OWN, veil, trainer, masks)}
 
 
-def content_of(name: str) -> str:
-    """A file of vectors."""
+def content_of(name):
     return json.dumps(ALL[name](), ensure_ascii=True, separators=(",", ":")).replace("},{", "},\n{") + "\n"
 
 
-def main() -> None:
-    """Write all of them."""
+if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name in ALL:
         (FOLDER / f"{name}.json").write_text(content_of(name))
-
-
-if __name__ == "__main__":
-    main()

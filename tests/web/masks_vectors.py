@@ -1,10 +1,8 @@
-"""Test vectors of secure sums: fixed keys, and the bytes that Python's device sends with them."""
-
-from __future__ import annotations
+"""Test vectors of secure sums: fixed keys, and the bytes that a client in Python sends with them."""
 
 import base64
 import hashlib
-from typing import Any
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.trainer_vectors import ID
 from veilrec.client.veil import MAP, WEIGHTS
-from veilrec.core.arrays import Offsets
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.schema import ClientUpdates, ReportSum, Schema, Tensor
 from veilrec.federation.facts import width_for
@@ -30,26 +27,21 @@ HELPERS = 2
 ROUND, WIDTH = 5, 64
 REPORTING = (2, 5, 63, 64, 1000)  # clients: numbers of up to 63 travel in 32 bits
 VOTES = 40  # items
+MECHANISM = VoteReports(length=VOTES, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+FEDERATION = hashlib.sha256(ID.encode()).digest()  # as `Federation.digest` has it
 
 
-def _secret(number: int) -> bytes:
+def _secret(number):
     return bytes((number * 37 + at * 11 + 5) % 256 for at in range(32))
 
 
-def _identity(number: int) -> SigningKey:
+def _identity(number):
     return SigningKey(Ed25519PrivateKey.from_private_bytes(_secret(number)))
 
 
-def _federation() -> bytes:
-    """As `Federation.digest` has it."""
-    return hashlib.sha256(ID.encode()).digest()
-
-
-def _invitation(
-    length: int, *, number: int = ROUND, width: int = WIDTH, least: int = LEAST, federation: bytes | None = None
-) -> HelperInvitation:
+def _invitation(length, *, number=ROUND, width=WIDTH, least=LEAST, federation=FEDERATION):
     identities = [_identity(100 + place) for place in range(HELPERS)]
-    terms = Terms(federation or _federation(), number, length, width, least)
+    terms = Terms(federation, number, length, width, least)
     proposal = Proposal(terms, tuple(identity.public for identity in identities))
     keys = []
     for place, identity in enumerate(identities):
@@ -58,24 +50,22 @@ def _invitation(
     return HelperInvitation(proposal, tuple(keys), _secret(300))
 
 
-def _update(length: int) -> dict[str, Any]:
+def _update(length):
     values = np.random.default_rng([95, length]).integers(-(2**60), 2**60, length)
     return {"clients": CLIENTS, **_upload(_invitation(length), values)}
 
 
-def _report(clients: int) -> dict[str, Any]:
-    mechanism = _mechanism(VOTES)
+def _report(clients):
     told = np.random.default_rng([98, clients]).random(VOTES) < 0.2
-    width = width_for(clients, mechanism.largest)
+    width = width_for(clients, MECHANISM.largest)
     invitation = _invitation(VOTES, number=ReportSum().number, width=width)
-    return {"clients": clients, **_upload(invitation, mechanism.weigh(told))}
+    return {"clients": clients, **_upload(invitation, MECHANISM.weigh(told))}
 
 
-def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
+def _upload(invitation, values):
     terms = invitation.proposal.terms
-    client = HelperSumClient(
-        PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
-    )
+    keys = invitation.proposal.helpers
+    client = HelperSumClient(PLACE, _identity(1), federation=FEDERATION, helpers=keys, least=LEAST)
     own = X25519PrivateKey.from_private_bytes(_secret(2))
     with patch.object(helpers.X25519PrivateKey, "generate", lambda: own):
         sent = client.update(invitation.encode(), values)
@@ -90,45 +80,31 @@ def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
     }
 
 
-def _fixed_point(bound: float, clients: int) -> dict[str, Any]:
+def _fixed_point(bound, clients):
     generator = np.random.default_rng([96, clients])
     values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
     schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
-    lattice = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, clients=clients, saturates=True)
-    values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * lattice.steps[WEIGHTS]  # cut towards 0
-    updates = ClientUpdates(
-        0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)}
-    )
-    return {
-        "bound": bound,
-        "clients": clients,
-        "values": [float(value) for value in values],
-        "whole": [str(value) for value in lattice.integers(updates)[0].tolist()],
-    }
+    numbers = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, clients=clients, saturates=True)
+    values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * numbers.steps[WEIGHTS]  # cut towards 0
+    updates = ClientUpdates(0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[10:].reshape(1, 4, 5)})
+    whole = [str(value) for value in numbers.integers(updates)[0].tolist()]
+    return {"bound": bound, "clients": clients, "values": values.tolist(), "whole": whole}
 
 
-def _mechanism(length: int) -> VoteReports:
-    return VoteReports(length=length, epsilon=1.0, delta=1e-6, adjacency="add-remove")
-
-
-def _votes(count: int) -> dict[str, Any]:
+def _votes(count):
     history = np.random.default_rng([97, count]).permutation(VOTES)[:count]
-    told = np.zeros(VOTES, np.bool_)
-    told[history] = True
-    return {"history": history.tolist(), "votes": [str(value) for value in _mechanism(VOTES).weigh(told).tolist()]}
+    votes = MECHANISM.weigh(np.isin(np.arange(VOTES), history)).tolist()
+    return {"history": history.tolist(), "votes": [str(value) for value in votes]}
 
 
-def _text(content: bytes) -> str:
+def _text(content):
     return base64.b64encode(content).decode()
 
 
-def _refused() -> dict[str, str]:
+def _refused():
     """Invitations that no client follows, by what is wrong with them."""
     good = _invitation(7)
-    swapped = HelperInvitation(good.proposal, good.keys[::-1], good.check_key)
-    unsigned = HelperInvitation(
-        good.proposal, (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1]), good.check_key
-    )
+    unsigned = (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1])
     other = Proposal(good.proposal.terms, good.proposal.helpers[::-1])
     odd = {
         "another federation": _invitation(7, federation=bytes(32)).encode(),
@@ -137,16 +113,16 @@ def _refused() -> dict[str, str]:
         "a sum of reports": _invitation(7, number=ReportSum().number).encode(),
         "a sum of more": _invitation(7, least=LEAST + 1).encode(),
         "another length": _invitation(8).encode(),
-        "keys in no order": swapped.encode(),
-        "a key that nobody signed": unsigned.encode(),
-        "other helpers": HelperInvitation(other, good.keys, good.check_key).encode(),
+        "keys in no order": replace(good, keys=good.keys[::-1]).encode(),
+        "a key that nobody signed": replace(good, keys=unsigned).encode(),
+        "other helpers": replace(good, proposal=other).encode(),
         "cut off": good.encode()[:-1],
         "something behind it": good.encode() + b"\0",
     }
     return {name: _text(content) for name, content in odd.items()}
 
 
-def masks() -> dict[str, Any]:
+def masks():
     """Messages under masks, with all keys; whole numbers and votes that are added up; invitations that are refused."""
     proposal = _invitation(1).proposal
     return {

@@ -1,17 +1,12 @@
 """The page in a real browser: it learns from clicks, tells nobody, and can be read by everybody."""
 
-from __future__ import annotations
-
 import json
 import os
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window
 from tests.web.make_vectors import FOLDER
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -21,12 +16,14 @@ TRANSFERRED = (
     "return [...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
     ".reduce((sum, entry) => sum + entry.transferSize, 0)"
 )
+PICKED = "return (await (await (await import('/web/veilrec.js')).Client.open()).clicks()).map(c => c.id)"
+PAGE = {"/", *(f"/web/{name}" for name in ("style.css", "app.js", "veilrec.js", "icon.svg"))}
 CONTRAST, LANDMARKS = (
     (Path(__file__).parent / "scripts" / name).read_text() for name in ("contrast.js", "landmarks.js")
 )
 
 
-def save(browser: Browser, name: str, tmp_path: Path, *, of: str | None = None) -> None:
+def save(browser, name, tmp_path, *, of=None):
     """A picture for README and docs, where that is asked for; otherwise a temporary one. `of`: one element alone."""
     from PIL import Image
 
@@ -39,21 +36,13 @@ def save(browser: Browser, name: str, tmp_path: Path, *, of: str | None = None) 
             opened.convert("RGB").quantize(96).save(IMAGES / name, optimize=True)
 
 
-def carried(requests: list[dict[str, Any]]) -> str:
-    """All that requests carry: addresses, headers and bodies."""
-    return json.dumps(requests)
-
-
-def no_complaints(browser: Browser) -> None:
+def no_complaints(browser):
     """Nothing was blocked, and nothing failed."""
     assert [entry["message"] for entry in browser.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
-    site: Site, window: Window, tmp_path: Path
-) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(site, visit, tmp_path):
+    browser = visit(site.address)
     assert 0 < browser.js(TRANSFERRED) <= 1_000_000  # until the first list
     assert browser.js("return performance.now()") < 20_000  # generous: it takes half a second
     before = browser.categories()
@@ -67,37 +56,27 @@ def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
     assert not set(titles) & {each.text for each in browser.driver.find_elements("css selector", ".headline")}
     assert len([each for each in browser.requests() if each["url"]]) == asked
     browser.shown(browser.element("#refresh").click)  # and asking again says nothing either
-    everything = carried(browser.requests())
-    read = browser.wait_for(
-        "const m = await import('/web/veilrec.js'); return (await (await m.Client.open()).clicks()).map(c => c.id)"
-    )
+    everything = json.dumps(browser.requests())  # addresses, headers and bodies
+    read = browser.wait_for(PICKED)
     assert len(read) == 5
-    for known in (*read, *titles):
-        assert known not in everything
+    assert not any(known in everything for known in (*read, *titles))
     assert all(each["method"] == "GET" for each in browser.requests() if each["url"])
-    assert {each["url"].removeprefix(site.address).split("?")[0] for each in browser.requests() if each["url"]} <= {
-        "/",
-        *(f"/web/{name}" for name in ("style.css", "app.js", "veilrec.js", "icon.svg")),
-        *(f"/v1/release{name}" for name in ("", "/files/encoder.safetensors", "/files/serving.safetensors")),
-        "/v1/pool",
-    }
+    files = {f"/v1/release/files/{name}.safetensors" for name in ("encoder", "serving")}
+    urls = {each["url"].removeprefix(site.address).split("?")[0] for each in browser.requests() if each["url"]}
+    assert urls <= PAGE | files | {"/v1/release", "/v1/pool"}
     no_complaints(browser)
 
 
-def test_the_picture_of_the_readme(site: Site, window: Window, tmp_path: Path) -> None:
-    browser = window(site.address, height=1300)
-    browser.open()
-    for category in ("science", "sport", "culture"):
-        browser.read(category)
+def test_the_picture_of_the_readme(site, visit, tmp_path):
+    browser = visit(site.address, "science", "sport", "culture", height=1300)
     browser.choose("interest")
     browser.element("#journal summary").click()
     assert b"VRQ1".hex(" ") in browser.element("#journal").text
     save(browser, "page.png", tmp_path)
 
 
-def test_a_reload_keeps_the_history_and_forgetting_empties_it(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_a_reload_keeps_the_history_and_forgetting_empties_it(site, visit):
+    browser = visit(site.address)
     titles = [browser.read(browser.categories(1)[0]) for _ in range(2)]
     browser.open()
     assert browser.element("#read-count").text.startswith("2 stories")
@@ -118,10 +97,8 @@ def test_a_reload_keeps_the_history_and_forgetting_empties_it(site: Site, window
     assert browser.stored("history") == browser.stored("keys") == []
 
 
-def test_the_page_fits_a_phone(site: Site, window: Window, tmp_path: Path) -> None:
-    browser = window(site.address, width=390, height=844)
-    browser.open()
-    browser.read("sport")
+def test_the_page_fits_a_phone(site, visit, tmp_path):
+    browser = visit(site.address, "sport", width=390, height=844)
     assert browser.js("return innerWidth") == 390
     assert browser.js("return document.documentElement.scrollWidth") <= 390
     browser.element(".headline").click()
@@ -137,13 +114,9 @@ def test_the_page_fits_a_phone(site: Site, window: Window, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_text_stands_out(site: Site, window: Window, tmp_path: Path, *, dark: bool) -> None:
-    browser = window(site.address, dark=dark)
-    browser.open()
-    for category in ("sport", "science", "sport"):
-        browser.read(category)
-    background = browser.js(BACKGROUND)
-    assert (max(background) < 80) is dark
+def test_every_text_stands_out(site, visit, tmp_path, *, dark):
+    browser = visit(site.address, "sport", "science", "sport", dark=dark)
+    assert (max(browser.js(BACKGROUND)) < 80) is dark
     assert browser.js(CONTRAST) == []
     if dark:
         save(browser, "page-dark.png", tmp_path)
@@ -151,33 +124,25 @@ def test_every_text_stands_out(site: Site, window: Window, tmp_path: Path, *, da
     assert button.get_attribute("aria-pressed") == str(dark).lower()
     button.click()
     browser.open()  # the choice stays
-    background = browser.js(BACKGROUND)
-    assert (max(background) < 80) is not dark
+    assert (max(browser.js(BACKGROUND)) < 80) is not dark
     assert browser.js(CONTRAST) == []
 
 
-def test_the_keyboard_is_enough(site: Site, window: Window) -> None:
+def test_the_keyboard_is_enough(site, visit):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
-    browser = window(site.address)
-    browser.open()
+    browser = visit(site.address)
 
-    def press(*keys: str) -> None:
-        for key in keys:
-            ActionChains(browser.driver).send_keys(key).perform()
+    def press(key):
+        ActionChains(browser.driver).send_keys(key).perform()
 
-    def focused() -> str:
+    def focused():
         return str(browser.js("const e = document.activeElement; return e.id || e.className || e.tagName"))
 
-    press(Keys.TAB)
-    assert focused() == "skip"
-    press(Keys.ENTER)
-    assert focused() == "news"
-    press(Keys.TAB)
-    assert focused() == "refresh"
-    press(Keys.TAB)
-    assert focused() == "headline"
+    for key, place in ((Keys.TAB, "skip"), (Keys.ENTER, "news"), (Keys.TAB, "refresh"), (Keys.TAB, "headline")):
+        press(key)
+        assert focused() == place
     assert browser.js("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
     press(Keys.ENTER)
     browser.until("return document.getElementById('reader').open")
@@ -198,35 +163,18 @@ def test_the_keyboard_is_enough(site: Site, window: Window) -> None:
     assert [each["method"] for each in browser.requests()].count("POST") == 1
 
 
-def test_a_screen_reader_finds_its_way(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
-    browser.read("sport")
+def test_a_screen_reader_finds_its_way(site, visit):
+    browser = visit(site.address, "sport")
     facts = browser.js(LANDMARKS)
     order = facts.pop("order")
-    assert order[0] == 1
-    assert all(later - earlier <= 1 for earlier, later in pairwise(order))
-    assert all(facts.pop("meters"))
-    assert facts.pop("live") >= 2
-    assert facts.pop("title")
-    assert facts == {
-        "lang": "en",
-        "h1": 1,
-        "landmarks": [1, 1, 1, 1],
-        "unnamed": 0,
-        "pictures": 0,
-        "drawings": 0,
-        "regions": 0,
-        "alert": 1,
-        "twice": 0,
-        "lost": 0,
-        "positive": 0,
-    }
+    assert order[0] == 1 and all(later - earlier <= 1 for earlier, later in pairwise(order))
+    assert all(facts.pop("meters")) and facts.pop("live") >= 2 and facts.pop("title")
+    faults = dict.fromkeys(("unnamed", "pictures", "drawings", "regions", "twice", "lost", "positive"), 0)
+    assert facts == faults | {"lang": "en", "h1": 1, "landmarks": [1, 1, 1, 1], "alert": 1}
 
 
-def test_the_vectors_hold_in_the_browser_too(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_the_vectors_hold_in_the_browser_too(site, visit):
+    browser = visit(site.address)
     vectors = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
     checks = (Path(__file__).parent / "checks.mjs").read_text().replace("export function", "function")
     failed = browser.wait_for(

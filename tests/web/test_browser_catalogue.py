@@ -1,22 +1,17 @@
 """A catalogue in a real browser: ranked as Python ranks it, by what was picked in its order, and nothing leaves."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window, serving
-from tests.web.test_browser import CONTRAST, carried, no_complaints, save
-from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused
+from tests.web.conftest import serving
+from tests.web.test_browser import CONTRAST, PAGE, PICKED, TRANSFERRED, no_complaints, save
+from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused, serves
 from veilrec.runs.release_model import open_client, ranking_of
 
-PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Client.open()).clicks()).map(c => c.id)"
 LISTED = (
     "const m = await import('/web/veilrec.js'); const client = await m.Client.open(); await client.release();"
     "return (await client.front(given[0], 20)).stories.map(story => story.id)"
@@ -32,24 +27,20 @@ SCORED = (
 )
 
 
-def asked(browser: Browser) -> list[str]:
+def asked(browser):
     """The paths of all requests."""
     return [each["url"].removeprefix(browser.address) for each in browser.requests() if each["url"]]
 
 
-def shown(browser: Browser) -> list[str]:
+def shown(browser):
     """The titles on the page, the best first."""
-    found: list[str] = browser.js(
-        "return [...document.querySelectorAll('#stories .headline')].map(each => each.textContent)"
-    )
-    return found
+    return browser.js("return [...document.querySelectorAll('#stories .headline')].map(each => each.textContent)")
 
 
-def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, window: Window, tmp_path: Path) -> None:
-    browser = window(films.address)
-    browser.open()
-    assert "picked nothing yet" in browser.element("#status").text
-    assert "popular" in browser.element("#status").text
+def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films, visit, tmp_path):
+    browser = visit(films.address)
+    status = browser.element("#status").text
+    assert "picked nothing yet" in status and "popular" in status
     category = browser.categories(13)[-1]
     first = asked(browser)
     titles = [browser.read(category) for _ in range(6)]
@@ -66,38 +57,32 @@ def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, wi
     browser.choose("none-sent")
     browser.shown(browser.element("#refresh").click)
     assert asked(browser) == [*first, *3 * ["/v1/release"]]
-    everything = carried(browser.requests())
+    everything = json.dumps(browser.requests())
     picked = browser.wait_for(PICKED)
     assert len(picked) == 6
     assert not any(known in everything for known in (*picked, *titles))
     assert all(each["method"] == "GET" for each in browser.requests() if each["url"])
     files = {f"/v1/release/files/{name}.safetensors" for name in ("items", "ranking")}
-    page = {"/", *(f"/web/{name}" for name in ("style.css", "app.js", "veilrec.js", "icon.svg"))}
-    assert set(first) <= page | files | {"/v1/release"}
-    transferred = browser.js(
-        "return performance.getEntriesByType('resource').reduce((sum, entry) => sum + entry.transferSize, 0)"
-    )
-    assert 0 < transferred <= 250_000  # most of it is the catalogue, zipped
-    assert "0 bytes" in browser.element("#sum").text
-    assert "nothing can be" in browser.element("#accounts").text
-    assert "nothing of you" in browser.element("#journal").text
+    assert set(first) <= PAGE | files | {"/v1/release"}
+    assert 0 < browser.js(TRANSFERRED) <= 250_000  # most of it is the catalogue, zipped
+    for place, words in (("#sum", "0 bytes"), ("#accounts", "nothing can be"), ("#journal", "nothing of you")):
+        assert words in browser.element(place).text
     assert "epsilon" not in browser.element("#modes").text.lower()
     assert browser.js(CONTRAST) == []
     no_complaints(browser)
     save(browser, "page-catalogue.png", tmp_path)
 
 
-def test_a_browser_lists_and_scores_as_a_client_in_python(films: Site, window: Window, tmp_path: Path) -> None:
+def test_a_browser_lists_and_scores_as_a_client_in_python(films, visit, tmp_path):
     """Scores to 1e-3 of their spread, for histories of many lengths; Python sums in single precision."""
-    browser = window(films.address)
-    browser.open()
+    browser = visit(films.address)
     for place in range(9):
         browser.read(browser.categories(13)[place])
     history = browser.wait_for(PICKED)
     with open_client(tmp_path / "client", films.release) as client:
         client.read(*history)
         for mode, same in (("none-sent", "none-sent"), ("not-personal", "nobody")):
-            expected = client.recommend(20, same)  # type: ignore[arg-type]
+            expected = client.recommend(20, same)
             assert browser.wait_for(LISTED, mode) == [item.id for item in expected.items]
     generator = np.random.default_rng(5)
     histories = [generator.permutation(len(films.ids))[:length].tolist() for length in (0, 2, 5, 30, 150)]
@@ -108,10 +93,9 @@ def test_a_browser_lists_and_scores_as_a_client_in_python(films: Site, window: W
         assert np.abs(np.array(scores) - whole).max() < 1e-3 * whole.std()
 
 
-def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, window: Window, tmp_path: Path) -> None:
+def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films, visit, tmp_path):
     with serving(films.release.folder, tmp_path / "log", "/readyz") as (address, _):
-        browser = window(address)
-        browser.open()
+        browser = visit(address)
         category = browser.categories(13)[-1]
         browser.read(category)
     browser.read(category)  # the server is gone
@@ -121,14 +105,9 @@ def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, wi
     assert shown(browser)
 
 
-def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window: Window) -> None:
-    browser, newer = window(films.address), json.dumps(envelope_of(films, version=2))
-    before_loading(
-        browser,
-        f"{{ const real = window.fetch.bind(window); const text = {json.dumps(newer)};"
-        " window.fetch = (a, h) => window.newer && a.endsWith('/v1/release') ? Promise.resolve(new Response(text))"
-        " : real(a, h); }",
-    )
+def test_a_newer_release_is_taken_when_somebody_looks_for_it(films, window):
+    browser = window(films.address)
+    serves(browser, envelope_of(films, version=2), "window.newer &&")
     browser.open()
     browser.read(browser.categories(13)[-1])
     asked_before = len(asked(browser))
@@ -143,7 +122,7 @@ def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window
     assert "went back to version 1" in browser.element("#banner").text
 
 
-def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(films: Site, window: Window) -> None:
+def test_a_catalogue_that_was_altered_is_refused_and_there_is_nothing_to_ask(films, window):
     browser = window(films.address)
     before_loading(browser, ALTERED % "ranking")
     refused(browser, "anking.safetensors of the release was altered")

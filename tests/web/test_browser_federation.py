@@ -4,33 +4,18 @@ The browser is told to take the certificate of the federation's own authority (-
 no other way to know it. Where pages are real the coordinator has a certificate that browsers know.
 """
 
-from __future__ import annotations
-
 import re
 import threading
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
-from tests.federation.loopback import coordinating, free_port, known_in, opened, run_everybody
-from tests.web.browsing import Browser
-from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
-from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
-from tests.web.test_browser import save
-from veilrec.core.arrays import Offsets
+from tests.federation.loopback import coordinating, opened, run_everybody
+from tests.web.conftest import PEOPLE, ROUNDS
+from tests.web.taking_part import FLAGS, SENT, SPENT, blocked, federation_of, handed, join, listed, page_of, says
+from tests.web.test_browser import PICKED, save
 from veilrec.federation.coordinator.aggregation import HelperAggregation
-from veilrec.federation.coordinator.process import Control
-from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CLIENTS
-from veilrec.federation.identity import INVITATION
-from veilrec.federation.making import FederationOptions, make
-from veilrec.federation.page import write_page
-from veilrec.privacy.mechanisms.reports import ItemReports
 
 WITHOUT_X25519 = """
 const made = SubtleCrypto.prototype.generateKey;
@@ -42,12 +27,12 @@ SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
 
 
 @contextmanager
-def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]]:
+def others(folder, known):
     """Every client but the first, in threads, until it is over."""
     names = [path.name for path in sorted((folder / CLIENTS).iterdir())][1:]
-    failures: list[BaseException] = []
+    failures = []
 
-    def run() -> None:
+    def run():
         try:
             run_everybody(folder, known, lambda _: None, names)
         except BaseException as error:
@@ -60,22 +45,15 @@ def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]
     assert not thread.is_alive() and not failures
 
 
-def counts(control: Control) -> list[tuple[int, int]]:
-    assert control.driver is not None
+def counts(control):
     return [(report.messages, report.clients) for report in control.driver.coordinator.history()]
 
 
-def test_a_browser_and_clients_in_python_finish_rounds_together(
-    films: Site, federation: Path, window: Window, tmp_path: Path
-) -> None:
-    known = known_in(federation)
+def test_a_browser_and_clients_in_python_finish_rounds_together(films, federation, visit, tmp_path):
+    known, (invitation, file) = handed(federation, tmp_path / "public.federation")
     address = known.federation.address
-    file = tmp_path / "public.federation"
-    write_page(known, file)
-    invitation = (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text()
-    with serving(films.release.folder, tmp_path / "log", "/readyz", more=("--coordinator", address)) as (page, _):
-        browser = window(page, flags=("--ignore-certificate-errors",))
-        browser.open()
+    with page_of(films, known, tmp_path / "log") as (page, _):
+        browser = visit(page, flags=FLAGS)
         category = browser.categories(13)[-1]
         for _ in range(6):
             browser.read(category)
@@ -93,24 +71,17 @@ def test_a_browser_and_clients_in_python_finish_rounds_together(
             browser.until("return document.getElementById('learning-status').textContent.includes('is over')")
             check_what_left(browser, before, spent)
             assert counts(control) == [(PEOPLE, PEOPLE)] * ROUNDS  # everybody's messages, the browser's among them
-        asked = {each["url"].removeprefix(address) for each in browser.requests() if each["url"].startswith(address)}
-        assert asked == {"/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer"}
-        other = [
-            each["url"] for each in browser.requests() if each["url"] and not each["url"].startswith((page, address))
-        ]
-        assert not other
+        urls = {each["url"] for each in browser.requests() if each["url"] and not each["url"].startswith(page)}
+        assert urls == {f"{address}/v1/{name}" for name in ("enrol", "poll", "content", "answer")}
         assert invitation.strip().split(":")[1] not in str(browser.stored("settings"))
 
 
-def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
+def check_what_left(browser, before, spent):
     """One report and a message for each round, each once and with its promise, in the panel as in the ledger."""
     sent = browser.wait_for(SENT)
     report = next(each for each in sent if each[0] == "report")
     assert [report[2]] == [each[2] for each in before]
-    assert sorted((kind, number) for kind, number, *_ in sent) == [
-        ("report", 0),
-        *(("round", n) for n in range(ROUNDS)),
-    ]
+    assert sorted(each[:2] for each in sent) == [["report", 0], *(["round", number] for number in range(ROUNDS))]
     assert {receipt for *_, receipt, _ in sent} == {"taken"}
     assert all("per user (add-remove), this message, trusting: server, proven" in each[4] for each in sent)
     rows = listed(browser)
@@ -126,63 +97,48 @@ def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
     assert "Nothing was spent" in browser.element("#accounts").text  # of what trusts nobody
 
 
-def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, window: Window, tmp_path: Path) -> None:
-    known = known_in(federation)
-    file = tmp_path / "public.federation"
-    write_page(known, file)
-    more = ("--coordinator", known.federation.address)
-    with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
-        browser = window(page, flags=("--ignore-certificate-errors",))
-        browser.open()
+def test_a_page_of_another_origin_reaches_nobody(films, federation, visit, tmp_path):
+    known, invited = handed(federation, tmp_path / "public.federation")
+    with page_of(films, known, tmp_path / "log") as (page, _):
+        browser = visit(page, flags=FLAGS)
         with coordinating(federation, known, page="https://elsewhere.example.org"):
-            join(browser, (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text(), file)
+            join(browser, *invited)
             browser.until("return document.getElementById('learning-status').textContent.includes('does not answer')")
         assert browser.wait_for(SENT) == []
 
 
-def test_under_masks_a_browser_is_in_sums_that_are_exact(
-    films: Site, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
+def test_under_masks_a_browser_is_in_sums_that_are_exact(films, visit, tmp_path, monkeypatch):
     settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
-    wishes = FederationOptions(method="veil", data=FILMS, clients=PEOPLE, rounds=2, settings=settings, secagg="helpers")
-    make(folder, replace(wishes, port=free_port()))
-    known = known_in(folder)
-    write_page(known, tmp_path / "public.federation")
-    first, *others_of = sorted((folder / CLIENTS).iterdir())
-    add_up = HelperAggregation.total
+    folder = federation_of(tmp_path / "trial", 2, settings=settings, secagg="helpers")
+    known, invited = handed(folder, tmp_path / "public.federation")
+    totals, came, add_up = [], [], HelperAggregation.total
 
-    def watched(self: HelperAggregation, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def watched(self, invitation, messages):
         total = add_up(self, invitation, messages)
         came.extend(messages)
         totals.extend([] if total is None else [total])
         return total
 
     monkeypatch.setattr(HelperAggregation, "total", watched)
-    assert known.plan.reports is not None
     votes = known.plan.reports.mechanism
     expected = np.zeros(votes.length, np.int64)
-    for place in others_of:
+    for place in sorted((folder / CLIENTS).iterdir())[1:]:
         with opened(place, known) as client:
             expected += weighed(votes, client.data.rows.row(0))
-    more = ("--coordinator", known.federation.address)
-    with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
-        browser = window(page, flags=("--ignore-certificate-errors",), height=3200)  # all of the panel is in view
-        browser.open()
+    with page_of(films, known, tmp_path / "log") as (page, _):
+        browser = visit(page, flags=FLAGS, height=3200)  # all of the panel is in view
         for _ in range(6):
             browser.read(browser.categories(1)[0])
         browser.js(WITHOUT_X25519)
-        join(browser, (first / INVITATION).read_text(), tmp_path / "public.federation")
+        join(browser, *invited)
         says(browser, "has no X25519, which secure sums need: it cannot take part")
         assert not any(each["url"].startswith(known.federation.address) for each in browser.requests())
         browser.open()
-        join(browser, (first / INVITATION).read_text(), tmp_path / "public.federation")
+        join(browser, *invited)
         with coordinating(folder, known, page=page) as control, others(folder, known):
             says(browser, "is over")
             assert counts(control) == [(PEOPLE, PEOPLE)] * 2
-        used = browser.wait_for(
-            "return (await (await (await import('/web/veilrec.js')).Client.open()).clicks()).map(c => c.id)"
-        )
+        used = browser.wait_for(PICKED)
         sent = {content for _, _, content, *_ in browser.wait_for(SENT)}
         text = browser.element("#learning").text
         browser.js("document.querySelector('#learnt li[data-tensors=places] details').open = true")
@@ -195,8 +151,6 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     assert "trusting: server sees only sums" in text and "sees sums alone" in text
 
 
-def weighed(votes: ItemReports, items: Any) -> Offsets:
+def weighed(votes, items):
     """What somebody with these items adds to the votes."""
-    told = np.zeros(votes.length, np.bool_)
-    told[items] = True
-    return votes.weigh(told)
+    return votes.weigh(np.isin(np.arange(votes.length), items))

@@ -1,7 +1,5 @@
 """What leaves a real browser: once, of one length, charged before it goes; and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -10,17 +8,14 @@ import struct
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window, serving
+from tests.web.conftest import serving
 from tests.web.make_vectors import signed
+from tests.web.taking_part import blocked
 
 WATCH = (Path(__file__).parent / "scripts" / "watch.js").read_text()
-
-
 ALTERED = (
     "{ const real = window.fetch.bind(window); window.fetch = async (a, h) => { const r = await real(a, h);"
     " if (!a.endsWith('%s.safetensors')) return r; const b = new Uint8Array(await r.arrayBuffer());"
@@ -28,41 +23,44 @@ ALTERED = (
 )
 
 
-def queries(browser: Browser) -> list[bytes]:
+def queries(browser):
     """The bodies of all requests that carry a query, as they went over the network."""
     asked = [each for each in browser.requests() if each["method"] == "POST"]
     private = [each for each in asked if each["headers"]["Content-Type"] == "application/octet-stream"]
     return [b"".join(base64.b64decode(part["bytes"]) for part in each["postDataEntries"]) for each in private]
 
 
-def before_loading(browser: Browser, script: str) -> None:
+def before_loading(browser, script):
     """Run a script in every page before its own."""
     browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
 
 
-def serves(browser: Browser, envelope: dict[str, Any]) -> None:
-    """From now on, the page gets this as its release."""
-    script = (
+def serves(browser, envelope, when="true &&"):
+    """From now on, the page gets this as its release where a condition of the page holds."""
+    before_loading(
+        browser,
         f"{{ const real = window.fetch.bind(window); const text = {json.dumps(json.dumps(envelope))};"
-        " window.fetch = (a, h) => a.endsWith('/v1/release') ? Promise.resolve(new Response(text)) : real(a, h); }"
+        f" window.fetch = (a, h) => {when} a.endsWith('/v1/release') ? Promise.resolve(new Response(text))"
+        " : real(a, h); }",
     )
-    before_loading(browser, script)
 
 
-def spent(browser: Browser) -> list[float]:
+def spent(browser):
     """What the bars say, in percent: of the history (this release, ever) and of a click."""
     bars = browser.driver.find_elements("css selector", ".meter")
     return [float(bar.get_attribute("aria-valuenow")) for bar in bars]
 
 
-def envelope_of(site: Site, **changed: Any) -> dict[str, Any]:
+def envelope_of(site, **changed):
     """The release that is served, with other fields, properly signed."""
     manifest = json.dumps({**site.release.manifest, **changed}, sort_keys=True, separators=(",", ":"))
     return signed(manifest, site.key)
 
 
-def refused(browser: Browser, *words: str) -> None:
-    """The page says why, and shows nothing."""
+def refused(browser, *words):
+    """The page says why, shows nothing, and asks for no pool."""
+    browser.requests()
+    browser.sent.clear()
     browser.driver.get(browser.address)
     browser.until("return !document.getElementById('banner').hidden")
     text = browser.element("#banner").text
@@ -71,7 +69,7 @@ def refused(browser: Browser, *words: str) -> None:
     assert not any(each["url"].endswith("/v1/pool") for each in browser.requests())
 
 
-def test_a_private_query_is_sent_once_with_nine_bytes_and_charged_before_it_goes(site: Site, window: Window) -> None:
+def test_a_private_query_is_sent_once_with_nine_bytes_and_charged_before_it_goes(site, window):
     browser = window(site.address)
     before_loading(browser, WATCH)
     browser.open()
@@ -105,7 +103,7 @@ def test_a_private_query_is_sent_once_with_nine_bytes_and_charged_before_it_goes
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("attention", 1), ("pooled", 2)])
-def test_other_private_queries_have_noise_and_one_length(site: Site, window: Window, mode: str, kind: int) -> None:
+def test_other_private_queries_have_noise_and_one_length(site, window, mode, kind):
     offer = next(each for each in site.release.manifest["offers"] if each["mode"] == mode)
     told = []
     for profile in ("one", "another"):
@@ -126,10 +124,8 @@ def test_other_private_queries_have_noise_and_one_length(site: Site, window: Win
         assert all(abs(sum(numbers) - 1.0) > 1e-3 for numbers in told)
 
 
-def test_asking_anew_costs_again_until_the_budget_is_gone_and_then_nothing_is_told(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
-    browser.read("sport")
+def test_asking_anew_costs_again_until_the_budget_is_gone_and_then_nothing_is_told(site, visit):
+    browser = visit(site.address, "sport")
     browser.choose("interest")
     for number in range(2, 6):
         browser.element("#again").click()
@@ -142,8 +138,7 @@ def test_asking_anew_costs_again_until_the_budget_is_gone_and_then_nothing_is_to
     assert spent(browser)[0] == 100
     assert "budget of this period is spent" in browser.element("#notice").text
     assert browser.element("#status").text == "The same list for everybody."
-    assert len(browser.categories()) == 10
-    assert len(set(browser.categories())) > 1
+    assert len(browser.categories()) == 10 and len(set(browser.categories())) > 1
     browser.choose("attention")
     assert len(queries(browser)) == 5
     assert "budget of this period is spent" in browser.element("#notice").text
@@ -151,9 +146,8 @@ def test_asking_anew_costs_again_until_the_budget_is_gone_and_then_nothing_is_to
     assert spent(browser)[0] == 100
 
 
-def test_asking_without_protection_is_asked_about_and_never_forgotten(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_asking_without_protection_is_asked_about_and_never_forgotten(site, visit):
+    browser = visit(site.address)
     browser.element("input[value=plain]").click()
     assert browser.element("#promise").text.startswith("no privacy guarantee")
     browser.element("#again").click()
@@ -166,9 +160,8 @@ def test_asking_without_protection_is_asked_about_and_never_forgotten(site: Site
     assert "1 message without protection of one history (replace-one)" in browser.element("#accounts").text
 
 
-def test_not_personal_is_the_same_whatever_was_read(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_not_personal_is_the_same_whatever_was_read(site, window, visit):
+    browser = visit(site.address)
     browser.choose("not-personal")
     before = browser.categories()
     browser.read(before[-1])
@@ -183,24 +176,21 @@ def test_not_personal_is_the_same_whatever_was_read(site: Site, window: Window) 
     assert bodies == ['{"k":100}']
 
 
-def test_the_last_news_are_there_when_the_server_is_not(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
-    browser.read("sport")
-    browser.driver.execute_cdp_cmd("Network.enable", {})
-    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/v1/*"]})
+def test_the_last_news_are_there_when_the_server_is_not(site, visit):
+    browser = visit(site.address, "sport")
+    blocked(browser, "*/v1/*")
     browser.shown(browser.element("#refresh").click)
     assert "server is away" in browser.element("#notice").text
     assert browser.categories().count("sport") >= 8  # ranked here, as before
     browser.open()  # also in a new page: the release was checked before
     assert "server is away" in browser.element("#notice").text
     assert browser.categories().count("sport") >= 8
-    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+    blocked(browser)
     browser.shown(browser.element("#refresh").click)
     assert not browser.element("#notice").is_displayed()
 
 
-def test_a_release_that_was_altered_or_is_older_is_not_used(site: Site, window: Window) -> None:
+def test_a_release_that_was_altered_or_is_older_is_not_used(site, window):
     altered = envelope_of(site)
     altered["manifest"] = altered["manifest"].replace('"epsilon":1.0', '"epsilon":0.1')
     browser = window(site.address, profile="altered")
@@ -215,21 +205,16 @@ def test_a_release_that_was_altered_or_is_older_is_not_used(site: Site, window: 
     browser.driver.get(browser.address)
     browser.until("return !document.getElementById('banner').hidden")
     serves(browser, envelope_of(site))
-    browser.requests()
-    browser.sent.clear()
     refused(browser, "went back to version 1", "version 7 was here before")
 
 
-def test_a_stranger_is_trusted_by_nobody_but_the_person(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_a_stranger_is_trusted_by_nobody_but_the_person(site, visit):
+    browser = visit(site.address)
     browser.wait_for(
         "const db = await new Promise(y => { const r = indexedDB.open('veilrec'); r.onsuccess = () => y(r.result); });"
         "await new Promise(y => { const t = db.transaction('trust', 'readwrite');"
         " t.objectStore('trust').put({key: 'ab'.repeat(32), newest: {}}, 'trust'); t.oncomplete = y; }); db.close();"
     )
-    browser.requests()
-    browser.sent.clear()
     refused(browser, "is signed by", site.key.public.hex()[:16], "ab" * 8)
     browser.element("#banner button").click()
     browser.element("#sure button[value=no]").click()
@@ -239,9 +224,7 @@ def test_a_stranger_is_trusted_by_nobody_but_the_person(site: Site, window: Wind
     browser.until("return document.documentElement.dataset.ready >= 1")
 
 
-def test_an_unprotected_release_says_so_and_an_offer_with_less_noise_than_it_claims_is_not_offered(
-    site: Site, window: Window
-) -> None:
+def test_an_unprotected_release_says_so_and_an_offer_with_less_noise_than_it_claims_is_not_offered(site, window):
     offers = [dict(each) for each in site.release.manifest["offers"]]
     for offer in offers:
         if offer["mode"] in ("attention", "pooled"):
@@ -255,14 +238,13 @@ def test_an_unprotected_release_says_so_and_an_offer_with_less_noise_than_it_cla
     assert modes == ["none-sent", "interest", "plain", "not-personal"]
 
 
-def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site: Site, window: Window, tmp_path: Path) -> None:
+def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site, visit, tmp_path):
     from veilrec.runs.release import ReleaseOptions, make_release
 
     folder = tmp_path / "release"
     shutil.copytree(site.release.folder, folder)
     with serving(folder, tmp_path / "log") as (address, server):
-        browser = window(address)
-        browser.open()
+        browser = visit(address)
         browser.read("sport")
         browser.choose("interest")
         assert spent(browser) == [20, 5, 10, 3]
@@ -281,9 +263,8 @@ def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site: Site, win
         assert spent(browser) == [20, 10, 10, 5]
 
 
-def test_two_windows_share_one_ledger(site: Site, window: Window) -> None:
-    browser = window(site.address)
-    browser.open()
+def test_two_visits_share_one_ledger(site, visit):
+    browser = visit(site.address)
     results = browser.wait_for(
         "const m = await import('/web/veilrec.js'); const clients = [await m.Client.open(), await m.Client.open()];"
         "await Promise.all(clients.map(d => d.front('interest', 5, {ask: true})));"

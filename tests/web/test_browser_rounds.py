@@ -2,28 +2,34 @@
 budget that is gone. What has left is what came at the other end.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.federation.loopback import free_port, known_in
-from tests.web.browsing import Browser, browsing
-from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
-from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
+from tests.web.browsing import browsing
+from tests.web.conftest import ROUNDS
+from tests.web.taking_part import (
+    CHARGED,
+    FLAGS,
+    OFF,
+    SENT,
+    asking,
+    blocked,
+    federation_of,
+    handed,
+    invitation_to,
+    join,
+    listed,
+    page_of,
+    says,
+)
 from veilrec.core.schema import ReportSum
-from veilrec.federation.facts import FederationFacts, terms_in
-from veilrec.federation.federation import CLIENTS, joined
-from veilrec.federation.identity import INVITATION
-from veilrec.federation.making import FederationOptions, make
-from veilrec.federation.page import about, write_page
+from veilrec.federation.facts import terms_in
+from veilrec.federation.federation import joined
+from veilrec.federation.page import about
 
-FLAGS = ("--ignore-certificate-errors",)
 SLOW = """
 const read = SubtleCrypto.prototype.decrypt;
 SubtleCrypto.prototype.decrypt = async function (...given) {
@@ -34,44 +40,30 @@ SubtleCrypto.prototype.decrypt = async function (...given) {
 
 
 @pytest.fixture
-def known(federation: Path) -> FederationFacts:
-    return known_in(federation)
-
-
-@pytest.fixture
-def invited(federation: Path, known: FederationFacts, tmp_path: Path) -> tuple[str, Path]:
-    file = tmp_path / "public.federation"
-    write_page(known, file)
-    return (sorted((federation / CLIENTS).iterdir())[0] / INVITATION).read_text(), file
+def trial(federation, tmp_path):
+    return handed(federation, tmp_path / "public.federation")
 
 
 @contextmanager
-def served(films: Site, known: FederationFacts, log: Path) -> Iterator[tuple[str, Asking]]:
+def served(films, known, log):
     """The page, and beside it a coordinator that asks what a test wants."""
-    more = ("--coordinator", known.federation.address)
-    with (
-        serving(films.release.folder, log, "/readyz", more=more) as (page, _),
-        asking(known.folder, known, page) as coordinator,
-    ):
+    with page_of(films, known, log) as (page, _), asking(known.folder, known, page) as coordinator:
         yield page, coordinator
 
 
-def spent(known: FederationFacts, reports: int, rounds: int) -> float:
+def spent(known, reports, rounds):
     told = about(known)
     return float(reports * told["mu_of_report"] ** 2 + sum(mu**2 for mu in told["mu_of_rounds"][:rounds]))
 
 
-def charged(browser: Browser, known: FederationFacts) -> float:
-    found: float = browser.wait_for(CHARGED, known.federation.id)
-    return found
+def charged(browser, known):
+    return browser.wait_for(CHARGED, known.federation.id)
 
 
-def test_two_tabs_are_one_client_and_off_is_off_in_both(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
+def test_two_tabs_are_one_client_and_off_is_off_in_both(films, trial, visit, tmp_path):
+    known, invited = trial
     with served(films, known, tmp_path / "log") as (page, coordinator):
-        browser = window(page, flags=FLAGS)
-        browser.open()
+        browser = visit(page, flags=FLAGS)
         for _ in range(5):
             browser.read(browser.categories(1)[0])
         join(browser, *invited)
@@ -82,7 +74,7 @@ def test_two_tabs_are_one_client_and_off_is_off_in_both(
         coordinator.released.clear()
         coordinator.ask("round", 0, tabs=2)
         browser.element("#take-part").click()  # in the middle of the round, in one tab
-        browser.until("return !document.getElementById('take-part').checked")
+        browser.wait_for(OFF)
         coordinator.released.set()
         for handle in (browser.driver.current_window_handle, first):
             browser.driver.switch_to.window(handle)
@@ -99,7 +91,7 @@ def test_two_tabs_are_one_client_and_off_is_off_in_both(
             coordinator.released.clear()
             coordinator.ask(kind, number, tabs=2)
             coordinator.released.set()
-            coordinator.until(lambda answers, count=count: len(answers) >= 2 * count)  # type: ignore[misc]
+            coordinator.until(lambda answers, count=count: len(answers) >= 2 * count)
         coordinator.polled(4)
         assert len(coordinator.answers) == 8 and len(set(coordinator.answers)) == 4  # one message for each, from both
         assert charged(browser, known) == pytest.approx(spent(known, 1, 3), rel=1e-9)
@@ -109,12 +101,10 @@ def test_two_tabs_are_one_client_and_off_is_off_in_both(
         assert [row["receipt"] for row in listed(browser)] == ["taken"] * 4
 
 
-def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opened_again(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
-    profile = tmp_path / "profile"
+def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opened_again(films, trial, visit, tmp_path):
+    known, invited = trial
     with served(films, known, tmp_path / "log") as (page, coordinator):
-        with browsing(page, profile, flags=FLAGS) as browser:
+        with browsing(page, tmp_path / "profile", flags=FLAGS) as browser:
             browser.open()
             for _ in range(5):
                 browser.read(browser.categories(1)[0])
@@ -126,8 +116,7 @@ def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opene
             assert (kind, number, receipt) == ("round", 0, "")
             assert charged(browser, known) == pytest.approx(spent(known, 0, 1), rel=1e-9)  # before anything left
         assert coordinator.answers == []
-        browser = window(page, flags=FLAGS)  # of the same profile
-        browser.open()
+        browser = visit(page, flags=FLAGS)  # of the same profile
         browser.read(browser.categories(1)[0])  # a message that followed this would be another one
         coordinator.polled(2)  # those of the window that is gone are answered by then
         coordinator.ask("round", 0)
@@ -137,19 +126,17 @@ def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opene
         assert charged(browser, known) == pytest.approx(spent(known, 0, 1), rel=1e-9)
 
 
-def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
-    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
-) -> None:
+def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(films, trial, visit, tmp_path):
+    known, invited = trial
     fits = math.floor(spent(known, 1, len(about(known)["bounds"])) / spent(known, 1, 0) * (1.0 + 1e-9))
     assert 2 <= fits <= 20
     with served(films, known, tmp_path / "log") as (page, coordinator):
-        browser = window(page, flags=FLAGS)
-        browser.open()
+        browser = visit(page, flags=FLAGS)
         join(browser, *invited)
         for period in range(fits + 1):  # a coordinator that asks for the votes again and again
             coordinator.ask("report", 0, period=period)
             if period < fits:
-                coordinator.until(lambda answers, period=period: len(answers) == 1 + period)  # type: ignore[misc]
+                coordinator.until(lambda answers, period=period: len(answers) == 1 + period)
         says(browser, "is spent: it takes no more part")
         assert not browser.element("#take-part").is_selected()
         assert len(coordinator.answers) == fits and len(listed(browser)) == fits
@@ -162,28 +149,21 @@ def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
         assert len(coordinator.answers) == fits and charged(browser, known) == before
 
 
-def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films: Site, window: Window, tmp_path: Path) -> None:
-    folder, number = tmp_path / "trial", ReportSum().number
-    make(
-        folder,
-        FederationOptions(method="veil", data=FILMS, clients=PEOPLE, rounds=2, secagg="helpers", port=free_port()),
-    )
-    known = known_in(folder)
-    write_page(known, tmp_path / "public.federation")
-    invitation = (sorted((folder / CLIENTS).iterdir())[0] / INVITATION).read_text()
+def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films, visit, tmp_path):
+    number, folder = ReportSum().number, federation_of(tmp_path / "trial", 2, secagg="helpers")
+    known, invited = handed(folder, tmp_path / "public.federation")
     terms = terms_in(known.federation, known.plan, ReportSum())
     with served(films, known, tmp_path / "log") as (page, coordinator):
-        browser = window(page, flags=FLAGS)
-        browser.open()
+        browser = visit(page, flags=FLAGS)
         browser.read(browser.categories(1)[0])
-        join(browser, invitation, tmp_path / "public.federation")
+        join(browser, *invited)
         another = replace(terms, round_number=number + 1)  # helpers can be asked for ever: there is no second sum
         coordinator.ask("report", number + 1, content=joined(invitation_to(known, another), b""))
         says(browser, "not answered, because the invitation to a secure sum is to a sum of reports with number")
         assert coordinator.answers == [] and charged(browser, known) == 0.0
         for period in range(2):  # with other keys of the helpers, and of another history
             coordinator.ask("report", number, period=period, content=joined(invitation_to(known, terms), b""))
-            coordinator.until(lambda answers, period=period: len(answers) == 1 + period)  # type: ignore[misc]
+            coordinator.until(lambda answers, period=period: len(answers) == 1 + period)
             browser.read(browser.categories(1)[0])
         assert len({answer.body for answer in coordinator.answers}) == 1
         assert charged(browser, known) == pytest.approx(spent(known, 1, 0), rel=1e-9)

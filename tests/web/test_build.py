@@ -1,7 +1,5 @@
 """What is shipped was built from the sources that lie beside it; nobody needs node to know that."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -13,7 +11,7 @@ STATIC = ROOT / "src" / "veilrec" / "serving" / "static"
 BUILD = json.loads((STATIC / "BUILD").read_text())
 
 
-def test_the_page_is_built_from_these_sources() -> None:
+def test_the_page_is_built_from_these_sources():
     listed = [path.relative_to(WEB).as_posix() for folder in ("src", "page") for path in (WEB / folder).iterdir()]
     digest = hashlib.sha256()
     for name in sorted([*listed, "build.mjs", "package.json", "tsconfig.json"]):
@@ -21,14 +19,14 @@ def test_the_page_is_built_from_these_sources() -> None:
     assert digest.hexdigest() == BUILD["sources"], "the sources have changed: npm run build, in web/"
 
 
-def test_nobody_has_changed_the_built_files() -> None:
+def test_nobody_has_changed_the_built_files():
     found = {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file()}
     assert found == {*BUILD["files"], "BUILD"}
     for name, digest in BUILD["files"].items():
         assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == digest, f"{name} is not as it was built"
 
 
-def test_the_page_keeps_to_its_own_rules() -> None:
+def test_the_page_keeps_to_its_own_rules():
     page = (STATIC / "index.html").read_text()
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page), "the server's CSP forbids these"
     for name in ("index.html", "app.js", "style.css", "veilrec.js"):
@@ -37,7 +35,7 @@ def test_the_page_keeps_to_its_own_rules() -> None:
         assert "eval(" not in content and "innerHTML" not in content
 
 
-def test_tools_are_pinned_and_no_lock_file_records_where_they_came_from() -> None:
+def test_tools_are_pinned_and_no_lock_file_records_where_they_came_from():
     package = json.loads((WEB / "package.json").read_text())
     assert "dependencies" not in package
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in package["devDependencies"].values())

@@ -1,7 +1,5 @@
 """The built module under node: against the vectors, and a client whose server fails."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +10,7 @@ FOLDER = Path(__file__).parent
 
 
 @pytest.mark.parametrize("checks", ["vectors.test.mjs", "client.test.mjs"])
-def test_the_built_module_passes_its_node_tests(checks: str) -> None:
+def test_the_built_module_passes_its_node_tests(checks):
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node; the same checks run in the browser")

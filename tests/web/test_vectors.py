@@ -1,11 +1,7 @@
 """The vectors are what this Python makes: a browser that keeps to them does the same."""
 
-from __future__ import annotations
-
 import base64
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ SINGLE = 1e-5  # scores of veil are made in single precision, whose sums are in 
 RELEASES = json.loads((FOLDER / "releases.json").read_text())
 
 
-def alike(found: Any, expected: Any, far: float = 0.0) -> bool:
+def alike(found, expected, far=0.0):
     """Texts and whole numbers exactly; others as far as another machine's arithmetic may carry them."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(alike(found[key], expected[key], far) for key in expected)
@@ -31,14 +27,14 @@ def alike(found: Any, expected: Any, far: float = 0.0) -> bool:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_vectors_are_those_of_this_python(name: str) -> None:
+def test_vectors_are_those_of_this_python(name):
     kept = json.loads((FOLDER / f"{name}.json").read_text())
     far = SINGLE if name in ("veil", "trainer") else 0.0
     assert alike(json.loads(content_of(name)), kept, far), "run `python -m tests.web.make_vectors`; what else changed?"
 
 
 @pytest.mark.parametrize("case", RELEASES["cases"], ids=lambda case: case["name"])
-def test_releases_are_judged_as_in_the_browser(case: dict[str, Any], tmp_path: Path) -> None:
+def test_releases_are_judged_as_in_the_browser(case, tmp_path):
     envelope, trust = case["envelope"], case["trust"]
     (tmp_path / "manifest.json").write_bytes(envelope["manifest"].encode())
     (tmp_path / "manifest.sig").write_text(json.dumps(envelope["signature"]))
@@ -54,7 +50,7 @@ def test_releases_are_judged_as_in_the_browser(case: dict[str, Any], tmp_path: P
             open_release(tmp_path, trusted=trusted, newest=newest)
 
 
-def test_files_that_are_no_pools_are_none_here_either() -> None:
+def test_files_that_are_no_pools_are_none_here_either():
     pools = json.loads((FOLDER / "pools.json").read_text())
     assert read_pool(base64.b64decode(pools["file"])).ids == pools["ids"]
     for broken in pools["broken"]:

@@ -1,16 +1,14 @@
 """Test vectors of a client of a federation: synthetic rounds of `veil`, and what Python's trainer and codec answer."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
 from tests.web.veil_vectors import DIRECTIONS, LENGTHS, N_ITEMS, READING, made
+from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort
 from veilrec.client.veil import (
     CLIPS,
@@ -25,7 +23,6 @@ from veilrec.client.veil import (
     Steps,
     VeilLocalTrainer,
 )
-from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec, Schema, Tensor, whole_model
 from veilrec.data.population import Strings
@@ -44,77 +41,52 @@ SEED, CLIENT = 4_611_686_018_427_387_905, 3  # more than a double holds
 SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0, FURTHER: 1.0}
 UNITS = {WEIGHTS: 0.37, MAP: 0.011, PLACES: 2.5, FURTHER: 3.5}
 NOISE = {PLACES: 3.0, FURTHER: 4.0}
-Kinds = tuple[tuple[str, ...], ...]
-"""Which tensors each round is about."""
-WITH_MAP: Kinds = ((WEIGHTS,), (WEIGHTS, MAP))
-WITH_PLACES: Kinds = ((PLACES,), *WITH_MAP)
-WITH_BOTH: Kinds = ((PLACES,), (FURTHER,), *WITH_MAP)
-WITHOUT_MAP: Kinds = ((WEIGHTS,), (WEIGHTS,))
+WITH_MAP = ((WEIGHTS,), (WEIGHTS, MAP))  # which tensors each round is about
+WITH_PLACES = ((PLACES,), *WITH_MAP)
+WITH_BOTH = ((PLACES,), (FURTHER,), *WITH_MAP)
+WITHOUT_MAP = ((WEIGHTS,), (WEIGHTS,))
 
 
-def _schema(trainer: VeilLocalTrainer) -> Schema:
+def _schema(trainer):
     width = trainer.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in trainer.names)
     shapes = {WEIGHTS: (len(trainer.whitening),), MAP: (READING.tastes(width), width)}
     shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
-    return Schema(
-        (
-            Tensor(VOTES, (N_ITEMS, 1), by_row=True, learnt=False),
-            Tensor(POPULARITY, (N_ITEMS, 2), by_row=True, learnt=False),
-            *(Tensor(name, shapes[name], by_row=False) for name in trainer.names),
-        )
-    )
+    rows = (Tensor(name, (N_ITEMS, size), by_row=True, learnt=False) for name, size in ((VOTES, 1), (POPULARITY, 2)))
+    return Schema((*rows, *(Tensor(name, shapes[name], by_row=False) for name in trainer.names)))
 
 
-def _about(schema: Schema, trainer: VeilLocalTrainer, bounds: tuple[float, ...]) -> dict[str, Any]:
+def _about(schema, trainer, bounds):
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
-    return {
-        "format": FORMAT,
-        "id": ID,
-        "address": "https://127.0.0.1:8471",
-        "plan": "0" * 64,
-        "method": "veil",
-        "dataset": "made-up",
-        "rounds": len(bounds),
-        "clients": 5,
-        "guarantee": {},
-        "largest_content": 1 << 20,
-        "tensors": [
-            {"name": t.name, "shape": list(t.shape), "by_row": t.by_row, "learnt": t.learnt} for t in schema.tensors
-        ],
-        "reading": asdict(trainer.reading),
-        "units": {name: UNITS[name] for name in trainer.names},
-        "shares": {name: SHARES[name] for name in trainer.names},
-        "clips": {name: CLIPS[name] for name in trainer.names},
-        "noise": dict(trainer.steps.noise),
-        "unit": "user",
-        "adjacency": "add-remove",
-        "delta": 1e-6,
-        "bounds": list(bounds),
-        "sigma": SIGMA,
-        "sigma_of_votes": SIGMA_OF_VOTES,
-        "mu_of_report": 1.0 / SIGMA_OF_VOTES,
-        "mu_of_rounds": [bound / SIGMA for bound in bounds],
-        "secure_sums": None,
-    }
+    fields = {"format": FORMAT, "id": ID, "address": "https://127.0.0.1:8471", "plan": "0" * 64, "method": "veil"}
+    fields |= {"dataset": "made-up", "rounds": len(bounds), "clients": 5, "guarantee": {}, "largest_content": 1 << 20}
+    keys = ("name", "shape", "by_row", "learnt")
+    fields["tensors"] = [{key: getattr(tensor, key) for key in keys} for tensor in schema.tensors]
+    fields["reading"] = asdict(trainer.reading)
+    for name, values in (("units", UNITS), ("shares", SHARES), ("clips", CLIPS)):
+        fields[name] = {each: values[each] for each in trainer.names}
+    fields |= {"noise": dict(trainer.steps.noise), "unit": "user", "adjacency": "add-remove", "delta": 1e-6}
+    fields |= {"bounds": list(bounds), "sigma": SIGMA, "sigma_of_votes": SIGMA_OF_VOTES}
+    fields |= {"mu_of_report": 1.0 / SIGMA_OF_VOTES, "mu_of_rounds": [bound / SIGMA for bound in bounds]}
+    return fields | {"secure_sums": None}
 
 
-def _file(about: dict[str, Any], trainer: VeilLocalTrainer) -> str:
+def _file(about, trainer):
     ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
     arrays = {**trainer.content.arrays(CONTENT), "whitening": trainer.whitening}
     arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
     return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
 
 
-def _model(schema: Schema, popularity: Floats, size: float, generator: np.random.Generator) -> dict[str, Floats]:
+def _model(schema, popularity, size, generator):
     """Numbers that mean nothing; sums of places grow with the votes of their items, as real ones do."""
-    model: dict[str, Floats] = {POPULARITY: popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
+    model = {POPULARITY: popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
     model |= {t.name: (size * generator.standard_normal(t.shape)).astype(np.float32) for t in schema.learnt.tensors}
     for name in model.keys() & set(PASSES):
         model[name] = (model[name] * (1.0 + np.exp(popularity[:, :1]))).astype(np.float32)
     return model
 
 
-def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
+def _case(name, seed, kinds, *, size):
     names = tuple(dict.fromkeys(tensor for kind in kinds for tensor in kind))
     ranker, learnt = made(20 + seed, plain=MAP in names, directions=0, caution=0.0)
     steps = Steps(units=UNITS, shares=SHARES, noise={each: NOISE[each] for each in PASSES if each in names})
@@ -138,52 +110,30 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
             data = OwnHistory(Csr(np.array([0, length]), history))
             cohort = Cohort(np.array([CLIENT]), data, {}, SEED)
             seen, come = rounds.decode(content, schema, number)
-            weights = {
-                t.name: come.tables[t.name].values if t.by_row else come.dense[t.name][0] for t in schema.tensors
-            }
+            weights = {name: table.values for name, table in come.tables.items()}
+            weights |= {name: values[0] for name, values in come.dense.items()}
             updates = trainer.learn(cohort, weights, seen).updates
-            sent = sums.message(_without_examples(updates), seen, SeededSource(1)).value
+            sent = sums.message(examples_if_asked(updates, tell_examples=False), seen, SeededSource(1)).value
             view = seen.view(schema)  # as a client does it
             message = messages.encode_update(sent, view)
             parts = messages.decode_update(message, view, number).dense
-            own = np.zeros(N_ITEMS, np.bool_)
-            own[history] = True
-            told.append(
-                {
-                    "number": number,
-                    "history": history.tolist(),
-                    "bytes": len(message),
-                    "parts": [[asked.index(tensor), _rounded(values)] for tensor, values in parts.items()],
-                    "report": messages.encode_report(own, number).hex(),
-                }
-            )
+            rounded = {name: np.round(values.astype(np.float64).ravel(), 9) for name, values in parts.items()}
+            report = messages.encode_report(np.isin(np.arange(N_ITEMS), history), number).hex()
+            one = {"number": number, "history": history.tolist(), "bytes": len(message), "report": report}
+            told.append(one | {"parts": [[asked.index(name), values.tolist()] for name, values in rounded.items()]})
     return {"name": name, "file": _file(about, trainer), "bounds": list(bounds), "contents": contents, "told": told}
 
 
-def _without_examples(updates: Any) -> Any:
-    from veilrec.client.federated import examples_if_asked
-
-    return examples_if_asked(updates, tell_examples=False)
-
-
-def _rounded(values: Floats) -> list[float]:
-    return [float(value) for value in np.round(values.astype(np.float64).ravel(), 9)]
-
-
-def _signed() -> dict[str, Any]:
+def _signed():
     invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
     content = b"what a client says"
     statement = identity.statement(ID, invitation.client, "round", 7, content)
-    return {
-        "invitation": invitation.text(),
-        "client": invitation.client,
-        "content": base64.b64encode(content).decode(),
-        "statement": statement.decode(),
-        "signature": identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex(),
-    }
+    signature = identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex()
+    made = {"content": base64.b64encode(content).decode(), "statement": statement.decode(), "signature": signature}
+    return {"invitation": invitation.text(), "client": invitation.client, **made}
 
 
-def trainer() -> dict[str, Any]:
+def trainer():
     """With content and a map, from a model far off and from one near 0; with places of items, which sums tell much or
     hardly anything of, in one pass and in two; and a catalogue of which nothing is known.
     """

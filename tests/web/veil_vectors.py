@@ -1,52 +1,36 @@
 """Test vectors of `veil`: a small catalogue as a release carries it, histories, and the scores that Python gives."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.client.veil import Reading, ReleasedSums, Steps
 from veilrec.client.veil_ranker import Learnt, VeilRanker
-from veilrec.core.arrays import Floats
 from veilrec.models.veil import ALONE, Content, Places
 
 N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
 SIDES = (4, 4, 7)  # of the tables: two over the values of one feature, one over those of another
-READING = Reading(
-    recency=(1.0, 8.0, 100.0),
-    taste_recency=(3.0, 30.0),
-    popularity_recency=(2.0, 40.0),
-    latest=9,
-    targets=6,
-    negatives=4,
-)
+SPANS = {"recency": (1.0, 8.0, 100.0), "taste_recency": (3.0, 30.0), "popularity_recency": (2.0, 40.0)}
+READING = Reading(**SPANS, latest=9, targets=6, negatives=4)
 LENGTHS = (0, 1, 3, 4, 5, 8, 12, 25, 40)
 PLAIN_KERNELS = [(0, ALONE), (1, ALONE), (2, ALONE), (0, 2), (1, 2), (3, ALONE), (4, ALONE), (0, 3)]
 
 
-def _numbers(generator: np.random.Generator, *shape: int, size: float = 1.0) -> Floats:
+def _numbers(generator, *shape, size=1.0):
     return (size * generator.standard_normal(shape)).astype(np.float32)
 
 
-def _content(generator: np.random.Generator, *, plain: bool) -> Content:
-    """Made up; with texts and kernels, or of a catalogue of which nothing is known."""
+def _content(generator, *, plain):
+    """Synthetic; with texts and kernels, or of a catalogue of which nothing is known."""
     if not plain:
         nothing = np.zeros(0, np.int64)
+        empty, none = np.zeros((N_ITEMS, 0), np.float32), np.zeros(0, np.float32)
+        codes, kernels = np.zeros((0, N_ITEMS), np.int32), np.zeros((0, 2), np.int32)
         return Content(
-            codes=np.zeros((0, N_ITEMS), np.int32),
-            tables=np.zeros(0, np.float32),
-            starts=nothing,
-            widths=nothing,
-            texts=np.zeros((N_ITEMS, 0), np.float32),
-            kernels=np.zeros((0, 2), np.int32),
-            scales=np.zeros(0, np.float32),
-            basis=np.zeros((N_ITEMS, 0), np.float32),
+            codes, none, starts=nothing, widths=nothing, texts=empty, kernels=kernels, scales=none, basis=empty
         )
     feature, other = (generator.integers(0, side, N_ITEMS).astype(np.int32) for side in (SIDES[0], SIDES[2]))
     tables = []
@@ -69,7 +53,7 @@ def _content(generator: np.random.Generator, *, plain: bool) -> Content:
     )
 
 
-def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int = 1) -> tuple[VeilRanker, Learnt]:
+def made(seed, *, plain, directions, caution, passes=1):
     """A ranker and what was learnt, of numbers that mean nothing."""
     generator = np.random.default_rng([91, seed])
     content = _content(generator, plain=plain)
@@ -88,13 +72,13 @@ def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int
     return ranker, learnt
 
 
-def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str, Any]:
+def _case(name, ranker, learnt, seed):
     generator = np.random.default_rng([92, seed])
     program, arrays = program_of(ranker), packed(ranker, learnt)
     model = unpacked(program, arrays, N_ITEMS)
     histories = []
     for length in LENGTHS:
-        history: NDArray[np.int32] = generator.permutation(N_ITEMS)[:length].astype(np.int32)
+        history = generator.permutation(N_ITEMS)[:length].astype(np.int32)
         scores = model.fold_in(one_history(history)).score_all(np.zeros(1, np.int64))[0]
         weights = model.own_weights(history)
         rounded = {"scores": np.round(scores.astype(np.float64), 6), "weights": np.round(weights.astype(np.float64), 6)}
@@ -102,49 +86,44 @@ def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str,
     return {"name": name, "program": program, "file": base64.b64encode(save(arrays)).decode(), "histories": histories}
 
 
-def veil() -> dict[str, Any]:
+def veil():
     """Catalogues with everything, without own weights, without places of items, and of which nothing is known."""
-    cases = []
-    for seed, (name, plain, directions, caution, passes) in enumerate(
-        (
-            ("everything", True, DIRECTIONS, 30.0, 1),
-            ("little caution", True, DIRECTIONS, 0.5, 1),
-            ("everybody's weights", True, DIRECTIONS, 0.0, 1),
-            ("no places", True, 0, 30.0, 1),
-            ("no content", False, 0, 30.0, 1),
-            ("two passes", True, 2 * DIRECTIONS, 0.5, 2),
-        )
+    usual, cases = {"plain": True, "directions": DIRECTIONS, "caution": 30.0}, []
+    for seed, (name, changed) in enumerate(
+        {
+            "everything": {},
+            "little caution": {"caution": 0.5},
+            "everybody's weights": {"caution": 0.0},
+            "no places": {"directions": 0},
+            "no content": {"plain": False, "directions": 0},
+            "two passes": {"directions": 2 * DIRECTIONS, "caution": 0.5, "passes": 2},
+        }.items()
     ):
-        of = made(seed, plain=plain, directions=directions, caution=caution, passes=passes)
-        cases.append(_case(name, *of, seed))
-    ranker, learnt = made(9, plain=True, directions=DIRECTIONS, caution=30.0)
+        cases.append(_case(name, *made(seed, **usual | changed), seed))
+    ranker, learnt = made(9, **usual)
     return {"items": N_ITEMS, "cases": cases, "broken": _broken(ranker, learnt)}
 
 
-def _broken(ranker: VeilRanker, learnt: Learnt) -> list[dict[str, Any]]:
+def _broken(ranker, learnt):
     """Releases that lead out of their tables, are not finite, or rank in another way."""
     program, arrays = program_of(ranker), packed(ranker, learnt)
-    content = ranker.content
-    codes, kernels, starts = content.codes.copy(), content.kernels.copy(), content.starts.copy()
-    codes[2, 3], kernels[4, 1], starts[1] = SIDES[2], 5, 0
+    found = []
+    for name, at, value in (("codes", (2, 3), SIDES[2]), ("kernels", (4, 1), 5), ("starts", 1, 0)):
+        changed = getattr(ranker.content, name).copy()
+        changed[at] = value
+        found.append((program, packed(replace(ranker, content=replace(ranker.content, **{name: changed})), learnt)))
     not_finite = learnt.weights.copy()
     not_finite[2] = np.nan
-    found = [
-        (program, packed(replace(ranker, content=replace(content, codes=codes)), learnt)),
-        (program, packed(replace(ranker, content=replace(content, kernels=kernels)), learnt)),
-        (program, packed(replace(ranker, content=replace(content, starts=starts)), learnt)),
+    two = program["reading"] | {"place_passes": 2}  # of three directions
+    found += [
         (program, packed(ranker, replace(learnt, weights=not_finite))),
         (program, packed(ranker, replace(learnt, map=learnt.map[1:]))),
         (program, {name: values for name, values in arrays.items() if name != "whitening"}),
         (program | {"ranks": "otherwise"}, arrays),
         (program | {"formulas": program["formulas"] + 1}, arrays),
         (program | {"formulas": 3}, arrays),
-        (
-            program | {"formulas": 2, "reading": {**program["reading"], "place_passes": 2}},
-            arrays,
-        ),  # of three directions
-        (program | {"reading": {**program["reading"], "place_passes": 3}}, arrays),
-        (program | {"reading": {**program["reading"], "recency": [1.0]}}, arrays),
-        (program | {"reading": {**program["reading"], "recency": "all"}}, arrays),
+        (program | {"formulas": 2, "reading": two}, arrays),
     ]
+    for odd in ({"place_passes": 3}, {"recency": [1.0]}, {"recency": "all"}):
+        found.append((program | {"reading": program["reading"] | odd}, arrays))
     return [{"program": how, "file": base64.b64encode(save(what)).decode()} for how, what in found]

@@ -1,7 +1,5 @@
 """A catalogue without an index: every item is scored, every time. What the real one must answer like."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from veilrec.serving.index.blocks import Filter, best_of, scores_of
@@ -27,7 +25,7 @@ class PlainCatalogue:
     def remove(self, number):
         del self.items[number]
 
-    def _wanted(self, wanted: Filter | None):
+    def _wanted(self, wanted):
         wanted = wanted or Filter()
         return [
             number
@@ -37,17 +35,15 @@ class PlainCatalogue:
         ]
 
     def best(self, weights, k, wanted=None):
-        numbers = self._wanted(wanted)
-        if not numbers:
-            return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        scores = scores_of(np.array([self.items[number][1] for number in numbers]), weights)
-        rows = best_of(scores, k)
-        return np.array(numbers)[rows], scores[rows]
+        return self._best(lambda items: scores_of(np.array([item[1] for item in items]), weights), k, wanted)
 
     def best_by_vector(self, vector, k, wanted=None):
+        return self._best(lambda items: np.array([item[0] @ vector + np.float32(item[4]) for item in items]), k, wanted)
+
+    def _best(self, score, k, wanted):
         numbers = self._wanted(wanted)
         if not numbers:
             return np.zeros(0, np.int64), np.zeros(0, np.float32)
-        scores = np.array([self.items[number][0] @ vector + np.float32(self.items[number][4]) for number in numbers])
+        scores = score([self.items[number] for number in numbers])
         rows = best_of(scores, k)
         return np.array(numbers)[rows], scores[rows]

@@ -1,7 +1,5 @@
 """What any weights can bring among the k best is in the set, whatever the values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -50,14 +48,11 @@ def test_little_work_gives_a_larger_set_that_is_safe_as_well():
     assert set(reachable_rows(values, 10, work=0.0).tolist()) == set(range(5000))
 
 
-def test_of_equal_items_only_the_first_count():
+def test_of_equal_items_only_the_first_count_and_few_items_are_all_reached():
     values = np.repeat(drawn("normal", 5, 3, np.random.default_rng(2)), 100, axis=0)
     found = reachable_rows(values, 4)
     assert max(np.bincount(found // 100)) == 4
     assert set((found % 100).tolist()) == {0, 1, 2, 3}
-
-
-def test_few_items_are_all_reached():
     values = drawn("normal", 7, 3, np.random.default_rng(3))
     assert reachable_rows(values, 10).tolist() == list(range(7))
     assert reachable_rows(np.zeros((0, 3), np.float32), 10).tolist() == []

@@ -1,12 +1,11 @@
 """The search against the definition in numpy: the same items, the same bits, whatever the values and weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veilrec.serving.index import blocks, segments
 from veilrec.serving.index.blocks import (
     GROUP,
     MAX_SETS,
@@ -16,8 +15,6 @@ from veilrec.serving.index.blocks import (
     kd_order,
     maxima_of,
     scores_of,
-    search,
-    search_places,
     sets_of,
 )
 from veilrec.serving.index.catalogue import Filter, ItemIndex
@@ -118,11 +115,11 @@ def test_filters_of_any_share(share):
 
 def test_sums_of_sets_are_the_largest_of_each_block():
     generator = np.random.default_rng(8)
-    blocks = Blocks.of(drawn("normal", 128 * 20, 4, generator))
-    maxima, group_maxima = maxima_of(blocks.values)
+    made = Blocks.of(drawn("normal", 128 * 20, 4, generator))
+    maxima, group_maxima = maxima_of(made.values)
     for number, members in enumerate(sets_of(4).astype(bool)):
         assert members.tolist() == [bool((number + 1) >> bit & 1) for bit in range(4)]
-        sums = blocks.values.astype(np.float64)[:, members].sum(axis=1).max(axis=1)
+        sums = made.values.astype(np.float64)[:, members].sum(axis=1).max(axis=1)
         assert maxima[:, number].ravel()[:20] == pytest.approx(sums)
         assert group_maxima[number].tolist() == maxima[:, number].max(axis=1).tolist()
     assert np.isneginf(maxima[1, :, 4:]).all()
@@ -134,10 +131,8 @@ def test_most_of_a_catalogue_is_bounded_away():
     """Not time but work: the blocks whose bound is above the tenth score are few."""
     generator = np.random.default_rng(9)
     values = drawn("normal", 200_000, 5, generator)
-    blocks = Blocks.of(values)
-    weights = np.full(5, 0.2, np.float32)
-    best = np.sort(scores_of(values, weights))[-10]
-    bounds = 0.2 * blocks.maxima[:, -1].ravel()  # of equal weights: the set of all interests
+    best = np.sort(scores_of(values, np.full(5, 0.2, np.float32)))[-10]
+    bounds = 0.2 * Blocks.of(values).maxima[:, -1].ravel()  # of equal weights: the set of all interests
     assert (bounds >= best).mean() < 0.02
 
 
@@ -152,16 +147,14 @@ def test_an_order_has_every_item_once_and_like_items_together():
 
 
 def test_without_numba_the_answers_are_the_same(monkeypatch):
-    from veilrec.serving.index import blocks, segments
-
     generator = np.random.default_rng(11)
     values = drawn("clusters", 3000, 4, generator)
     category = generator.integers(0, 5, 3000).astype(np.int32)
     catalogue = catalogue_of(values, category)
     for kernel in ("_chain", "_margin", "insert"):
         monkeypatch.setattr(blocks, kernel, getattr(blocks, kernel)._function)
-    monkeypatch.setattr(segments, "search", search._function)
-    monkeypatch.setattr(segments, "search_places", search_places._function)
+    monkeypatch.setattr(segments, "search", blocks.search._function)
+    monkeypatch.setattr(segments, "search_places", blocks.search_places._function)
     for _ in range(5):
         weights = generator.dirichlet(np.ones(4)).astype(np.float32)
         assert_exact(catalogue, values, weights, 10)
