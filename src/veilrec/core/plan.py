@@ -20,8 +20,8 @@ One training round, in this process or over a network (`simulation.simulation`, 
 
 A networked round sends the same bytes: the coordinator sends `spec` and weights (`wire.rounds`) over TLS under the
 federation's own authority, clients answer with `wire.messages` in signed requests, under masks where the federation
-uses secure aggregation (`federation.secagg`); distributed noise replaces `plan.mechanism` by one whose noise clients add
-in parts (`federation.facts.with_distributed_noise`).
+uses secure aggregation (`federation.secagg`); distributed noise replaces `plan.mechanism` by one whose noise the
+clients add (`federation.facts.with_distributed_noise`).
 
 A release holds weights, vocabulary and `plan.ranker`, which scores from a history alone (`runs.release`); its privacy
 statement is made of `privacy.events.training_event(plan)` and of what the mechanisms declare.

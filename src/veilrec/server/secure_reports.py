@@ -4,8 +4,8 @@ Reports that the server must not see are added up under masks, and one sum of th
 
 1. A sum is opened: what clients get for it (the invitation) is on disk before anybody gets it.
 2. Clients answer; what they send is on disk before it is acknowledged.
-3. The list of those whose answers came is fixed: `RoundState.SUMMING_REPORTS`, on disk before anybody is asked to open the
-   sum, because whoever opens it answers one list for good. From then on no answer is taken.
+3. The list of those whose answers came is fixed: `RoundState.SUMMING_REPORTS`, on disk before the sum is opened,
+   because whoever opens it answers one list for good. From then on no answer is taken.
 4. The sum is opened, gets the noise of its period, and becomes the tally, in one transaction that forgets the answers.
 
 Killed anywhere a coordinator goes on at the same step: with the same invitation, the same list, and so the same sum and
