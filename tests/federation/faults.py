@@ -8,8 +8,6 @@ that nobody harmed, with the same secrets. Coordinators and clients are processe
 by SIGKILL at a random line of our code, or at a random time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -21,11 +19,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tests.federation.loopback import (
     basis_of,
@@ -46,11 +44,9 @@ from veilrec.federation import link
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client import process as client_process
 from veilrec.federation.coordinator import aggregation, driver, process, registry
-from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CLIENTS, Away, FederationTask, TurnedAway
+from veilrec.federation.federation import CLIENTS, Away, TurnedAway
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.federation.identity import read_invitation
-from veilrec.federation.link import Answers, HttpsLink
 from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
@@ -86,13 +82,13 @@ class Load:
 QUICK = Load(coordinator_kills=12, client_kills=30, replays=500, garbage=500, lossy_rounds=4)
 
 
-def quick_to_come_back() -> None:
+def quick_to_come_back():
     """Clients of trials do not wait for half a minute: thousands of connections break in them."""
     link._LONGEST_PAUSE, link._FIRST_PAUSE, link._DECLINED_PAUSE = 0.1, 0.02, 0.1
 
 
 @contextmanager
-def child(work: Callable[[], object]) -> Iterator[int]:
+def child(work):
     """A process that is ended with this block."""
     pid = forked(lambda: silent(work))
     try:
@@ -104,34 +100,34 @@ def child(work: Callable[[], object]) -> Iterator[int]:
             os.waitpid(pid, 0)
 
 
-def silent(work: Callable[[], object]) -> None:
+def silent(work):
     """Without a word on stderr."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     work()
 
 
-def die_at(line: int, watched: Collection[str]) -> None:
+def die_at(line, watched):
     """Die at the n-th line of the watched files, in whichever thread."""
     trace = dying_at(line, watched)
     threading.settrace(trace)
     sys.settrace(trace)
 
 
-def coordinating(folder: Path, known: FederationFacts, log: BinaryIO | None = None) -> None:
+def coordinating(folder, known, log=None):
     """A coordinator's process, which limits nobody; what it says goes nowhere unless told otherwise."""
     process._LINGER_SECONDS = 0.5
     stream = log or open(os.devnull, "wb")  # noqa: SIM115, PTH123 - for as long as the process lives
     process.coordinate(folder, known, lambda _: None, log=Log(stream), rate=0.0)
 
 
-def hosting(folder: Path, known: FederationFacts) -> None:
+def hosting(folder, known):
     """All clients of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
     link._POLL_SECONDS = 2.0
     run_everybody(folder, known, lambda _: None)
 
 
-def was_killed(pid: int) -> bool | None:
+def was_killed(pid):
     """Whether a child was killed (True) or ended by itself (False); None while it lives."""
     found, status = os.waitpid(pid, os.WNOHANG)
     return None if not found else os.WIFSIGNALED(status)
@@ -145,7 +141,7 @@ class Trial:
     wanted: Ended
     messages: int
 
-    def copy(self, name: str) -> Path:
+    def copy(self, name):
         """The federation as it was before its first round."""
         target = self.base.with_name(name)
         if target.exists():
@@ -154,7 +150,7 @@ class Trial:
         return target
 
 
-def make_trial(folder: Path, method: str, *settings: str, users: int, rounds: int, **wishes: Any) -> Trial:
+def make_trial(folder, method, *settings, users, rounds, **wishes):
     """Make a federation, and run a copy of it that nobody harms."""
     basis = basis_of(ContractSubject(method), *settings, users=users, rounds=rounds)
     base = folder / "base"
@@ -166,7 +162,7 @@ def make_trial(folder: Path, method: str, *settings: str, users: int, rounds: in
     return Trial(base, ended, sum(report.messages for report in ended.history))
 
 
-def died_or_gone(pid: int) -> bool:
+def died_or_gone(pid):
     """Whether a child has ended, in whichever way."""
     try:
         return was_killed(pid) is not None
@@ -174,7 +170,7 @@ def died_or_gone(pid: int) -> bool:
         return True
 
 
-def dying_client(place: Path, known: FederationFacts, line: int) -> None:
+def dying_client(place, known, line):
     """A client that dies at the n-th line of its own files; 0: that lives."""
     quick_to_come_back()
     if line:
@@ -182,14 +178,14 @@ def dying_client(place: Path, known: FederationFacts, line: int) -> None:
     run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
 
 
-def gone(pid: int) -> None:
+def gone(pid):
     """Wait for the end of a child."""
     until = time.monotonic() + PATIENCE
     while not died_or_gone(pid) and time.monotonic() < until:
         time.sleep(0.01)
 
 
-def kill_coordinators(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def kill_coordinators(folder, load, say):
     """Kill -9 of the coordinator at random points: the same weights as without."""
     dice = random.Random(load.seed)  # noqa: S311 - it chooses where to die
     trial = make_trial(folder, "priv-fedmf-sub", "cohort.size=4", users=5, rounds=8)
@@ -211,13 +207,13 @@ def kill_coordinators(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "kill -9 of the coordinator", **found, "holds": found["same_weights"] == found["runs"]}
 
 
-def _without_refusals(ended: Ended, trial: Trial) -> tuple[round_store.RoundReport, ...]:
+def _without_refusals(ended, trial):
     """The rounds as they should be; what was refused on the way (late, or again) may differ."""
     pairs = zip(trial.wanted.history, ended.history, strict=False)
     return tuple(replace(wanted, refused=found.refused) for wanted, found in pairs)
 
 
-def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random, most: int) -> int:
+def _killed_until_over(folder, known, dice, most):
     """Start a coordinator again and again, each time with a death of its own; how many died."""
     kills = 0
     until = time.monotonic() + PATIENCE
@@ -225,7 +221,7 @@ def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random
         line = 0 if kills >= most else dice.choice((dice.randint(1, 400), dice.randint(1, 4000)))
         by_time = kills < most and dice.random() < 0.25
 
-        def life() -> None:
+        def life():
             if line and not by_time:  # noqa: B023 - forked at once
                 die_at(line, COORDINATOR_FILES)  # noqa: B023
             coordinating(folder, known)
@@ -240,7 +236,7 @@ def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random
     raise VeilrecError(f"the run in {folder} does not come to its end")
 
 
-def kill_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def kill_clients(folder, load, say):
     """Kill -9 of clients at random points: charged once, counted once, and the same weights."""
     dice = random.Random(load.seed + 1)  # noqa: S311 - it chooses where to die
     broken = ("under_charged", "over_charged", "counted_twice", "second_messages", "other_weights")
@@ -264,7 +260,7 @@ def kill_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "kill -9 of clients", **found, "holds": not any(found[name] for name in broken)}
 
 
-def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, int]:
+def _charges(folder, known, ended):
     """Every client is in every round: its ledger has to know of as many messages, and its budget is for no more."""
     under, over, rounds = 0, 0, len(ended.history)
     for place in sorted((folder / CLIENTS).iterdir()):
@@ -276,7 +272,7 @@ def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, in
     return {"under_charged": under, "over_charged": over, "counted_twice": twice, "second_messages": second}
 
 
-def _dying_clients(folder: Path, known: FederationFacts, server: int, dice: random.Random, most: int) -> int:
+def _dying_clients(folder, known, server, dice, most):
     """A process for every client, each with a death of its own, until the coordinator has all; how many died."""
     places, living, kills = sorted((folder / CLIENTS).iterdir()), dict[int, Path](), 0
     until = time.monotonic() + PATIENCE
@@ -305,7 +301,7 @@ def _dying_clients(folder: Path, known: FederationFacts, server: int, dice: rand
     return kills
 
 
-def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
+def run(load, say, only=()):
     """Every trial, or some; what was found, and whether what is promised held."""
     chosen = [known_name("task", name, TRIALS) for name in only]
     names = chosen or [name for name in TRIALS if name != "soak" or load.minutes]
@@ -319,7 +315,7 @@ def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
     return {"load": asdict(load), "tasks": tasks, "holds": all(task["holds"] for task in tasks)}
 
 
-def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def flood(folder, load, say):
     """Messages again and again, and bytes that are none: nothing of it is counted, and memory stays bounded."""
     dice = random.Random(load.seed + 2)  # noqa: S311 - it makes garbage
     trial = make_trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
@@ -355,7 +351,7 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     }
 
 
-def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
+def _enrolled(place, known):
     link, until = link_of(place, known), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
@@ -367,7 +363,7 @@ def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
     raise VeilrecError("the coordinator does not come up")
 
 
-def _answered(place: Path, known: FederationFacts, link: HttpsLink) -> tuple[FederationTask, bytes]:
+def _answered(place, known, link):
     """The first task of a client, done by the book."""
     task = None
     while task is None:
@@ -378,7 +374,7 @@ def _answered(place: Path, known: FederationFacts, link: HttpsLink) -> tuple[Fed
     return task, message
 
 
-def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message: bytes) -> bool:
+def _garbage(link, task, dice, message):
     """Something that is no message of this device; whether it was refused."""
     kind = dice.randrange(5)
     size = dice.randrange(1, 4096)
@@ -402,13 +398,13 @@ def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message
     return False
 
 
-def _rss_mb(pid: int, which: str = "VmRSS") -> float:
+def _rss_mb(pid, which="VmRSS"):
     """Memory of a process now, or at most so far (VmHWM)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(which))
 
 
-def lose_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def lose_clients(folder, load, say):
     """30 % of the clients are lost in every round, before and after they have learnt: exact sums, under masks too.
 
     fedmf draws by the public seed, and has no noise: both federations lose the same devices and learn the same.
@@ -436,10 +432,10 @@ def lose_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 class _Lossy:
     """A client that is lost in some rounds: it never hears of them, or has learnt and then cannot send."""
 
-    def __init__(self, name: str, answers: Answers, seed: int) -> None:
+    def __init__(self, name, answers, seed):
         self._name, self._answers, self._seed = name, answers, seed
 
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
+    def answer(self, task, content):
         dice = random.Random(f"{self._seed} {self._name} {task.number}")  # noqa: S311 - it chooses who is lost
         if task.kind == "round" and dice.random() < 0.3:
             if dice.random() < 0.5:
@@ -448,7 +444,7 @@ class _Lossy:
         return self._answers.answer(task, content)
 
 
-def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def fill_disk(folder, load, say):
     """For two seconds the coordinator can write nothing: what was not kept is asked for again, nothing is lost."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=60)  # so many that the disk fills in between
     copy = trial.copy("full")
@@ -456,7 +452,7 @@ def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 
     reading, writing = os.pipe()  # a log that no limit on files stops
 
-    def starving() -> None:
+    def starving():
         threading.Thread(target=_no_room, args=(0.5, 2.0), daemon=True).start()
         coordinating(copy, known, os.fdopen(writing, "wb"))
 
@@ -469,7 +465,7 @@ def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "disk full", **found, "could_not_write": troubles, "holds": found["holds"] and troubles > 0}
 
 
-def _no_room(after: float, seconds: float) -> None:
+def _no_room(after, seconds):
     """No file can grow for a while: what a disk that is full says, this process hears too."""
     time.sleep(after)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -478,12 +474,12 @@ def _no_room(after: float, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
-def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def turn_clocks(folder, load, say):
     """The clocks of coordinator and clients jump by years, back and forth: no deadline moves."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
     known = known_in(copy := trial.copy("turned"))
 
-    def jumping(work: Callable[[Path, FederationFacts], object], seed: int) -> None:
+    def jumping(work, seed):
         dice, real = random.Random(seed), time.time  # noqa: S311 - it sets clocks
         time.time = lambda: real() + dice.choice((-3e8, 0.0, 3e8))
         work(copy, known)
@@ -493,7 +489,7 @@ def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "clocks set back and forward", **_compared(copy, known, trial, say)}
 
 
-def _compared(folder: Path, known: FederationFacts, trial: Trial, say: Say) -> dict[str, Any]:
+def _compared(folder, known, trial, say):
     """Whether a federation that was harmed came to the weights of the one that was not."""
     ended = read_end(folder, known)
     same = ended.digest == trial.wanted.digest
@@ -501,7 +497,7 @@ def _compared(folder: Path, known: FederationFacts, trial: Trial, say: Say) -> d
     return {"rounds": len(ended.history), "same_weights": same, "holds": same}
 
 
-def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def soak(folder, load, say):
     """20 clients join and leave for a long time: memory stays flat, and nothing is counted twice."""
     dice = random.Random(load.seed + 3)  # noqa: S311 - it chooses who leaves
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
@@ -556,7 +552,7 @@ TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
 }
 
 
-def main() -> int:
+def main():
     """Run the trials that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few of everything: to try it")

@@ -1,12 +1,9 @@
 """What can be wrong with a federation's files and places: one clear line each, exit 2, and nothing is lost."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -29,29 +26,29 @@ from veilrec.federation.running import Up
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad") / "base"
     lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1))
     return folder
 
 
 @pytest.fixture
-def made(base: Path, tmp_path: Path) -> Path:
+def made(base, tmp_path):
     folder = tmp_path / "federation"
     shutil.copytree(base, folder)
     return folder
 
 
-def changed(folder: Path, **entries: object) -> None:
+def changed(folder, **entries):
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | entries))
 
 
-def first(folder: Path) -> Path:
+def first(folder):
     return sorted((folder / CLIENTS).iterdir())[0]
 
 
-def refused(*command: str) -> str:
+def refused(*command):
     """The one line of a command that is refused."""
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, BadInput), done.output
@@ -59,7 +56,7 @@ def refused(*command: str) -> str:
     return str(done.exception)
 
 
-def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: Path) -> None:
+def test_what_is_no_federation_and_no_client_is_one_line(made, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "result.json").write_text("{}")
     for command in ("up", "status", "down", "rehearse", "coordinator"):
@@ -78,7 +75,7 @@ def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: P
     assert "there is no client" in refused("client", str(tmp_path / "nowhere"))
 
 
-def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
+def test_a_file_that_was_changed_by_hand_is_one_line(made):
     right = yaml.safe_load((made / FILE).read_text())
     for entries, words in (
         ({"format": 9}, "has format 9"),
@@ -104,7 +101,7 @@ def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
         known_in(made)
 
 
-def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(made: Path, tmp_path: Path) -> None:
+def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(made, tmp_path):
     known, place = known_in(made), first(made)
     with coordinating(made, known):
         link = link_of(place, known)
@@ -117,13 +114,13 @@ def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(m
         identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
         link, said = link_of(place, known), list[str]()
         with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
-            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))  # type: ignore[arg-type]
+            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))
     (made / CA).write_text("nothing")
     with pytest.raises(BadInput, match="no certificate of an authority"):
         link_of(place, known)
 
 
-def test_facts_that_were_changed_or_are_missing(made: Path) -> None:
+def test_facts_that_were_changed_or_are_missing(made):
     path = made / FACTS / "items.data.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -138,7 +135,7 @@ def test_facts_that_were_changed_or_are_missing(made: Path) -> None:
         known_in(made)
 
 
-def test_folders_of_clients_and_coordinators_that_are_not_whole(made: Path) -> None:
+def test_folders_of_clients_and_coordinators_that_are_not_whole(made):
     known, place = known_in(made), first(made)
     kept = (place / "data").read_bytes()
     (place / "data").unlink()
@@ -170,7 +167,7 @@ def test_folders_of_clients_and_coordinators_that_are_not_whole(made: Path) -> N
         coordinate(made, known_in(made), lambda _: None)
 
 
-def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
+def test_a_port_that_is_taken_is_one_line(made):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -182,7 +179,7 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         link_of(first(made), known_in(made)).enrol(read_invitation(first(made)))
 
 
-def test_what_init_refuses(tmp_path: Path) -> None:
+def test_what_init_refuses(tmp_path):
     data = "synthetic-ratings:users=20,items=200,seed=1"
     wishes = ["init", str(tmp_path / "f"), "--data", data]
     for more, words in (
@@ -206,7 +203,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
         assert not (tmp_path / "f").exists()
 
 
-def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Path) -> None:
+def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1)
     folders = []
     for name in ("one", "two"):
@@ -220,8 +217,8 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Pat
         HelperAnswers(helpers[0], federation.read(folders[0]))
 
 
-def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
+def test_the_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+    def fails(*_):
         raise OSError(28, "No space left on client")
 
     monkeypatch.setattr(making, "_write_clients", fails)

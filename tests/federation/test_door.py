@@ -1,11 +1,7 @@
 """What a coordinator asks of whom, what it takes in, and what it turns away; nothing of the latter is counted."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,9 +11,8 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
 from veilrec.federation.coordinator.aggregation import TaskQueue
-from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.facts import FederationFacts, largest_answer
+from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, Away, FederationTask, TurnedAway
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import HttpsLink
@@ -28,7 +23,7 @@ from veilrec.wire.signing import SigningKey
 class Open:
     """A round of three clients that is open; each has its link."""
 
-    def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
+    def __init__(self, folder, known, control):
         self.folder, self.known, self.control = folder, known, control
         self.places = sorted((folder / CLIENTS).iterdir())
         self.links = [link_of(place, known) for place in self.places]
@@ -36,30 +31,30 @@ class Open:
             link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
-    def asked(self, client: int) -> FederationTask:
+    def asked(self, client):
         task = self.links[client].poll(10.0)
         assert task is not None
         return task
 
-    def message(self, client: int) -> bytes:
+    def message(self, client):
         with opened(self.places[client], self.known) as made:
             return made.take_part(self.links[client].fetch(self.task), self.task.number)
 
     @property
-    def counted(self) -> int:
+    def counted(self):
         assert self.control.driver is not None
         return len(self.control.driver.coordinator.came("messages"))
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("door") / "base"
     lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), round_seconds=600.0)
     return folder
 
 
 @pytest.fixture
-def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
+def open_round(base, tmp_path):
     folder = tmp_path / "federation"
     shutil.copytree(base, folder)
     known = known_in(folder)
@@ -70,13 +65,13 @@ def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
             link.close()
 
 
-def refused(link: HttpsLink, task: FederationTask, content: bytes) -> int:
+def refused(link, task, content):
     with pytest.raises(TurnedAway) as turned:
         link.send(task, content)
     return turned.value.status
 
 
-def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_round: Open) -> None:
+def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_round):
     message = open_round.message(0)
     assert open_round.links[0].send(open_round.task, message) == "taken"
     assert [open_round.links[0].send(open_round.task, message) for _ in range(3)] == ["known already"] * 3
@@ -89,9 +84,7 @@ def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_ro
     assert open_round.control.driver.coordinator.came("messages") == tuple(p.name for p in open_round.places[:2])
 
 
-def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
-    open_round: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(open_round, monkeypatch):
     link, task = open_round.links[0], open_round.task
     content = link.fetch(task)
     for largest, body, expected in (
@@ -107,7 +100,7 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         assert came == expected
 
 
-def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(open_round: Open) -> None:
+def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(open_round):
     link, message, name = open_round.links[0], open_round.message(0), open_round.places[0].name
     known, stranger = open_round.known, SigningKey(Ed25519PrivateKey.generate())
     forged = HttpsLink(known.federation, known.folder / CA, name, stranger, largest_content=1 << 20)
@@ -131,7 +124,7 @@ def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(op
     assert live_status(open_round.folder, known.federation) is None
 
 
-def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
+def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round):
     link, message = open_round.links[0], open_round.message(0)
     assert refused(link, FederationTask("round", 5), message) == 409
     assert refused(link, FederationTask("report", 0), message) == 409
@@ -141,7 +134,7 @@ def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round:
     assert open_round.counted == 0
 
 
-def test_a_revoked_client_is_turned_away_at_once(open_round: Open) -> None:
+def test_a_revoked_client_is_turned_away_at_once(open_round):
     message = open_round.message(0)
     with Registry(open_round.folder / COORDINATOR) as registry:
         registry.revoke(open_round.places[0].name)
@@ -150,7 +143,7 @@ def test_a_revoked_client_is_turned_away_at_once(open_round: Open) -> None:
         open_round.links[0].enrol(read_invitation(open_round.places[0]))
 
 
-def test_an_invitation_is_for_one_key(open_round: Open) -> None:
+def test_an_invitation_is_for_one_key(open_round):
     known, place = open_round.known, open_round.places[0]
     invitation = read_invitation(place)
     stranger = SigningKey(Ed25519PrivateKey.generate())
@@ -162,7 +155,7 @@ def test_an_invitation_is_for_one_key(open_round: Open) -> None:
     assert open_round.links[0].enrol(invitation) == "trainer"  # the same key again: the same answer
 
 
-def test_too_many_requests_of_a_client_wait(base: Path, tmp_path: Path) -> None:
+def test_too_many_requests_of_a_client_wait(base, tmp_path):
     folder = tmp_path / "federation"
     shutil.copytree(base, folder)
     known = known_in(folder)
@@ -175,7 +168,7 @@ def test_too_many_requests_of_a_client_wait(base: Path, tmp_path: Path) -> None:
                 link.poll(0.0)
 
 
-def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
+def test_everybody_gets_what_is_for_all_and_behind_it_their_own():
     queue = TaskQueue()
     queue.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
     for name, whole in (("a", b"allfirst"), ("b", b"all")):
@@ -192,7 +185,7 @@ def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
     assert queue.content("a", others) is None
 
 
-def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None:
+def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task():
     queue = TaskQueue()
     queue.publish("advertise", 0, ["a"], seconds=10.0)
     queue.publish("share", 0, ["a"], seconds=10.0)

@@ -1,11 +1,8 @@
 """With Flower itself, where it is installed (`make test-flower`): thin nodes behind the filter, over TLS."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +13,18 @@ DATA = "synthetic-ratings:users=30,items=300"
 OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
 
 
-def veilrec(*arguments: str) -> subprocess.CompletedProcess[str]:
+def veilrec(*arguments):
     return subprocess.run([*OURSELVES, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_the_app_names_our_parts(tmp_path: Path) -> None:
+def test_the_app_names_our_parts(tmp_path):
     write_app(tmp_path / "app", tmp_path)
     project = (tmp_path / "app" / "pyproject.toml").read_text()
     assert f'federation = "{tmp_path}"' in project
     assert "flower_server import server_app" in (tmp_path / "app" / "federation" / "server.py").read_text()
 
 
-def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:
+def test_without_flower_one_line_says_what_to_install(tmp_path):
     try:
         import flwr  # noqa: F401
     except ImportError:
@@ -40,7 +37,7 @@ def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:
         pytest.skip("Flower is installed")
 
 
-def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path: Path) -> None:
+def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path):
     pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
     folder = str(tmp_path / "f")
     made = ("--method", "fedmf", "--data", DATA, "--clients", "4", "--rounds", "2")

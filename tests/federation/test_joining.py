@@ -1,13 +1,9 @@
 """Who comes later: a free place is what the plan knew of, and a run with late joiners is that of its simulation."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,13 +29,12 @@ from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import NotInvited, Registry
 from veilrec.federation.facts import with_distributed_noise
-from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, BadTask, Federation, FederationTask, joined
+from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.joining import bring, invite, own_data, take_place
-from veilrec.federation.link import Answers
-from veilrec.federation.making import Basis, FederationOptions, make
+from veilrec.federation.making import FederationOptions, make
 from veilrec.methods.base import promised
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.secure_reports import run_digest
@@ -47,7 +42,7 @@ from veilrec.server.secure_reports import run_digest
 LATE, FROM = 5, 2  # the client that comes in a later round, and the first in which it may; nobody takes place 6
 
 
-def without_the_last(basis: Basis, count: int) -> Basis:
+def without_the_last(basis, count):
     """The same, but for the last people, who are not there yet."""
     problem, first = basis.problem, np.arange(len(basis.problem.train) - count)
     features = problem.features
@@ -69,7 +64,7 @@ def without_the_last(basis: Basis, count: int) -> Basis:
     )
 
 
-def person(basis: Basis, number: int, *others: str) -> Population:
+def person(basis, number, *others):
     """One of the people as a data set of their own, with items that no federation knows."""
     row, features = basis.problem.train.row(number), basis.problem.features
     names = Strings.of([*(basis.items[item] for item in row.tolist()), *others])
@@ -79,18 +74,18 @@ def person(basis: Basis, number: int, *others: str) -> Population:
     return Population("own", Strings.of(["anna"]), names, log, features=known)
 
 
-def with_places(folder: Path, basis: Basis, places: int, **wishes: Any) -> Federation:
+def with_places(folder, basis, places, **wishes):
     return lay_out_in(folder, without_the_last(basis, places), places=places, **wishes)
 
 
 class Held:
     """A round, from FROM on, that is held back until somebody new has come, who is asked from the next one on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.number = -1
         self.begun, self.has_come, self._lock = threading.Event(), threading.Event(), threading.Lock()
 
-    def wait(self, number: int) -> None:
+    def wait(self, number):
         with self._lock:
             if self.number < 0 and number >= FROM:
                 self.number = number
@@ -98,9 +93,9 @@ class Held:
         if number == self.number:
             assert self.has_come.wait(60.0)
 
-    def answers(self, name: str, answers: Answers) -> Answers:
+    def answers(self, name, answers):
         class Waiting:
-            def answer(_, task: FederationTask, content: bytes) -> bytes:  # noqa: N805
+            def answer(_, task, content):  # noqa: N805
                 if name != client_folder.name_of(LATE):
                     self.wait(task.number)
                 return answers.answer(task, content)
@@ -108,19 +103,19 @@ class Held:
         return Waiting()
 
 
-def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
+def run_with_a_latecomer(folder, basis):
     """All clients that are there; one more is invited and comes while a round is open. Which one."""
     known, held, stop = known_in(folder), Held(), threading.Event()
     name = client_folder.name_of(LATE)
 
-    def come() -> None:
+    def come():
         held.begun.wait(60.0)
         with Registry(folder / COORDINATOR) as registry:
             secret = (folder / COORDINATOR / "secret").read_bytes()
             invited = take_place(folder, known, registry, person(basis, LATE), None, shared=secret)
         run_client(invited.folder, known, lambda _: None, stop, held.answers)
 
-    def watch() -> None:
+    def watch():
         with Registry(folder / COORDINATOR) as registry:
             until(lambda: (entry := registry.find(name)) is not None and entry.key is not None)
         held.has_come.set()
@@ -139,9 +134,7 @@ def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
     [(["cohort.size=4"], {}), (["cohort.size=0"], {"secagg": "helpers", "minimum_messages": 3, "shares": True})],
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
-def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(
-    settings: list[str], wishes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(settings, wishes, tmp_path):
     basis = basis_of(ContractSubject("dp-fedmf"), *settings, users=7, rounds=6)
     made = with_places(tmp_path, basis, 2, round_seconds=600.0, **wishes)
     assert (made.clients, made.places) == (7, 2)
@@ -153,7 +146,7 @@ def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(
     held = run_with_a_latecomer(tmp_path, basis)
     ended = read_end(tmp_path, known_in(tmp_path))
 
-    def there(number: int) -> list[int]:
+    def there(number):
         return [client for client in range(7) if client < LATE or (client == LATE and number > held)]
 
     assert same(ended.state, dict(simulated(tmp_path, basis, there).server_state.state()))
@@ -162,8 +155,8 @@ def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(
         assert client.spent()[0].messages <= 5 - held
 
 
-def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
-    def refused(method: str, *settings: str, match: str, **wishes: Any) -> None:
+def test_what_is_not_sound_with_gaps_is_refused(tmp_path):
+    def refused(method, *settings, match, **wishes):
         with pytest.raises(BadInput, match=match):
             lay_out_in(tmp_path, basis_of(ContractSubject(method), *settings, users=6, rounds=2), places=1, **wishes)
 
@@ -182,13 +175,13 @@ def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / federation.FILE).exists()
 
 
-def free_one(folder: Path, **wishes: Any) -> Basis:
+def free_one(folder, **wishes):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=4, rounds=2)
     with_places(folder, basis, 1, rehearsal=False, **wishes)
     return basis
 
 
-def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path: Path) -> None:
+def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path):
     free_one(tmp_path)
     made = federation.read(tmp_path)
     with Registry(tmp_path / COORDINATOR) as registry:
@@ -203,7 +196,7 @@ def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path: Path) -> None:
         assert registry.enrol(made.id, "d00003", b"k" * 32, stranger.endorse(made.id, b"k" * 32)).number == 3
 
 
-def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp_path: Path) -> None:
+def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp_path):
     basis = free_one(tmp_path)
     known = known_in(tmp_path)
     log = known.people.interactions  # facts know of places and of nobody's items
@@ -221,7 +214,7 @@ def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp
         invite(tmp_path, known)
 
 
-def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
+def test_a_user_brings_their_own_file_once(tmp_path):
     basis = free_one(tmp_path / "trial")
     known = known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
@@ -238,7 +231,7 @@ def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
         bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
 
 
-def test_what_cannot_be_brought_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_brought_is_one_line(tmp_path):
     basis = free_one(tmp_path)
     known, two = known_in(tmp_path), person(basis, 3)
     log = Interactions(np.array([0, 1, 1]), np.zeros(1, np.int32))
@@ -249,7 +242,7 @@ def test_what_cannot_be_brought_is_one_line(tmp_path: Path) -> None:
     assert list(own_data(known, 3, two, "anna").data.rows.lengths()) == [1]
 
 
-def with_ratings(basis: Basis, *settings: str) -> Basis:
+def with_ratings(basis, *settings):
     """Everybody gave three stars of five, and is learnt from by them."""
     subject = ContractSubject(basis.method)
     config = subject.config("cohort.size=4", *settings) if settings else basis.config
@@ -259,7 +252,7 @@ def with_ratings(basis: Basis, *settings: str) -> Basis:
     return replace(basis, config=config, problem=problem, plan=plan(config, problem), data=data)
 
 
-def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_had(tmp_path: Path) -> None:
+def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_had(tmp_path):
     asked = ("local.loss=rating", "model.popularity=false", "features.users=[hint]")
     basis = with_ratings(basis_of(ContractSubject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
@@ -275,7 +268,7 @@ def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_ha
         own_data(known_in(tmp_path), 4, unrated)
 
 
-def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Path) -> None:
+def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path):
     basis = basis_of(ContractSubject("privaterec"), "cohort.size=4", users=16, rounds=1)
     news = basis.problem.news
     assert news is not None
@@ -283,7 +276,7 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Pa
     known = known_in(tmp_path)
     last = basis.problem.n_items - 1  # the person's own file numbers items the other way round
 
-    def turned(rows: Csr) -> Csr:
+    def turned(rows):
         return Csr(rows.offsets, (last - rows.items).astype(np.int32))
 
     shown = replace(
@@ -301,7 +294,7 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Pa
     assert len(found) > 0
 
 
-def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) -> None:
+def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=1)
     with_places(tmp_path, basis, 1, secagg="helpers", rehearsal=False)
     made, place = federation.read(tmp_path), tmp_path / HELPERS / "helper-0"
@@ -330,7 +323,7 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
             helper.admit(place, odd)
 
 
-def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path: Path) -> None:
+def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path):
     """Somebody who was invited from the start, and is slow: helpers hear of the key when they are asked for the sum."""
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
     federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
@@ -339,7 +332,7 @@ def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path:
         assert control.driver is not None
         server = control.driver.coordinator
 
-        def come() -> None:
+        def come():
             while server.stage != "open":
                 time.sleep(0.01)
             run_client(tmp_path / CLIENTS / "d00002", known, lambda _: None, stop, lambda _, answers: answers)

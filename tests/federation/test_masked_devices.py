@@ -1,12 +1,7 @@
 """What clients and helpers do under masks, whoever asks: sums at a table, without a network."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +9,14 @@ import yaml
 
 from tests.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.client.federated import RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, whole_model
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, terms_of, width_for
-from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, joined
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
@@ -39,16 +34,16 @@ AT_TABLE = 5  # clients
 class Table:
     """The clients of a federation, its helpers if it has any, and what a coordinator would know."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.known = folder, known_in(folder)
         self.made, self.plan = self.known.federation, self.known.plan
         self.folders = sorted((folder / CLIENTS).iterdir())
         self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
-        self.opened: dict[int, FederatedClient[Any]] = {}
+        self.opened = {}
         self.clients = {place: self.start(place) for place in range(AT_TABLE)}
         self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
 
-    def start(self, place: int) -> Any:
+    def start(self, place):
         """The process of a client; killed before, if it was there."""
         if place in self.opened:
             self.opened[place].close()
@@ -56,37 +51,37 @@ class Table:
         self.opened[place] = client_folder.open_client(path, self.known)
         return answers_of(self.opened[place], self.known, place, identity_of(path))
 
-    def named(self) -> bytes:
+    def named(self):
         """What the coordinator says of keys."""
         invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
-    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
+    def ask(self, place, kind, content, number=0):
         return bytes(self.clients[place].answer(FederationTask(kind, number), content))
 
-    def paid(self) -> list[int]:
+    def paid(self):
         """Messages that each client has paid for."""
         return [client.spent()[0].messages for client in self.opened.values()]
 
-    def advertised(self, adding: PairwiseSum) -> dict[int, bytes]:
+    def advertised(self, adding):
         """Every client announces its keys: the groups."""
         for place in self.clients:
             adding.receive_advert(self.ask(place, "advertise", adding.propose(), adding.terms.round_number))
         return adding.groups()
 
-    def shared(self, adding: PairwiseSum, groups: dict[int, bytes], first: bytes) -> dict[int, bytes]:
+    def shared(self, adding, groups, first):
         """Every client shares its secrets; what each gets beside the first content."""
         for place, group in groups.items():
             answer = self.ask(place, "share", joined(self.named(), group), adding.terms.round_number)
             adding.receive_shares(answer)
         return {place: joined(first, boxes) for place, boxes in adding.boxes().items()}
 
-    def close(self) -> None:
+    def close(self):
         for part in (*self.opened.values(), *self.helpers):
             part.close()
 
 
-def table_of(base: Path, folder: Path, kind: type[Table] = Table) -> Iterator[Any]:
+def table_of(base, folder, kind=Table):
     """The table of a copy of a federation."""
     shutil.copytree(base, folder)
     made = kind(folder)
@@ -97,25 +92,25 @@ def table_of(base: Path, folder: Path, kind: type[Table] = Table) -> Iterator[An
 class RoundTable(Table):
     """A table, and a coordinator's sum: one round, number 0."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
         plan, made = self.plan, self.made
         self.sum = PairwiseSum(terms_of(plan, RoundSpec(0), made.digest, made.least), made.woven(), self.keys)
         self.model = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
 
-    def advertise(self) -> dict[int, bytes]:
+    def advertise(self):
         return {place: joined(self.named(), group) for place, group in self.advertised(self.sum).items()}
 
-    def share(self) -> dict[int, bytes]:
+    def share(self):
         return self.shared(self.sum, self.advertised(self.sum), self.model)
 
-    def mask(self, *gone: int) -> bytes:
+    def mask(self, *gone):
         for place, content in self.share().items():
             if place not in gone:
                 self.sum.receive_masked(self.ask(place, "round", content))
         return self.sum.survivors()
 
-    def sign(self, *gone: int) -> bytes:
+    def sign(self, *gone):
         survivors = self.mask(*gone)
         for place in self.clients:
             if place not in gone:
@@ -124,7 +119,7 @@ class RoundTable(Table):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs") / "base"
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=AT_TABLE, rounds=3)
     lay_out_in(folder, basis, secagg="pairs", minimum_messages=3)
@@ -132,11 +127,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(base: Path, tmp_path: Path) -> Iterator[RoundTable]:
+def table(base, tmp_path):
     yield from table_of(base, tmp_path / "federation", RoundTable)
 
 
-def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table: RoundTable) -> None:
+def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table):
     signatures = table.sign(4)
     for place in range(4):
         answer = table.ask(place, "reveal", signatures)
@@ -148,9 +143,7 @@ def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(t
     assert paid == [1, 1, 1, 1, 0]
 
 
-def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(
-    table: RoundTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(table, monkeypatch):
     contents = table.share()
     assert table.paid() == [0] * 5
     first = table.ask(0, "round", contents[0])
@@ -158,7 +151,7 @@ def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_fo
     assert table.ask(0, "round", contents[0]) == first
     assert table.paid()[0] == 1
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise BudgetExhausted("gone")
 
     monkeypatch.setattr(Transaction, "charge", refuse)
@@ -169,7 +162,7 @@ def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_fo
         table.ask(2, "advertise", terms(table, 1), number=1)
 
 
-def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
+def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(table):
     proposal = table.sum.propose()
     advert = table.ask(0, "advertise", proposal)
     assert table.ask(0, "advertise", proposal) == advert
@@ -183,7 +176,7 @@ def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(t
         table.ask(1, "round", joined(table.model, b""))
 
 
-def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
+def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table):
     survivors = table.mask()
     signature = table.ask(0, "sign", survivors)
     assert table.ask(0, "sign", survivors) == signature
@@ -204,7 +197,7 @@ def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table: Roun
 
 
 @pytest.mark.parametrize("after", ["advertise", "share", "round", "sign", "reveal"])
-def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
+def test_a_client_that_was_killed_has_left_the_round_for_good(table, after):
     groups, contents, steps = table.advertise(), dict[int, bytes](), ("share", "round", "sign", "reveal")
     done = steps[: steps.index(after) + 1] if after in steps else ()
     vector, survivors, signatures = b"", encode_numbers(range(AT_TABLE)), encode_parts({})
@@ -228,7 +221,7 @@ def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable,
         table.ask(0, "advertise", table.sum.propose())
     for kind, content in (("share", groups[0]), ("sign", survivors), ("reveal", signatures)):
         with pytest.raises(BadTask, match="left it for good"):
-            table.ask(0, kind, content)  # type: ignore[arg-type]
+            table.ask(0, kind, content)
     if vector:  # it is paid for: the same bytes, and no other
         assert table.ask(0, "round", contents[0]) == vector
     else:
@@ -238,12 +231,12 @@ def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable,
     table.ask(0, "advertise", terms(table, 1), number=1)  # the next round it is in again
 
 
-def terms(table: RoundTable, number: int, **changes: int) -> bytes:
+def terms(table, number, **changes):
     fields = {**vars(table.sum.terms), "round_number": number, **changes}
     return Terms(**fields).encode()
 
 
-def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table: RoundTable) -> None:
+def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table):
     with pytest.raises(BadInput, match="another round"):
         table.ask(0, "advertise", terms(table, 1))
     with pytest.raises(BadInput, match="only among 3 or more"):
@@ -260,7 +253,7 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table:
         table.ask(0, "advertise", terms(table, 0))
 
 
-def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: RoundTable, tmp_path: Path) -> None:
+def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table, tmp_path):
     """The coordinator puts a key of its own in the place of client 4, and signs a round key with it."""
     groups = table.advertise()
     own = new_key(tmp_path / "own.key")
@@ -282,7 +275,7 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Round
         table.ask(1, "share", joined(second, group))
 
 
-def test_two_places_with_one_key_are_one_client(table: RoundTable) -> None:
+def test_two_places_with_one_key_are_one_client(table):
     key = table.keys[3]
     invitations = [read_invitation(path) for path in table.folders]
     table.keys[4] = key
@@ -297,7 +290,7 @@ def test_two_places_with_one_key_are_one_client(table: RoundTable) -> None:
         table.ask(0, "share", joined(named, table.sum.groups()[0]))
 
 
-def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table: RoundTable) -> None:
+def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table):
     path = table.folder / INVITED
     text = path.read_text()
     other = text.replace("d00000", "d00009")
@@ -318,13 +311,13 @@ FIRST = FIRST_REPORT_SUM
 class ReportTable(Table):
     """A table of veil, whose reports are added up."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
         assert self.plan.reports is not None
         self.mechanism = self.plan.reports.mechanism
         self.terms = terms_in(self.made, self.plan, ReportSum())
 
-    def wanted(self, *places: int) -> np.ndarray:
+    def wanted(self, *places):
         """The votes of these, from the data that only a test may look at."""
         total = np.zeros(self.mechanism.length, np.int64)
         for place in places:
@@ -332,19 +325,19 @@ class ReportTable(Table):
             total[items] += int(2**24 / np.sqrt(len(items)))
         return total
 
-    def charged(self, place: int = 0) -> int:
+    def charged(self, place=0):
         return self.paid()[place]
 
-    def report(self, place: int, content: bytes, number: int = FIRST) -> bytes:
+    def report(self, place, content, number=FIRST):
         return self.ask(place, "report", content, number)
 
-    def sum_of(self, terms: Terms) -> tuple[HelperSum, bytes]:
+    def sum_of(self, terms):
         adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
         asked = joined(adding.proposal.encode(), self.named())
         keys = [helper.answer(FederationTask("open", terms.round_number), asked) for helper in self.helpers]
         return adding, adding.invite(keys)
 
-    def opened_sum(self, adding: HelperSum) -> np.ndarray:
+    def opened_sum(self, adding):
         request = joined(adding.request(), self.named())
         for helper in self.helpers:
             adding.receive_answer(helper.answer(FederationTask("sum", adding.proposal.terms.round_number), request))
@@ -352,7 +345,7 @@ class ReportTable(Table):
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bases(tmp_path_factory):
     made = {}
     for secagg in ("helpers", "pairs"):
         made[secagg] = tmp_path_factory.mktemp(secagg) / "base"
@@ -362,19 +355,19 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def helped(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+def helped(bases, tmp_path):
     yield from table_of(bases["helpers"], tmp_path / "federation", ReportTable)
 
 
 @pytest.fixture
-def paired(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+def paired(bases, tmp_path):
     yield from table_of(bases["pairs"], tmp_path / "federation", ReportTable)
 
 
 # Terms
 
 
-def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
+def test_every_sum_of_votes_fits_its_width(helped):
     largest = helped.mechanism.largest
     one_item = np.arange(helped.mechanism.length) == 3
     assert helped.mechanism.weigh(one_item).max() == largest
@@ -387,7 +380,7 @@ def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
         width_for(2**40, largest)
 
 
-def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped: ReportTable) -> None:
+def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped):
     made = helped.made
     assert helped.terms == Terms(made.digest, FIRST, helped.mechanism.length, 28, 3)
     with pytest.raises(BadInput, match="rounds have smaller ones"):
@@ -402,9 +395,7 @@ def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(help
 # With helpers
 
 
-def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exact(
-    helped: ReportTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exact(helped, monkeypatch):
     adding, invitation = helped.sum_of(helped.terms)
     content = joined(invitation, b"")
     messages = {place: helped.report(place, content) for place in (0, 1, 3)}
@@ -421,7 +412,7 @@ def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exa
     np.testing.assert_array_equal(helped.opened_sum(adding), helped.wanted(0, 1, 3))
     assert helped.charged(2) == 0
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise BudgetExhausted("gone")
 
     monkeypatch.setattr(Transaction, "charge", refuse)
@@ -429,7 +420,7 @@ def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exa
         helped.report(2, content)
 
 
-def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: ReportTable) -> None:
+def test_other_terms_other_numbers_and_open_questions_get_nothing(helped):
     changes = ({"round_number": 0}, {"round_number": FIRST + 1}, {"length": 9}, {"width": 64}, {"least": 4})
     for change in changes:
         _, invitation = helped.sum_of(replace(helped.terms, **change))
@@ -457,13 +448,13 @@ def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: Report
 # Among clients alone
 
 
-def shared(table: ReportTable, attempt: int = 0) -> tuple[PairwiseSum, dict[int, bytes]]:
+def shared(table, attempt=0):
     terms = replace(table.terms, round_number=FIRST + attempt)
     adding = PairwiseSum(terms, table.made.woven(), table.keys)
     return adding, table.shared(adding, table.advertised(adding), b"")
 
 
-def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -> np.ndarray:
+def finished(table, adding, places):
     number, survivors = adding.terms.round_number, adding.survivors()
     for place in places:
         adding.receive_signature(table.ask(place, "sign", survivors, number))
@@ -472,7 +463,7 @@ def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -
     return adding.finish()
 
 
-def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired: ReportTable) -> None:
+def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired):
     _, contents = shared(paired)
     assert paired.charged() == 0
     first = paired.report(0, contents[0])
@@ -494,7 +485,7 @@ def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_mor
         paired.report(0, contents[0])
 
 
-def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired: ReportTable) -> None:
+def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired):
     most = ATTEMPTS["pairs"]
     with pytest.raises(BadInput, match=f"{most} times at most"):
         paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)

@@ -1,12 +1,8 @@
 """Secure sums over the real service: the weights of the simulation, or a void round, whoever is lost."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,15 +26,12 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
-from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.link import Answers
-from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helpers import Helper, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import RoundKey
@@ -52,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 TRIPS = ("advertise", "share", "round", "sign", "reveal")
 
 
-def clear(users: int, rounds: int) -> Basis:
+def clear(users, rounds):
     return basis_of(ContractSubject("fedmf"), "cohort.size=0", users=users, rounds=rounds)
 
 
@@ -60,7 +53,7 @@ def clear(users: int, rounds: int) -> Basis:
 @pytest.mark.parametrize(
     "wishes", [{}, {"distributed_noise": True, "silent": 0.3}], ids=["server's noise", "distributed noise"]
 )
-def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, object], tmp_path: Path) -> None:
+def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
     made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG, **wishes)
     assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
@@ -87,7 +80,7 @@ def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, 
 LOST_3, LOST_4, EVERYWHERE = range(5), range(5, 10), (10,)
 
 
-def lost(name: str, kind: str, number: int) -> bool:
+def lost(name, kind, number):
     """Of ten clients: three are lost at one trip, then four, then three of ten at every trip of one round."""
     place = int(name[1:])
     if number in EVERYWHERE:
@@ -98,40 +91,38 @@ def lost(name: str, kind: str, number: int) -> bool:
 class Lossy:
     """A client that learns, pays, and cannot send what it made."""
 
-    def __init__(self, name: str, answers: Answers) -> None:
+    def __init__(self, name, answers):
         self._name, self._answers = name, answers
 
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
+    def answer(self, task, content):
         answer = self._answers.answer(task, content)
         if task.kind == "round" and lost(self._name, "round", task.number):
             raise VeilrecError("lost")
         return answer
 
 
-def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(tmp_path, monkeypatch):
     """30 % lost at one trip: exact. 40 %: void, but at the last one. 30 % at every trip: void. Never another sum."""
     basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    vectors: dict[int, dict[int, np.ndarray]] = {}
+    vectors = {}
     mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self: PairwiseSumClient, boxes: bytes, values: np.ndarray) -> bytes:
+    def noted(self, boxes, values):
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
         return mask(self, boxes, values)
 
-    def summed(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+    def summed(self, invitation, messages):
         got = total(self, invitation, messages)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
         return got
 
-    def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
-        return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
+    def some(self, kind, number, names, **other):
+        return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)
 
-    def wanted(self: Coordinator) -> int:  # so that nobody waits for the lost
+    def wanted(self):  # so that nobody waits for the lost
         asked = [f"d{place:05d}" for place in range(10)]
         stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
         return min(self._store.place.wanted or 10, len(stay))
@@ -164,27 +155,25 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
 
 
 @pytest.mark.parametrize("trip", TRIPS)
-def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same_weights(
-    trip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same_weights(trip, tmp_path, monkeypatch):
     basis = clear(4, 2)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended, came = known_in(tmp_path), threading.Event(), threading.Event(), {"asked": 0}
     take, receive = SecAggRpc.take, Coordinator.receive
 
-    def until_half() -> None:
+    def until_half():
         if not ended.is_set():
             if came["asked"] >= 2:
                 half.set()
                 raise MessageRefused("nothing is open", "the coordinator is about to end")
             came["asked"] += 1
 
-    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self, who, kind, number, content):
         if kind == trip:
             until_half()
         return take(self, who, kind, number, content)
 
-    def receiving(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def receiving(self, client_id, message):
         if trip == "round":
             until_half()
         return receive(self, client_id, message)
@@ -192,7 +181,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
 
-    def until_over(_: object) -> bool:
+    def until_over(_):
         found = half.wait(LONG)
         ended.set()
         return found
@@ -203,7 +192,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).server_state.state()))
 
 
-def refusal(work: Callable[[], object]) -> str:
+def refusal(work):
     """What somebody is told who is refused; empty where they are not."""
     try:
         work()
@@ -212,15 +201,13 @@ def refusal(work: Callable[[], object]) -> str:
     return ""
 
 
-def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_each(tmp_path, monkeypatch):
     """A client speaks as another one, of another round, and says something else a second time: none of it is taken."""
     lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
-    told: dict[str, set[str]] = {}
+    told = {}
     take, receive = SecAggRpc.take, Coordinator.receive
 
-    def twice(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def twice(self, who, kind, number, content):
         at = 4 if kind == "sign" else 0
         other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
         forged = content[:at] + other + content[at + 4 :]
@@ -232,7 +219,7 @@ def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_
             assert receipt == "known already" or take(self, who, kind, number, content) == "known already"
         return receipt
 
-    def of_another(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def of_another(self, client_id, message):
         other = ((int(client_id[1:]) + 1) % 4).to_bytes(4, "little")
         told.setdefault("vector", set()).add(refusal(lambda: receive(self, client_id, other + message[4:])))
         return receive(self, client_id, message)
@@ -247,25 +234,25 @@ def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_
     assert told["vector"] == {"the vector is said to be that of another client"}
 
 
-def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_vector_is_taken_once_the_list_is_told(tmp_path, monkeypatch):
     """A vector that comes while others sign is refused, and is in no sum: its client's key is what they reveal."""
     basis, late = clear(5, 1), dict[str, bytes]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
 
-    def held_back(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def held_back(self, client_id, message):
         if client_id == "d00002":
             late[client_id] = message
         if client_id == "d00002" or not late:  # the others are asked again
             raise MessageRefused("nothing is open", "held back")
         return receive(self, client_id, message)
 
-    def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+    def in_between(self, invitation, messages):
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
         return total(self, invitation, messages)
 
-    def wanted(self: Coordinator) -> int:
+    def wanted(self):
         outcome["server"] = self
         return 4
 
@@ -278,7 +265,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
     assert (report.messages, report.void, len(outcome["messages"])) == (4, False, 4)
 
 
-def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypatch):
     places = list[RunPosition]()
     opening = Coordinator.open_sum
     monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
@@ -303,13 +290,13 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path: Path, mo
 
 @pytest.mark.parametrize("signs", [False, True])
 def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_and_the_next_one_goes_on(
-    signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    signs, tmp_path, monkeypatch
+):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=2)
     lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
     answer = Helper.answer
 
-    def lost(self: Helper, request: bytes) -> bytes:
+    def lost(self, request):
         if int.from_bytes(request[32:36], "little") > 0:
             return answer(self, request)
         if not signs:
@@ -323,13 +310,13 @@ def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_a
     assert [report.void for report in ended.history] == [True, False]
 
 
-def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
+def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
     made, place = federation.read(tmp_path), sorted((tmp_path / CLIENTS).iterdir())[0]
     helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
     key = identity_of(place).public
 
-    def told(invitation: Invitation, place_number: int = 0) -> bytes:
+    def told(invitation, place_number=0):
         entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
         return joined(b"", json.dumps([entry]).encode())
 
@@ -355,7 +342,7 @@ REFUSED: tuple[tuple[str, tuple[str, ...], dict[str, object], str], ...] = (
 )
 
 
-def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> None:
+def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path):
     for number, (name, settings, wishes, words) in enumerate(REFUSED):
         basis = basis_of(subjects(name)[0], *settings, users=5)
         with pytest.raises(BadInput, match=words):
@@ -364,12 +351,12 @@ def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> 
     assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its clients
 
 
-def veil(users: int = 5, rounds: int = 2) -> Basis:
+def veil(users=5, rounds=2):
     return basis_of(ContractSubject("veil"), "cohort.size=0", users=users, rounds=rounds)
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: Path) -> None:
+def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg, tmp_path):
     basis = veil()
     made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG)
     assert made.guarantee["trust"] == "server sees only sums"
@@ -389,7 +376,7 @@ def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: P
     assert ended.history[1].report_bytes == 0
 
 
-def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path: Path) -> None:
+def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path):
     basis = basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=LONG)
     run_all(tmp_path)
@@ -398,7 +385,7 @@ def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tm
     assert len(np.unique(wanted.sent)) > 1  # what was reported says which items the round is about
 
 
-def paid(folder: Path) -> list[int]:
+def paid(folder):
     """Messages that every client has paid for."""
     known, counts = known_in(folder), []
     for place in sorted((folder / CLIENTS).iterdir()):
@@ -407,9 +394,7 @@ def paid(folder: Path) -> list[int]:
     return counts
 
 
-def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(tmp_path, monkeypatch):
     """The list is fixed, no helper answers, the coordinator is ended, a late client comes: the same list it is."""
     basis = veil(users=4, rounds=1)
     made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
@@ -418,19 +403,19 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     requests, trips = list[bytes](), list[str]()
     answer, report, ask = Helper.answer, FederatedClient.report, SecAggRpc.ask
 
-    def lost(self: Helper, request: bytes) -> bytes:
+    def lost(self, request):
         if MaskRequest.decode(request).round_number >= FIRST_REPORT_SUM:
             requests.append(request)
             if not ended.is_set():
                 raise BadInput("lost")
         return answer(self, request)
 
-    def late(self: FederatedClient[Any], *arguments: Any, **other: Any) -> bytes:
+    def late(self, *arguments, **other):
         if self._identity.number == 3 and not requests:
             raise VeilrecError("not yet")
         return report(self, *arguments, **other)
 
-    def noted(self: SecAggRpc, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
+    def noted(self, kind, *arguments, **other):
         trips.append(kind)
         return ask(self, kind, *arguments, **other)
 
@@ -438,7 +423,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     monkeypatch.setattr(FederatedClient, "report", late)
     monkeypatch.setattr(SecAggRpc, "ask", noted)
 
-    def half(control: Control) -> bool:
+    def half(control):
         until(lambda: trips.count("sum") >= 2)  # the helpers had all the time of a round
         ended.set()
         assert control.driver is not None
@@ -453,22 +438,20 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
 
 
-def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(tmp_path, monkeypatch):
     """The first sum cannot begin, the second loses its signatures, the third is ended by a restart in its last trip."""
     basis = veil(users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended = known_in(tmp_path), threading.Event(), threading.Event()
     ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
 
-    def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
+    def lossy(self, kind, number, names, **other):
         attempt = number - FIRST_REPORT_SUM
         asked.append((kind, attempt))
         lost = (attempt, kind) in ((0, "advertise"), (1, "sign"))
         return ask(self, kind, number, sorted(names)[:1] if lost else names, **other)
 
-    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self, who, kind, number, content):
         if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
             half.set()
             raise MessageRefused("nothing is open", "the coordinator is about to end")
@@ -477,7 +460,7 @@ def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     monkeypatch.setattr(SecAggRpc, "ask", lossy)
     monkeypatch.setattr(SecAggRpc, "take", taking)
 
-    def last_trip(_: Control) -> bool:
+    def last_trip(_):
         found = half.wait(LONG)
         ended.set()
         return found

@@ -1,7 +1,5 @@
 """How far a federation has come: while a helper hangs, when its coordinator does not run, and when all was void."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,8 +8,6 @@ import sys
 import threading
 import time
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +33,7 @@ from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import OURSELVES, Up, status
 
 
-def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_path: Path) -> None:
+def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_path):
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2), secagg="helpers")
     assert status(tmp_path)["run"] == {"round": 0, "rounds": 2, "stage": "not started"}
     known = known_in(tmp_path)
@@ -65,7 +61,7 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_pa
     assert status(tmp_path)["run"]["stage"] == "not started"
 
 
-def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path: Path) -> None:
+def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path):
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2))
     with open_coordinator(tmp_path, known_in(tmp_path)):
         found = status(tmp_path)
@@ -74,9 +70,7 @@ def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called
     assert status(tmp_path)["run"]["stage"] == "between rounds"
 
 
-def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(tmp_path, monkeypatch):
     folder, data = tmp_path / "f", "synthetic-ratings:users=20,items=200,seed=1"
     make(folder, FederationOptions(method="fedmf", data=data, clients=3, rounds=1, round_seconds=1.0, port=free_port()))
     content = yaml.safe_load((folder / FILE).read_text())
@@ -94,9 +88,7 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
 
 
 @pytest.mark.parametrize("state", ["opening", "closing"])
-def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
-    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(state, tmp_path, monkeypatch):
     """SIGSTOP of one helper process while the coordinator waits for it in either secagg RPC of round 1."""
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2)
     lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=LONG)
@@ -105,7 +97,7 @@ def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
     helper = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sys.stderr)
     stopped = threading.Event()
 
-    def stop_before(kind: str, number: int) -> None:
+    def stop_before(kind, number):
         """Freeze the helper before it can hear what it is asked."""
         if (kind, number) == ({"opening": "open", "closing": "sum"}[state], 1) and not stopped.is_set():
             os.kill(helper.pid, signal.SIGSTOP)
@@ -118,7 +110,7 @@ def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
             assert control.driver is not None
             publish = control.driver.queue.publish
 
-            def publishing(kind: Any, number: int, *arguments: Any, **other: Any) -> None:
+            def publishing(kind, number, *arguments, **other):
                 stop_before(kind, number)
                 publish(kind, number, *arguments, **other)
 
@@ -140,7 +132,7 @@ def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
     assert [(report.messages, report.void) for report in read_end(tmp_path, known).history] == [(3, False)] * 2
 
 
-def _answered(folder: Path, waiting: list[str]) -> dict[str, Any] | None:
+def _answered(folder, waiting):
     """Ask for the status, which takes no longer than two seconds; None until the other helper has answered."""
     began = time.monotonic()
     found = status(folder)

@@ -1,25 +1,19 @@
 """A coordinator: what it takes in and refuses, when it moves the model, what it remembers, and its last step."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.methods.tastes import build, same, small_problem
-from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.secure_reports import MessageRefused, Reason
+from veilrec.server.secure_reports import MessageRefused
 from veilrec.server.server import SelectionOutcome, decide, selection_of
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
@@ -31,25 +25,25 @@ CLEAR, CLIPPED, ASKED, PARTS = "fedmf", "dp-fedmf", "priv-fedmf-sub", "dp-fedncf
 
 
 @cache
-def simulated(name: str, *settings: str) -> Simulation:
+def simulated(name, *settings):
     chosen = build(name, small_problem(CLIENTS), (f"cohort.size={COHORT}", *settings), secret=SECRET)
     assert isinstance(chosen, Simulation)
     return chosen
 
 
-def plan_of(name: str, *settings: str) -> Plan:
+def plan_of(name, *settings):
     fixed = ("cohort.sampling=fixed",) if name in (CLIPPED, PARTS) and not settings else ()
     return simulated(name, *fixed, *settings).plan
 
 
-def start(folder: Path, plan: Plan, clients: int = CLIENTS, **options: Any) -> Coordinator:
+def start(folder, plan, clients=CLIENTS, **options):
     server = Coordinator(put_secret(folder), plan, **options)
     for number in range(clients):
         server.enrol(f"client {number}")
     return server
 
 
-def rows_message(plan: Plan, number: int, values: Floats, examples: int | None = None) -> bytes:
+def rows_message(plan, number, values, examples=None):
     """One row of the first table."""
     table = plan.schema.tables[0]
     rows = Rows(np.array([0, 1]), np.array([2], np.int32), values.reshape(1, -1).astype(np.float32))
@@ -57,24 +51,24 @@ def rows_message(plan: Plan, number: int, values: Floats, examples: int | None =
     return messages.encode_update(ClientUpdates(number, 1, {table.name: rows}, examples=told), plan.schema)
 
 
-def small(plan: Plan, number: int = 0, size: float = 1e-3) -> bytes:
+def small(plan, number=0, size=1e-3):
     return rows_message(plan, number, np.full(plan.schema.tables[0].shape[1], size))
 
 
-def refusal(server: Coordinator, client: str, message: bytes) -> Reason:
+def refusal(server, client, message):
     with pytest.raises(MessageRefused) as error:
         server.receive(client, message)
     return error.value.reason
 
 
-def model(server: Coordinator) -> dict[str, Any]:
+def model(server):
     return {name: values.copy() for name, values in server.server_state.state().items()}
 
 
 # Taking in
 
 
-def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path: Path) -> None:
+def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path):
     plan = plan_of(CLEAR)
     server = start(tmp_path, plan)
     _, cohort = server.open_round()
@@ -87,7 +81,7 @@ def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path: Path) -
     assert dict(report.refused) == {"second message": 1}
 
 
-def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Path) -> None:
+def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path):
     plan = plan_of(CLIPPED)
     width = plan.schema.tables[0].shape[1]
     server, untouched = start(tmp_path / "a", plan, minimum_messages=0), start(tmp_path / "b", plan, minimum_messages=0)
@@ -98,7 +92,7 @@ def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Pa
     (outside,) = {f"client {number}" for number in range(CLIENTS)} - set(cohort)
     good = small(plan)
     not_a_number = good[:-4] + struct.pack("<f", float("nan"))
-    wanted: dict[Reason, tuple[str, bytes]] = {
+    wanted = {
         "not enrolled": ("stranger", good),
         "not in the cohort": (outside, good),
         "another round": (client, small(plan, 1)),
@@ -119,7 +113,7 @@ def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Pa
     assert server.history()[0] == report
 
 
-def test_entries_outside_of_the_round_and_missing_examples_are_refused(tmp_path: Path) -> None:
+def test_entries_outside_of_the_round_and_missing_examples_are_refused(tmp_path):
     plan = plan_of(PARTS)
     server = start(tmp_path, plan)
     _, cohort = server.open_round()
@@ -143,7 +137,7 @@ def test_entries_outside_of_the_round_and_missing_examples_are_refused(tmp_path:
 # Rounds
 
 
-def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path) -> None:
+def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path):
     plan = plan_of(CLEAR)
     server = start(tmp_path, plan)
     broadcast, cohort = server.open_round()
@@ -157,7 +151,7 @@ def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path
         assert again.open_round() == (broadcast, cohort)
 
 
-def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
+def test_a_round_with_too_few_messages_is_void(tmp_path):
     plan = plan_of(CLIPPED)
     server = start(tmp_path, plan)  # noise on the sum, a cohort of a fixed size: all of it has to answer
     before = model(server)
@@ -181,7 +175,7 @@ def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
     assert not same(model(server), before)
 
 
-def test_a_round_without_messages(tmp_path: Path) -> None:
+def test_a_round_without_messages(tmp_path):
     for number, (name, settings, void) in enumerate(
         (
             (CLEAR, (), True),
@@ -196,7 +190,7 @@ def test_a_round_without_messages(tmp_path: Path) -> None:
         assert same(model(server), before) == void
 
 
-def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_rounds_that_cannot_be_are_refused(tmp_path):
     plan = replace(plan_of(CLEAR), rounds=1)
     server = start(tmp_path / "clear", plan)
     with pytest.raises(BadInput, match="round 0 is not open: call open_round first"):
@@ -217,7 +211,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
 # Clients
 
 
-def test_a_client_is_enrolled_once(tmp_path: Path) -> None:
+def test_a_client_is_enrolled_once(tmp_path):
     plan = plan_of(CLEAR)
     with start(tmp_path, plan) as server:
         assert [server.enrol(f"client {number}") for number in (0, 3, 0)] == [0, 3, 0]
@@ -228,7 +222,7 @@ def test_a_client_is_enrolled_once(tmp_path: Path) -> None:
         assert again.enrol("another") == CLIENTS
 
 
-def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
+def test_who_takes_part_is_a_secret_of_the_folder(tmp_path):
     plan = plan_of(CLEAR)
     cohorts = []
     for secret in (SECRET, SECRET, bytes(32)):
@@ -243,7 +237,7 @@ def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
 # Reports
 
 
-def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> None:
+def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path):
     plan = plan_of(ASKED)
     assert plan.reports is not None
     length = plan.reports.mechanism.length
@@ -257,7 +251,7 @@ def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> Non
     assert server.receive_report("client 0", told) == "known already"
     with pytest.raises(BadInput, match="1 of 4 clients have reported: round 0 needs 4"):
         server.open_round()
-    bad: list[tuple[Reason, str, bytes]] = [
+    bad = [
         ("second message", "client 0", messages.encode_report(np.arange(length) < 8, 0)),
         ("not enrolled", "stranger", told),
         ("another round", "client 1", messages.encode_report(np.arange(length) < 9, 1)),
@@ -280,7 +274,7 @@ def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> Non
     assert server.ask() is None  # one tally serves the whole run
 
 
-def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None:
+def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path):
     plan = plan_of("fedmf-sub-rr", "selection.reports=cohort", "selection.fresh=true")
     assert plan.reports is not None
     server = start(tmp_path, plan)
@@ -301,7 +295,7 @@ def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None
 # The folder
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_it_goes_on_where_it_was_stopped(tmp_path):
     chosen = simulated(
         "fedmf-lean", "row_share=0.5", "server.momentum=0.5"
     )  # with a running mean, and rounds about parts
@@ -320,9 +314,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert models == ["model-3.safetensors"]
 
 
-def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(tmp_path, monkeypatch):
     plan = plan_of(CLIPPED)
     straight, again, crashed = servers = [start(tmp_path / name, plan) for name in ("straight", "again", "crashed")]
     for server in servers:
@@ -332,7 +324,7 @@ def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(
     straight.close_round()
     with monkeypatch.context() as broken:
 
-        def fail(*_: Any) -> None:
+        def fail(*_):
             raise OSError("no space left on client")
 
         broken.setattr("veilrec.server.round_store.save_file", fail)
@@ -352,7 +344,7 @@ def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(
     assert same(model(crashed), model(straight))
 
 
-def test_a_folder_is_private_for_one_coordinator_and_one_plan(tmp_path: Path) -> None:
+def test_a_folder_is_private_for_one_coordinator_and_one_plan(tmp_path):
     plan, folder = plan_of(CLEAR), tmp_path / "run"
     with Coordinator(folder, plan):
         assert oct(folder.stat().st_mode & 0o777) == "0o700"
@@ -379,7 +371,7 @@ def test_a_folder_is_private_for_one_coordinator_and_one_plan(tmp_path: Path) ->
 
 
 @cache
-def simulated_comparison(name: str, *settings: str) -> Simulation:
+def simulated_comparison(name, *settings):
     made = build(name, small_problem(8), settings, secret=SECRET)
     assert isinstance(made, Simulation)
     return made
@@ -390,11 +382,11 @@ class _Comparison:
 
     validator = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.mechanism = GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove")
 
 
-def judged(folder: Path, rounds_done: int = 1) -> tuple[Coordinator, Plan]:
+def judged(folder, rounds_done=1):
     """A run whose rounds are over, with three validation clients."""
     simulation = simulated_comparison("fedmf", "cohort.size=2")
     plan = replace(simulation.plan, rounds=rounds_done)
@@ -402,14 +394,14 @@ def judged(folder: Path, rounds_done: int = 1) -> tuple[Coordinator, Plan]:
     for _ in range(rounds_done):
         real.step()
     real.close()
-    with_validators = replace(plan, model_selection=_Comparison())  # type: ignore[arg-type]
+    with_validators = replace(plan, model_selection=_Comparison())
     server = Coordinator(folder / "server", with_validators)
     for number in range(3):
         assert server.enrol(f"judge {number}", "validators") == number
     return server, with_validators
 
 
-def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path) -> None:
+def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path):
     server, plan = judged(tmp_path)
     asked = server.compare()
     assert asked is not None
@@ -433,7 +425,7 @@ def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path: 
     selection = server.close_comparison()
     assert selection.validators == 2
     told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
-    assert selection == selection_of(told, plan.model_selection.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
+    assert selection == selection_of(told, plan.model_selection.mechanism, noise_of_comparison(SECRET))
     with pytest.raises(MessageRefused, match="nobody is asked"):
         server.receive_gain("judge 2", gains.encode_gain(0.1))
     server.close()
@@ -443,8 +435,8 @@ def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path: 
     server.close()
 
 
-def test_nobody_validators_before_the_last_round(tmp_path: Path) -> None:
-    plan = replace(simulated_comparison("fedmf", "cohort.size=2").plan, model_selection=_Comparison())  # type: ignore[arg-type]
+def test_nobody_validators_before_the_last_round(tmp_path):
+    plan = replace(simulated_comparison("fedmf", "cohort.size=2").plan, model_selection=_Comparison())
     with Coordinator(put_secret(tmp_path), plan) as server:
         server.enrol("judge 0", "validators")
         with pytest.raises(BadInput, match="not over"):
@@ -455,7 +447,7 @@ def test_nobody_validators_before_the_last_round(tmp_path: Path) -> None:
             server.receive_gain("judge 0", gains.encode_gain(0.0))
 
 
-def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> None:
+def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path):
     simulation = simulated_comparison("fedmf", "cohort.size=4")
     real = RealRun(tmp_path, simulation.plan, simulation.data, simulation.seeds, over_selection=1.5)
     broadcast, cohort = real.coordinator.open_round()
@@ -477,14 +469,12 @@ def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "settings"), [("dp-fedmf", ("cohort.size=4",)), ("fedmf", ("cohort.size=4", "cohort.sampling=cyclic"))]
 )
-def test_over_selection_is_refused_where_it_would_change_who_is_drawn(
-    name: str, settings: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_over_selection_is_refused_where_it_would_change_who_is_drawn(name, settings, tmp_path):
     with pytest.raises(BadInput, match="over-selection"):
         Coordinator(put_secret(tmp_path), simulated_comparison(name, *settings).plan, over_selection=1.3)
 
 
-def test_training_is_kept_for_a_clear_gain_only() -> None:
+def test_training_is_kept_for_a_clear_gain_only():
     mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
     threshold = mechanism.threshold(500)
     for times, kept in ((1.01, "trained"), (0.99, "start"), (0.0, "start"), (-3.0, "start")):

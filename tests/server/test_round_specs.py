@@ -1,7 +1,5 @@
 """Who takes part (statistical tests, each with one false alarm in a million), and what rounds are about."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 
@@ -34,11 +32,11 @@ ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a client that can learn
 ROUNDS = 600
 
 
-def sampler(seed: int = 5, **settings: object) -> CohortSampler:
-    return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)  # type: ignore[arg-type]
+def sampler(seed=5, **settings):
+    return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)
 
 
-def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones() -> None:
+def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones():
     for round_number in range(50):
         clients = sampler().draw(round_number)
         assert len(clients) == 20
@@ -46,7 +44,7 @@ def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones() ->
         assert np.isin(clients, ELIGIBLE).all()
 
 
-def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
+def test_a_round_is_drawn_the_same_whatever_was_drawn_before():
     used = sampler()
     for round_number in range(4):
         used.draw(round_number)
@@ -56,7 +54,7 @@ def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_every_client_takes_part_equally_often(sampling: str) -> None:
+def test_every_client_takes_part_equally_often(sampling):
     some = sampler(sampling=sampling)
     drawn = np.concatenate([some.draw(round_number) for round_number in range(ROUNDS)])
     counts = np.bincount(drawn, minlength=ELIGIBLE[-1] + 1)[ELIGIBLE]
@@ -67,7 +65,7 @@ def test_every_client_takes_part_equally_often(sampling: str) -> None:
     assert stats.chi2.cdf(statistic, 200 - 1) > ALMOST_NEVER
 
 
-def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
+def test_poisson_sizes_have_the_binomial_mean_and_variance():
     some = sampler(sampling="poisson")
     sizes = np.array([len(some.draw(round_number)) for round_number in range(ROUNDS)])
     total = stats.binomtest(int(sizes.sum()), ROUNDS * 200, 20 / 200)
@@ -76,7 +74,7 @@ def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
     assert ALMOST_NEVER < stats.chi2.sf(spread, ROUNDS) < 1 - ALMOST_NEVER
 
 
-def test_availability_and_drop_out_have_their_rates_and_are_independent() -> None:
+def test_availability_and_drop_out_have_their_rates_and_are_independent():
     some = sampler(size=100, available=0.7, drop_out=0.2)
     rounds = [some.draw(round_number) for round_number in range(ROUNDS)]
     reached = sum(len(clients) for clients in rounds)
@@ -85,7 +83,7 @@ def test_availability_and_drop_out_have_their_rates_and_are_independent() -> Non
     assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
 
 
-def test_everybody_and_nobody() -> None:
+def test_everybody_and_nobody():
     for settings in ({"size": 0, "sampling": "fixed"}, {"size": 0, "sampling": "poisson"}, {"size": 200}):
         everybody = sampler(**settings)
         assert np.array_equal(everybody.draw(0), ELIGIBLE)
@@ -99,7 +97,7 @@ def test_everybody_and_nobody() -> None:
         assert np.all(some.arrives(0, some.draw(0)) == arrive)
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_settings_that_cannot_work_are_refused():
     chances = [(name, chance) for name in ("available", "drop_out") for chance in (-0.1, 1.1, float("nan"))]
     for settings, line in (
         ({"size": 201}, r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"),
@@ -115,9 +113,9 @@ def test_settings_that_cannot_work_are_refused() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_drawing_from_a_million_clients_does_not_touch_them_all(sampling: str) -> None:
+def test_drawing_from_a_million_clients_does_not_touch_them_all(sampling):
     """A pass over the population would need at least 8 MB (a permutation) or 1 MB (a flag for each)."""
-    settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)  # type: ignore[arg-type]
+    settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)
     large = CohortSampler(settings, np.arange(1_000_000), 5)
     large.arrives(0, large.draw(0))
     tracemalloc.start()
@@ -134,11 +132,11 @@ SCHEMA = Schema((Tensor("items", (N_ITEMS, 4), True), Tensor("layer", (5, 4), Fa
 KEEP = math.exp(2.0) / (1.0 + math.exp(2.0))
 
 
-def tally(*counts: float, reports: int = 100) -> Tally:
+def tally(*counts, reports=100):
     return Tally(np.array(counts, np.float64), reports)
 
 
-def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None:
+def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8():
     # privacy-math, section 6: epsilon 2, n = 1000
     told = tally(300, 100, reports=1000)
     assert ReportThreshold(keep_probability=KEEP).frequencies(told) == pytest.approx([0.237393, 0.0], abs=1e-6)
@@ -160,7 +158,7 @@ def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None
     assert dict(spec.shares) == {"layer": 0.25}
 
 
-def test_a_ballot_counts_good_reports_only() -> None:
+def test_a_ballot_counts_good_reports_only():
     response = RandomisedResponse(length=3, epsilon=1.0, change="one bit")
     ballot = Ballot(RandomisedReports(response), 4)
     ballot.receive(messages.encode_report(np.array([True, False, True]), 4))
@@ -175,7 +173,7 @@ def test_a_ballot_counts_good_reports_only() -> None:
     assert (few.reports, few.counts.sum()) == (0, 0)
 
 
-def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
+def test_moved_rows_are_in_and_the_rest_gets_its_chance():
     start = np.zeros((N_ITEMS, 4), np.float32)
     round_planner = MovedRows(start, "items", 0.4, 1)
     weights = start.copy()
@@ -191,7 +189,7 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
     assert MovedRows(start, "items", 1.0, 1).next(0, {"items": weights}, None).rows is None
 
 
-def test_seeded_parts_and_directions_are_public() -> None:
+def test_seeded_parts_and_directions_are_public():
     round_planner = SeededParts(schema=SCHEMA, public_seed=4, row_share=0.5, entry_share=0.25, names=("layer",))
     one, same, other = round_planner.next(0, {}, None), round_planner.next(0, {}, None), round_planner.next(1, {}, None)
     assert one.rows is not None

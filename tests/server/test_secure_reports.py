@@ -1,19 +1,12 @@
 """Reports that a coordinator does not see, and the states of a round: what a kill leaves, and what a wait holds."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.server.test_coordinator import CLIENTS, plan_of, start
-from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, place_of_sum
 from veilrec.privacy.randomness import noise_of_histogram
 from veilrec.server.coordinator import Coordinator, MessageRefused
@@ -32,29 +25,29 @@ class Adding:
 
     waits = True
 
-    def __init__(self, length: int, attempts: int = 1) -> None:
+    def __init__(self, length, attempts=1):
         self.length, self.attempts = length, attempts
-        self.opened: list[RoundSpec | ReportSum] = []
-        self.asked: list[tuple[bytes, list[bytes]]] = []
+        self.opened = []
+        self.asked = []
         self.begins = self.adds_up = True
-        self.before: Any = lambda: None
-        self.after: Any = lambda: None
+        self.before = lambda: None
+        self.after = lambda: None
 
-    def open(self, spec: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
+    def open(self, spec, cohort):
         self.opened.append(spec)
         return f"sum {spec.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
 
-    def senders(self, invitation: bytes, cohort: int) -> int:
+    def senders(self, invitation, cohort):
         return cohort
 
-    def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
+    def crossed(self, invitation, cohort):
         return cohort * len(invitation), 7
 
-    def check(self, invitation: bytes, client: int, message: bytes) -> None:
+    def check(self, invitation, client, message):
         if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != client:
             raise BadMessage("not a vector of this device")
 
-    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def total(self, invitation, messages):
         self.asked.append((invitation, list(messages)))
         self.before()
         if not self.adds_up:
@@ -64,11 +57,11 @@ class Adding:
         return np.asarray(total)
 
 
-def votes() -> Plan:
+def votes():
     return plan_of("dpals", "cohort.size=0")
 
 
-def told(plan: Plan, client: int) -> np.ndarray:
+def told(plan, client):
     """The items of a synthetic client."""
     assert plan.reports is not None
     own = np.zeros(plan.reports.mechanism.length, np.bool_)
@@ -76,24 +69,24 @@ def told(plan: Plan, client: int) -> np.ndarray:
     return own
 
 
-def vector(plan: Plan, client: int) -> bytes:
+def vector(plan, client):
     assert plan.reports is not None
     return client.to_bytes(8, "little") + plan.reports.mechanism.weigh(told(plan, client)).astype("<i8").tobytes()
 
 
-def hidden(folder: Path, plan: Plan, *, least: int = CLIENTS, **options: Any) -> tuple[Coordinator, Adding]:
+def hidden(folder, plan, *, least=CLIENTS, **options):
     assert plan.reports is not None
     secure = Adding(plan.reports.mechanism.length, **options)
     return start(folder, plan, minimum_reports=least, minimum_messages=1, secure=secure), secure
 
 
-def answered(server: Coordinator, plan: Plan, clients: int = CLIENTS) -> None:
+def answered(server, plan, clients=CLIENTS):
     assert server.ask() is not None
     for client in range(clients):
         assert server.receive_report(f"client {client}", vector(plan, client)) == "taken"
 
 
-def wanted(plan: Plan, clients: int = CLIENTS) -> np.ndarray:
+def wanted(plan, clients=CLIENTS):
     assert plan.reports is not None
     mechanism = plan.reports.mechanism
     counts = sum(
@@ -102,7 +95,7 @@ def wanted(plan: Plan, clients: int = CLIENTS) -> np.ndarray:
     return mechanism.protect(counts, noise_of_histogram(SECRET, 0))
 
 
-def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
+def test_the_tally_is_that_of_reports_that_are_seen(tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path / "hidden", plan)
     answered(server, plan)
@@ -126,12 +119,12 @@ def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when: str, tmp_path: Path) -> None:
+def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when, tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path, plan, least=3)
     answered(server, plan, 3)
 
-    def kill() -> None:
+    def kill():
         raise Killed
 
     setattr(secure, when, kill)
@@ -154,7 +147,7 @@ def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(
     assert len(secure.asked[0][1]) == 3
 
 
-def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_path: Path) -> None:
+def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     question = server.ask()
@@ -168,7 +161,7 @@ def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_
         assert again.receive_report("client 0", vector(plan, 0)) == "known already"
 
 
-def test_what_is_no_answer_of_the_client_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_answer_of_the_client_is_refused(tmp_path):
     plan = votes()
     server, _ = hidden(tmp_path, plan)
     good = vector(plan, 0)
@@ -190,7 +183,7 @@ def test_what_is_no_answer_of_the_client_is_refused(tmp_path: Path) -> None:
     assert server.came("reports") == ("client 0",)
 
 
-def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
+def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     answered(server, plan, CLIENTS - 1)
@@ -210,7 +203,7 @@ def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path
         server.open_round() and server.count_reports()
 
 
-def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_its_own(tmp_path: Path) -> None:
+def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_its_own(tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path, plan, attempts=3)
     secure.begins = False
@@ -238,12 +231,12 @@ def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_
         assert again.close_round().report_bytes == 2 * CLIENTS * len(vector(plan, 0)) + 3 * 7
 
 
-def unlocked(server: Coordinator) -> None:
+def unlocked(server):
     """Fail if a lock or a transaction of the coordinator is held: another thread looks at it meanwhile."""
     assert not server._store._database.in_transaction
     looked = threading.Event()
 
-    def look() -> None:
+    def look():
         server.history()
         server.came("messages")
         looked.set()
@@ -252,22 +245,22 @@ def unlocked(server: Coordinator) -> None:
     assert looked.wait(5.0)
 
 
-def watched(secure: Adding, name: str, before: Callable[[], object]) -> None:
+def watched(secure, name, before):
     """Call something whenever the coordinator waits for helpers or clients."""
     work = getattr(secure, name)
 
-    def waiting(*arguments: Any) -> Any:
+    def waiting(*arguments):
         before()
         return work(*arguments)
 
     setattr(secure, name, waiting)
 
 
-def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transaction(tmp_path: Path) -> None:
+def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transaction(tmp_path):
     plan, states = votes(), list[RoundState]()
     server, secure = hidden(tmp_path, plan)
 
-    def look() -> None:
+    def look():
         states.append(server.stage)
         unlocked(server)
         with pytest.raises(MessageRefused, match="no reports are asked for"):
@@ -284,7 +277,7 @@ def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transacti
     assert server.stage is RoundState.IDLE
 
 
-def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_path: Path) -> None:
+def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_path):
     plan = votes()
     server, secure = hidden(tmp_path, plan)
     answered(server, plan)
@@ -293,7 +286,7 @@ def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_p
     assert server.stage is RoundState.OPENING
     cohort, began = server._store.cohort(), secure.open
 
-    def kill(*_: object) -> bytes:
+    def kill(*_):
         raise Killed
 
     with pytest.MonkeyPatch.context() as patched:
@@ -309,7 +302,7 @@ def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_p
     assert secure.opened[1] == secure.opened[-1]
 
 
-def test_states_and_numbers_are_those_of_earlier_databases() -> None:
+def test_states_and_numbers_are_those_of_earlier_databases():
     numbers = [*(ReportSum(attempt).number for attempt in range(3)), 0, 1, FIRST_REPORT_SUM - 1]
     assert min(numbers[:3]) >= FIRST_REPORT_SUM  # sums of reports have numbers of their own, and come before all rounds
     order = [place_of_sum(number) for number in numbers]

@@ -1,13 +1,9 @@
 """The server: its rounds, the tensors that reports fill, and the bound of the next round."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,37 +34,37 @@ from veilrec.wire.messages import BadMessage
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 
 
-def plan_of(aggregation: str = "mean", rate: ServerRate | None = None, **other: Any) -> Plan:
+def plan_of(aggregation="mean", rate=None, **other):
     return Plan(
         schema=SCHEMA,
         start={"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)},
-        trainer=None,  # type: ignore[arg-type]
-        ranker=None,  # type: ignore[arg-type]
+        trainer=None,
+        ranker=None,
         cohort=CohortSettings(size=2),
         rounds=9,
-        aggregation=aggregation,  # type: ignore[arg-type]
+        aggregation=aggregation,
         server=rate or ServerRate(),
         **({"mechanism": NoNoise(SCHEMA)} | other),
     )
 
 
-def make_server(*arguments: Any, **other: Any) -> Server:
+def make_server(*arguments, **other):
     return Server(plan_of(*arguments, **other))
 
 
-def protected() -> Server:
+def protected():
     everybody = Rounds(rounds=1, population=2, cohort=2)
     mechanism = CohortSum(schema=SCHEMA, clip_norm=20.0, noise_multiplier=1.0, taking_part=everybody, delta=1e-6)
     return make_server("sum", mechanism=mechanism)
 
 
-def message(round_number: int, row: int, value: float) -> bytes:
+def message(round_number, row, value):
     rows = Rows(np.array([0, 1]), np.array([row], np.int32), np.full((1, 2), value, np.float32))
     dense = {"bias": np.full((1, 3), value, np.float32)}
     return messages.encode_update(ClientUpdates(round_number, 1, {"items": rows}, dense), SCHEMA)
 
 
-def test_a_round_from_messages_to_the_next_model() -> None:
+def test_a_round_from_messages_to_the_next_model():
     plan = plan_of()
     server, expected = Server(plan), plan.start["items"].copy()
     model = messages.decode_update(messages.encode_update(server.broadcast(), SCHEMA), SCHEMA, 0)
@@ -94,7 +90,7 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     assert np.allclose(decaying.weights["items"], expected)
 
 
-def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then() -> None:
+def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then():
     server = protected()
     server.receive(message(0, 1, 4.0))
     with pytest.raises(VeilrecError, match="no noise yet"):
@@ -110,14 +106,14 @@ def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then() -> 
     server.receive(message(1, 5, 2.0))
 
 
-def test_a_message_that_is_too_long_changes_nothing() -> None:
+def test_a_message_that_is_too_long_changes_nothing():
     server = protected()
     with pytest.raises(BadUpdate, match="takes at most 20"):
         server.receive(message(0, 1, 400.0))
     assert all(np.all(total == 0.0) for total in server._aggregator.sums.values())
 
 
-def test_a_bad_message_changes_nothing() -> None:
+def test_a_bad_message_changes_nothing():
     clean, attacked = make_server(), make_server()
     good = message(0, 1, 4.0)
     clean.receive(good)
@@ -136,13 +132,13 @@ PRIVACY = PrivacySettings(epsilon=4.0)
 
 
 @cache
-def of_fedmf() -> Simulation:
+def of_fedmf():
     made = build("dp-fedmf", small_problem(CLIENTS), (f"cohort.size={COHORT}",), secret=SECRET)
     assert isinstance(made, Simulation)
     return made
 
 
-def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
+def with_popularity(*, noise=True, averaging=0.0):
     plan, popularity = of_fedmf().plan, PopularityTensor()
     n_items = plan.schema.tables[0].shape[0]
     schema = Schema((*plan.schema.tensors, popularity.tensor(n_items)))
@@ -168,13 +164,13 @@ def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
     )
 
 
-def simulated(plan: Plan) -> Simulation:
+def simulated(plan):
     known = of_fedmf()
     return Simulation(plan, known.data, known.histories, known.seeds)
 
 
 @pytest.mark.parametrize("noise", [True, False])
-def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool) -> None:
+def test_real_rounds_fill_what_the_simulation_fills(tmp_path, noise):
     plan = with_popularity(noise=noise, averaging=0.5)
     here, real = simulated(plan), RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
     for number in range(2):
@@ -195,7 +191,7 @@ def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool)
     assert noise or np.allclose(popularity[:, 0], votes, atol=1e-6)
 
 
-def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) -> None:
+def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path):
     plan = with_popularity()
     real = RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
     question = real.coordinator.ask()
@@ -209,7 +205,7 @@ def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) 
         assert again.server_state.server.weights["popularity"].any()
 
 
-def test_what_is_learnt_or_reported_every_round_is_not_filled() -> None:
+def test_what_is_learnt_or_reported_every_round_is_not_filled():
     plan = with_popularity()
     server = Server(plan)
     with pytest.raises(ValueError, match="learnt"):
@@ -224,11 +220,11 @@ def test_what_is_learnt_or_reported_every_round_is_not_filled() -> None:
 RULE = GeometricClipping(cohort=20, smallest=0.01, largest=100.0)
 
 
-def simulation(plan: Any, secret: bytes | None = SECRET) -> Simulation:
+def simulation(plan, secret=SECRET):
     return Simulation(plan, data(), people(), Seeds.all_from(1, secret))
 
 
-def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
+def test_the_geometric_rule_is_that_of_andrew_and_others():
     # 15 of 20 within: (15 - 5) / 2 = 5 counted; S exp(-0.2 (0.75 - 0.5))
     assert RULE.next(2.0, 5.0) == pytest.approx(2.0 * math.exp(-0.05))
     assert RULE.next(2.0, 0.0) == 2.0
@@ -237,7 +233,7 @@ def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
     assert RULE.next(100.0, -10.0) == 100.0
 
 
-def test_the_printed_rule_falls_below_nothing() -> None:
+def test_the_printed_rule_falls_below_nothing():
     # privacy-math, section 5(c): S 40, gamma 0.9, alpha_4 1, everybody always within: 400 rounds to 0
     rule, bound = PublishedClipping(cohort=30, quantile=0.9, rate=1.0), 40.0
     for _ in range(400):
@@ -248,10 +244,10 @@ def test_the_printed_rule_falls_below_nothing() -> None:
         rule.next(1.0, math.nan)
 
 
-def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) -> None:
+def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path):
     for wrong in ({"cohort": 0}, {"smallest": 0.0}, {"quantile": 1.5}, {"rate": math.nan}, {"largest": 0.001}):
         with pytest.raises(BadInput):
-            replace(RULE, **wrong)  # type: ignore[arg-type]
+            replace(RULE, **wrong)
     with pytest.raises(BadInput, match="need each other"):
         Server(replace(adaptive_plan(), clipping_rule=None))
     with pytest.raises(BadInput, match="need each other"):
@@ -261,7 +257,7 @@ def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) 
         Coordinator(tmp_path / "server", adaptive_plan(rate=0.1))
 
 
-def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> None:
+def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says():
     plan = adaptive_plan()
     weights = {**plan.start, BOUND: np.array([0.3], np.float32)}
     spec = LearntBound().next(4, weights, None)
@@ -269,32 +265,32 @@ def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> N
     parts = LearntBound(SeededParts(schema=plan.schema, public_seed=1, row_share=0.5))
     assert parts.leaves_out
     assert not LearntBound().leaves_out
-    assert len(parts.next(4, weights, None).rows) == 30  # type: ignore[arg-type]
+    assert len(parts.next(4, weights, None).rows) == 30
 
 
-def test_the_bound_moves_by_the_protected_count_and_by_nothing_else() -> None:
+def test_the_bound_moves_by_the_protected_count_and_by_nothing_else():
     plan = replace(adaptive_plan(), server=ServerRate(optimiser="adam", rate=0.1), decay_share=0.01)
     run = simulation(plan)
     assert plan.clipping_rule is not None
     for number in range(3):
         before = float(run.server.weights[BOUND][0])
-        protected: list[float] = []
+        protected = []
         step = run.server.step
 
-        def watched(step: Any = step, protected: list[float] = protected) -> None:
+        def watched(step=step, protected=protected):
             protected.append(float(run.server._aggregator.sums[BOUND][0]))
             step()
 
-        run.server.step = watched  # type: ignore[method-assign]
+        run.server.step = watched
         run.step(number)
-        run.server.step = step  # type: ignore[method-assign]
+        run.server.step = step
         assert run.server.weights[BOUND][0] == np.float32(plan.clipping_rule.next(before, protected[0]))
         assert run.server.weights[BOUND][0] != np.float32(before)
     assert not any(BOUND in name for name in run.server.state() if name.startswith("optimiser."))
 
 
 @pytest.mark.parametrize("start", [0.1, 90.0])
-def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
+def test_the_bound_finds_the_quantile_of_the_norms(start):
     """Votes of n items have norm sqrt(n); the noise on the count is below one person."""
     everybody = Rounds(rounds=60, sampling="poisson", population=60, cohort=60)
     mechanism = AdaptiveSum(
@@ -319,7 +315,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_real_clients_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
+def test_real_clients_and_a_coordinator_give_the_simulation(sampling, tmp_path):
     plan = adaptive_plan(sampling)
     simulated = simulation(plan)
     real = RealRun(tmp_path, plan, data(), simulated.seeds)

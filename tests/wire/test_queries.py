@@ -1,7 +1,5 @@
 """Queries and pools: what is read is what was written, and nothing else is read."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any
@@ -17,7 +15,7 @@ from veilrec.wire.messages import BadMessage, NotFinite
 from veilrec.wire.queries import KINDS, PoolInfo, QueryShape, decode, encode, pool_file, read_pool
 
 
-def test_numbers_come_back_and_nothing_else_travels() -> None:
+def test_numbers_come_back_and_nothing_else_travels():
     told = np.array([0.5, -1.25, 0.0, 3e8, -0.0], np.float32)
     for kind in KINDS:
         question = QueryShape(kind, 300 if kind == "interest" else 5)
@@ -27,10 +25,10 @@ def test_numbers_come_back_and_nothing_else_travels() -> None:
             np.testing.assert_array_equal(decode(sent, question), values)
 
 
-def test_what_is_no_number_interest_or_size_is_not_sent_and_not_read() -> None:
+def test_what_is_no_number_interest_or_size_is_not_sent_and_not_read():
     for bad in (np.nan, np.inf, -np.inf, 1e39):
         with pytest.raises(BadInput, match="not finite"):
-            encode(np.array([0.0, bad]), QueryShape("pooled", 2))  # type: ignore[arg-type]
+            encode(np.array([0.0, bad]), QueryShape("pooled", 2))
     for interest in (-1.0, 5.0, 1.5, np.nan):
         with pytest.raises(BadInput, match="no interest"):
             encode(np.array([interest], np.float32), QueryShape("interest", 5))
@@ -41,7 +39,7 @@ def test_what_is_no_number_interest_or_size_is_not_sent_and_not_read() -> None:
         decode(struct.pack("<4sBHff", b"VRQ1", KINDS.index("pooled"), 2, 0.0, np.nan), QueryShape("pooled", 2))
 
 
-def test_anything_odd_is_refused() -> None:
+def test_anything_odd_is_refused():
     question = QueryShape("attention", 3)
     good = encode(np.zeros(3, np.float32), question)
     others = [
@@ -66,7 +64,7 @@ IDS, TITLES, CATEGORIES = ["a", "b", "c", "d"], ["A", "Bé", "", "D\n"], ["news"
 FILE = pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT)
 
 
-def test_what_is_written_is_read() -> None:
+def test_what_is_written_is_read():
     pool = read_pool(FILE)
     assert (pool.about, pool.ids, pool.titles, pool.categories) == (ABOUT, IDS, TITLES, CATEGORIES)
     assert pool.scores is not None
@@ -78,7 +76,7 @@ def test_what_is_written_is_read() -> None:
     assert read_pool(pool_file(IDS, TITLES, CATEGORIES, None, VECTORS, ABOUT)).scores is None
 
 
-def test_the_same_pool_has_the_same_bytes_and_is_a_file_of_safetensors() -> None:
+def test_the_same_pool_has_the_same_bytes_and_is_a_file_of_safetensors():
     assert pool_file(IDS, TITLES, CATEGORIES, SCORES, VECTORS, ABOUT) == FILE
     arrays = load(FILE)
     assert arrays["vectors"].dtype == np.int8
@@ -86,7 +84,7 @@ def test_the_same_pool_has_the_same_bytes_and_is_a_file_of_safetensors() -> None
     assert arrays["scores"].shape == (4, 3)
 
 
-def _changed(**changes: Any) -> bytes:
+def _changed(**changes):
     arrays = {name: array for name, array in {**load(FILE), **changes}.items() if array is not None}
     return save(arrays, {"release": "toy 3", "k": "10", "whole": "1", "exact": "0"})
 
@@ -110,7 +108,7 @@ ODD: tuple[dict[str, Any], ...] = (
 )
 
 
-def test_odd_pools_are_refused() -> None:
+def test_odd_pools_are_refused():
     facts = ({}, {"k": "10"}, {"release": "x", "k": "-1", "whole": "1", "exact": "1"})
     header = json.dumps({"__metadata__": {}}).encode()
     lies = [length.to_bytes(8, "little") + header for length in (len(header) + 1, 1 << 40, 0)]
@@ -121,7 +119,7 @@ def test_odd_pools_are_refused() -> None:
 
 @given(st.integers(0, len(FILE) - 1), st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
-def test_a_changed_byte_is_refused_or_read_whole(place: int, difference: int) -> None:
+def test_a_changed_byte_is_refused_or_read_whole(place, difference):
     changed = bytearray(FILE)
     changed[place] ^= difference
     try:
@@ -133,6 +131,6 @@ def test_a_changed_byte_is_refused_or_read_whole(place: int, difference: int) ->
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused(content: bytes) -> None:
+def test_any_bytes_are_refused(content):
     with pytest.raises(BadMessage):
         read_pool(content)

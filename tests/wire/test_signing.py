@@ -1,9 +1,5 @@
 """Keys, made once, read by their owner alone, handed over by themselves only; and addresses of machines."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from veilrec.core.errors import BadInput
@@ -21,7 +17,7 @@ from veilrec.wire.signing import (
 )
 
 
-def test_a_key_comes_back_and_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_key_comes_back_and_is_never_overwritten(tmp_path):
     path = tmp_path / "a.key"
     made = new_key(path)
     assert read_key(path).public == made.public == read_public(str(public_path(path))) == read_public(made.public.hex())
@@ -30,7 +26,7 @@ def test_a_key_comes_back_and_is_never_overwritten(tmp_path: Path) -> None:
         new_key(path)
 
 
-def test_refuses_keys_that_others_can_read_and_files_that_are_none(tmp_path: Path) -> None:
+def test_refuses_keys_that_others_can_read_and_files_that_are_none(tmp_path):
     path = tmp_path / "a.key"
     new_key(path)
     path.chmod(0o644)
@@ -48,7 +44,7 @@ def test_refuses_keys_that_others_can_read_and_files_that_are_none(tmp_path: Pat
         read_public(str(tmp_path / "none"))
 
 
-def test_a_signature_is_for_one_purpose_and_one_content(tmp_path: Path) -> None:
+def test_a_signature_is_for_one_purpose_and_one_content(tmp_path):
     key = new_key(tmp_path / "a.key")
     signature = key.sign(b"purpose\n", b"content")
     check_signature(key.public, b"purpose\n", b"content", signature)
@@ -58,13 +54,13 @@ def test_a_signature_is_for_one_purpose_and_one_content(tmp_path: Path) -> None:
                 check_signature(key.public, purpose, content, signature)
 
 
-def test_refuses_odd_rotations() -> None:
+def test_refuses_odd_rotations():
     for fields in ({}, [], {"old": "00", "new": "00", "signature": ""}, "x"):
         with pytest.raises(BadSignature):
             Rotation.from_json(fields)
 
 
-def test_only_the_old_key_itself_hands_over(tmp_path: Path) -> None:
+def test_only_the_old_key_itself_hands_over(tmp_path):
     old, new, stranger = (new_key(tmp_path / f"{name}.key") for name in ("old", "new", "stranger"))
     assert follow(old.public, [Rotation.made(old, new.public)]) == {old.public, new.public}
     assert follow(new.public, [Rotation.made(old, new.public)]) == {new.public}
@@ -73,7 +69,7 @@ def test_only_the_old_key_itself_hands_over(tmp_path: Path) -> None:
         follow(old.public, [forged])
 
 
-def test_hosts_are_names_or_addresses_and_some_are_this_machine() -> None:
+def test_hosts_are_names_or_addresses_and_some_are_this_machine():
     this_machine = ("localhost", "127.0.0.1", "127.3.2.1", "::1")
     others = ("192.168.0.1", "10.0.0.1", "::", "localhost.org", "127.0.0.1.example.org", "")
     assert [is_loopback(host) for host in (*this_machine, *others)] == [True] * 4 + [False] * 6

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -121,7 +119,7 @@ def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helpe
     one.finish()
 
 
-def _forged(claim: RoundKey, **changes) -> RoundKey:
+def _forged(claim, **changes):
     return RoundKey(**{"number": claim.number, "public": claim.public, "signature": claim.signature} | changes)
 
 

@@ -1,7 +1,5 @@
 """Bytes from strangers: read back as they were, or refused with one kind of error."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

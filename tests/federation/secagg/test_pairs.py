@@ -1,7 +1,5 @@
 """Pairwise secure aggregation, and the sharing of secrets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -129,7 +127,7 @@ def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
         fresh.advertise(one.server.propose())
 
 
-def _forged(group: bytes, **changes) -> bytes:
+def _forged(group, **changes):
     told = Group.decode(group)
     return Group(**{"members": told.members, "adverts": told.adverts} | changes).encode()
 

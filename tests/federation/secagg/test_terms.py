@@ -1,7 +1,5 @@
 """The mask graph, masks, and the keys that they come from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
