@@ -25,16 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.federation.loopback import (
-    basis_of,
-    known_in,
-    lay_out_in,
-    link_of,
-    opened,
-    run_all,
-    run_client,
-    run_everybody,
-)
+from tests.federation import loopback
 from tests.killing import dying_at, forked
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client import federated as client_module
@@ -68,8 +59,6 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Load:
-    """How much is done to it."""
-
     coordinator_kills: int = 200
     client_kills: int = 500
     replays: int = 10_000
@@ -89,7 +78,6 @@ def quick_to_come_back():
 
 @contextmanager
 def child(work):
-    """A process that is ended with this block."""
     pid = forked(lambda: silent(work))
     try:
         yield pid
@@ -101,13 +89,11 @@ def child(work):
 
 
 def silent(work):
-    """Without a word on stderr."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     work()
 
 
 def die_at(line, watched):
-    """Die at the n-th line of the watched files, in whichever thread."""
     trace = dying_at(line, watched)
     threading.settrace(trace)
     sys.settrace(trace)
@@ -121,10 +107,9 @@ def coordinating(folder, known, log=None):
 
 
 def hosting(folder, known):
-    """All clients of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
     link._POLL_SECONDS = 2.0
-    run_everybody(folder, known, lambda _: None)
+    loopback.run_everybody(folder, known, lambda _: None)
 
 
 def was_killed(pid):
@@ -142,7 +127,6 @@ class Trial:
     messages: int
 
     def copy(self, name):
-        """The federation as it was before its first round."""
         target = self.base.with_name(name)
         if target.exists():
             shutil.rmtree(target)
@@ -152,18 +136,17 @@ class Trial:
 
 def make_trial(folder, method, *settings, users, rounds, **wishes):
     """Make a federation, and run a copy of it that nobody harms."""
-    basis = basis_of(ContractSubject(method), *settings, users=users, rounds=rounds)
+    basis = loopback.basis_of(ContractSubject(method), *settings, users=users, rounds=rounds)
     base = folder / "base"
-    lay_out_in(base, basis, **{"round_seconds": LONG, **wishes})
+    loopback.lay_out_in(base, basis, **{"round_seconds": LONG, **wishes})
     unharmed = folder / "unharmed"
     shutil.copytree(base, unharmed)
-    run_all(unharmed)
-    ended = read_end(unharmed, known_in(unharmed))
+    loopback.run_all(unharmed)
+    ended = read_end(unharmed, loopback.known_in(unharmed))
     return Trial(base, ended, sum(report.messages for report in ended.history))
 
 
 def died_or_gone(pid):
-    """Whether a child has ended, in whichever way."""
     try:
         return was_killed(pid) is not None
     except ChildProcessError:
@@ -171,15 +154,13 @@ def died_or_gone(pid):
 
 
 def dying_client(place, known, line):
-    """A client that dies at the n-th line of its own files; 0: that lives."""
     quick_to_come_back()
     if line:
         die_at(line, CLIENT_FILES)
-    run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
+    loopback.run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
 
 
 def gone(pid):
-    """Wait for the end of a child."""
     until = time.monotonic() + PATIENCE
     while not died_or_gone(pid) and time.monotonic() < until:
         time.sleep(0.01)
@@ -192,22 +173,20 @@ def kill_coordinators(folder, load, say):
     found = {"kills": 0, "runs": 0, "harmed_runs": 0, "same_weights": 0}
     while found["kills"] < load.coordinator_kills:
         copy = trial.copy(f"run-{found['runs']}")
-        known = known_in(copy)
+        known = loopback.known_in(copy)
         with child(lambda: hosting(copy, known)):  # noqa: B023 - done with in this turn
             kills = _killed_until_over(copy, known, dice, load.coordinator_kills - found["kills"])
         ended = read_end(copy, known)
         found["kills"] += kills
         found["runs"] += 1
         found["harmed_runs"] += kills > 0
-        found["same_weights"] += ended.digest == trial.wanted.digest and ended.history == _without_refusals(
-            ended, trial
-        )
+        found["same_weights"] += ended.digest == trial.wanted.digest and ended.history == _not_refused(ended, trial)
         shutil.rmtree(copy)
         say(f"coordinator: {found}")
     return {"name": "kill -9 of the coordinator", **found, "holds": found["same_weights"] == found["runs"]}
 
 
-def _without_refusals(ended, trial):
+def _not_refused(ended, trial):
     """The rounds as they should be; what was refused on the way (late, or again) may differ."""
     pairs = zip(trial.wanted.history, ended.history, strict=False)
     return tuple(replace(wanted, refused=found.refused) for wanted, found in pairs)
@@ -243,11 +222,9 @@ def kill_clients(folder, load, say):
     found = {"kills": 0, "runs": 0, **dict.fromkeys(broken, 0)}
     while found["kills"] < load.client_kills:
         rehearsal = found["runs"] % 2 == 0  # with noise of their own, a message that was made again would be another
-        place = folder / f"run-{found['runs']}"
-        trial = make_trial(
-            place, "dp-fedmf", "calibration=as-published", "cohort.size=5", users=5, rounds=10, rehearsal=rehearsal
-        )
-        known = known_in(trial.base)
+        place, settings = folder / f"run-{found['runs']}", ("calibration=as-published", "cohort.size=5")
+        trial = make_trial(place, "dp-fedmf", *settings, users=5, rounds=10, rehearsal=rehearsal)
+        known = loopback.known_in(trial.base)
         with child(lambda: coordinating(trial.base, known)) as server:  # noqa: B023 - done with in this turn
             found["kills"] += _dying_clients(trial.base, known, server, dice, load.client_kills - found["kills"])
         ended = read_end(trial.base, known)
@@ -264,7 +241,7 @@ def _charges(folder, known, ended):
     """Every client is in every round: its ledger has to know of as many messages, and its budget is for no more."""
     under, over, rounds = 0, 0, len(ended.history)
     for place in sorted((folder / CLIENTS).iterdir()):
-        with opened(place, known) as client:
+        with loopback.opened(place, known) as client:
             under += client.spent()[0].messages < rounds
             over += client.spent()[0].messages > rounds
     twice = sum(report.messages > report.clients for report in ended.history)
@@ -302,7 +279,6 @@ def _dying_clients(folder, known, server, dice, most):
 
 
 def run(load, say, only=()):
-    """Every trial, or some; what was found, and whether what is promised held."""
     chosen = [known_name("task", name, TRIALS) for name in only]
     names = chosen or [name for name in TRIALS if name != "soak" or load.minutes]
     tasks = []
@@ -319,7 +295,7 @@ def flood(folder, load, say):
     """Messages again and again, and bytes that are none: nothing of it is counted, and memory stays bounded."""
     dice = random.Random(load.seed + 2)  # noqa: S311 - it makes garbage
     trial = make_trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
-    known = known_in(trial.base)
+    known = loopback.known_in(trial.base)
     with child(lambda: coordinating(trial.base, known)) as server:
         names = sorted((trial.base / CLIENTS).iterdir())
         links = [_enrolled(place, known) for place in names]
@@ -352,7 +328,7 @@ def flood(folder, load, say):
 
 
 def _enrolled(place, known):
-    link, until = link_of(place, known), time.monotonic() + PATIENCE
+    link, until = loopback.link_of(place, known), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
             link.enrol(read_invitation(place))
@@ -364,11 +340,10 @@ def _enrolled(place, known):
 
 
 def _answered(place, known, link):
-    """The first task of a client, done by the book."""
     task = None
     while task is None:
         task = link.poll(5.0)
-    with opened(place, known) as client:
+    with loopback.opened(place, known) as client:
         message = client.take_part(link.fetch(task), task.number)
     link.send(task, message)
     return task, message
@@ -411,11 +386,11 @@ def lose_clients(folder, load, say):
     """
     digests, voids = dict[str, str](), dict[str, int]()
     for secagg in ("none", "helpers"):
-        basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=10, rounds=load.lossy_rounds)
+        basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=10, rounds=load.lossy_rounds)
         place = folder / secagg
-        lay_out_in(place, basis, secagg=secagg, round_seconds=1.5, minimum_messages=5)
-        run_all(place, wrap=lambda name, answers: _Lossy(name, answers, load.seed))
-        ended = read_end(place, known_in(place))
+        loopback.lay_out_in(place, basis, secagg=secagg, round_seconds=1.5, minimum_messages=5)
+        loopback.run_all(place, wrap=lambda name, answers: _Lossy(name, answers, load.seed))
+        ended = read_end(place, loopback.known_in(place))
         digests[secagg], voids[secagg] = ended.digest, sum(report.void for report in ended.history)
         lost = [report.clients - report.messages for report in ended.history]
         say(f"losses ({secagg}): {lost}, {voids[secagg]} void")
@@ -448,7 +423,7 @@ def fill_disk(folder, load, say):
     """For two seconds the coordinator can write nothing: what was not kept is asked for again, nothing is lost."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=60)  # so many that the disk fills in between
     copy = trial.copy("full")
-    known = known_in(copy)
+    known = loopback.known_in(copy)
 
     reading, writing = os.pipe()  # a log that no limit on files stops
 
@@ -477,7 +452,7 @@ def _no_room(after, seconds):
 def turn_clocks(folder, load, say):
     """The clocks of coordinator and clients jump by years, back and forth: no deadline moves."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
-    known = known_in(copy := trial.copy("turned"))
+    known = loopback.known_in(copy := trial.copy("turned"))
 
     def jumping(work, seed):
         dice, real = random.Random(seed), time.time  # noqa: S311 - it sets clocks
@@ -490,7 +465,6 @@ def turn_clocks(folder, load, say):
 
 
 def _compared(folder, known, trial, say):
-    """Whether a federation that was harmed came to the weights of the one that was not."""
     ended = read_end(folder, known)
     same = ended.digest == trial.wanted.digest
     say(f"{folder.name}: {len(ended.history)} rounds, {'the same' if same else 'OTHER'} weights")
@@ -500,9 +474,9 @@ def _compared(folder, known, trial, say):
 def soak(folder, load, say):
     """20 clients join and leave for a long time: memory stays flat, and nothing is counted twice."""
     dice = random.Random(load.seed + 3)  # noqa: S311 - it chooses who leaves
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
-    lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
-    known = known_in(folder)
+    basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
+    loopback.lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
+    known = loopback.known_in(folder)
     places, living, left, samples = sorted((folder / CLIENTS).iterdir()), dict[Path, int](), 0, list[float]()
     with child(lambda: coordinating(folder, known)) as server:
         end = time.monotonic() + 60.0 * load.minutes
@@ -553,7 +527,6 @@ TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
 
 
 def main():
-    """Run the trials that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few of everything: to try it")
     parser.add_argument("--minutes", type=float, default=0.0, help="also let clients join and leave for so long")

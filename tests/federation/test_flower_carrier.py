@@ -61,13 +61,11 @@ def federation(folder, rounds=2):
 
 
 def carry(folder, change, *, is_done=None):
-    """A federation until it is over, or the test has seen enough."""
     known, said = known_in(folder), list[str]()
     with ExitStack() as held, coordinating(folder, known) as control:
         places = sorted((folder / CLIENTS).glob("*"))
         clients = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
         post = MadeUpPost(clients, change)
-        assert control.driver is not None
         carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:

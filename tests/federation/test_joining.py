@@ -18,6 +18,7 @@ from tests.federation.loopback import (
     simulated,
     until,
 )
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
@@ -43,7 +44,6 @@ LATE, FROM = 5, 2  # the client that comes in a later round, and the first in wh
 
 
 def without_the_last(basis, count):
-    """The same, but for the last people, who are not there yet."""
     problem, first = basis.problem, np.arange(len(basis.problem.train) - count)
     features = problem.features
     few = problem.train.take(first)
@@ -54,7 +54,6 @@ def without_the_last(basis, count):
         features=None if features is None else Features(features.users.take(first), features.items),
     )
     method = ContractSubject(basis.method).method
-    assert method.plan is not None
     return replace(
         basis,
         problem=fewer,
@@ -72,10 +71,6 @@ def person(basis, number, *others):
     log = Interactions(np.array([0, len(items)]), items, np.full(len(items), 3.0, np.float32))
     known = None if features is None else Features(features.users.take(np.array([number])), features.items)
     return Population("own", Strings.of(["anna"]), names, log, features=known)
-
-
-def with_places(folder, basis, places, **wishes):
-    return lay_out_in(folder, without_the_last(basis, places), places=places, **wishes)
 
 
 class Held:
@@ -130,13 +125,13 @@ def run_with_a_latecomer(folder, basis):
 
 
 @pytest.mark.parametrize(
-    ("settings", "wishes"),
-    [(["cohort.size=4"], {}), (["cohort.size=0"], {"secagg": "helpers", "minimum_messages": 3, "shares": True})],
+    ("size", "wishes"),
+    [("4", {}), ("0", {"secagg": "helpers", "minimum_messages": 3, "distributed_noise": True})],
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
-def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(settings, wishes, tmp_path):
-    basis = basis_of(ContractSubject("dp-fedmf"), *settings, users=7, rounds=6)
-    made = with_places(tmp_path, basis, 2, round_seconds=600.0, **wishes)
+def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(size, wishes, tmp_path):
+    basis = basis_of(ContractSubject("dp-fedmf"), f"cohort.size={size}", users=7, rounds=6)
+    made = lay_out_in(tmp_path, without_the_last(basis, 2), places=2, round_seconds=600.0, **wishes)
     assert (made.clients, made.places) == (7, 2)
     if made.distributed_noise:
         basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
@@ -165,19 +160,16 @@ def test_what_is_not_sound_with_gaps_is_refused(tmp_path):
     refused("priv-fedmf-sub", "cohort.size=4", *of_cohorts, match="cohort's reports")
     refused("dp-fedmf", "cohort.size=0", secagg="pairs", match="helpers or none")
     refused("dp-fedmf", "cohort.size=0", secagg="helpers", minimum_messages=7, match="needs 7 clients, and 6")
-    with pytest.raises(BadInput, match="public fact"):
-        lay_out_in(tmp_path, basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1), places=1)
-    with pytest.raises(BadInput, match="leave one of them out"):
-        make(
-            tmp_path / "x",
-            FederationOptions(method="fedmf", data="synthetic-ratings", clients=2, places=1, rehearsal=True),
-        )
+    shown = basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1)
+    raises(BadInput, "public fact", lay_out_in, tmp_path, shown, places=1)
+    both = FederationOptions(method="fedmf", data="synthetic-ratings", clients=2, places=1, rehearsal=True)
+    raises(BadInput, "leave one of them out", make, tmp_path / "x", both)
     assert not (tmp_path / federation.FILE).exists()
 
 
 def free_one(folder, **wishes):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=4, rounds=2)
-    with_places(folder, basis, 1, rehearsal=False, **wishes)
+    lay_out_in(folder, without_the_last(basis, 1), places=1, rehearsal=False, **wishes)
     return basis
 
 
@@ -189,10 +181,8 @@ def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path):
         with pytest.raises(NotInvited, match="nobody has been invited"):
             registry.enrol(made.id, "d00003", b"k" * 32, stranger.endorse(made.id, b"k" * 32))
         registry.hand_out("d00003", stranger.public)
-        with pytest.raises(BadInput, match="handed out"):
-            registry.hand_out("d00003", Invitation.new("d00003").public)
-        with pytest.raises(BadInput, match="handed out"):  # one that somebody has
-            registry.hand_out("d00001", stranger.public)
+        raises(BadInput, "handed out", registry.hand_out, "d00003", Invitation.new("d00003").public)
+        raises(BadInput, "handed out", registry.hand_out, "d00001", stranger.public)  # one that somebody has
         assert registry.enrol(made.id, "d00003", b"k" * 32, stranger.endorse(made.id, b"k" * 32)).number == 3
 
 
@@ -203,15 +193,13 @@ def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp
     assert (log.items.tolist(), np.diff(log.offsets).tolist()) == ([0] * 4, [1] * 4)
     invited = invite(tmp_path, known, person(basis, 3, "a stranger"))
     assert (invited.name, invited.role, invited.free) == ("d00003", "trainer", 0)
-    assert invited.brought is not None
     assert invited.brought.left_out == 1
     assert invited.folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in invited.folder.iterdir())
     mine = client_folder.data_of(invited.folder, known, 3)
     wanted = basis.data.take(np.array([3]))
     assert np.array_equal(np.sort(mine.rows.items), np.sort(wanted.rows.items))
-    with pytest.raises(BadInput, match="no free place"):
-        invite(tmp_path, known)
+    raises(BadInput, "no free place", invite, tmp_path, known)
 
 
 def test_a_user_brings_their_own_file_once(tmp_path):
@@ -219,16 +207,14 @@ def test_a_user_brings_their_own_file_once(tmp_path):
     known = known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
     assert not (invited.folder / client_folder.DATA).exists()
-    with pytest.raises(BadInput, match="federate bring"):
-        client_folder.open_client(invited.folder, known)
+    raises(BadInput, "federate bring", client_folder.open_client, invited.folder, known)
     row = basis.problem.train.row(3).tolist()
     write_text(tmp_path / "own.csv", "user,item\n" + "".join(f"anna,{basis.items[item]}\n" for item in row))
     bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
     assert sorted(client_folder.data_of(invited.folder, known, 3).rows.items.tolist()) == sorted(row)
     with client_folder.open_client(invited.folder, known):
         pass
-    with pytest.raises(BadInput, match="has data already"):
-        bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
+    raises(BadInput, "has data already", bring, invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
 
 
 def test_what_cannot_be_brought_is_one_line(tmp_path):
@@ -237,18 +223,15 @@ def test_what_cannot_be_brought_is_one_line(tmp_path):
     log = Interactions(np.array([0, 1, 1]), np.zeros(1, np.int32))
     two = replace(two, users=Strings.of(["anna", "ben"]), interactions=log, features=None)
     for who, match in ((None, "name it with --user"), ("carl", "nobody of that name"), ("ben", "nothing that this")):
-        with pytest.raises(BadInput, match=match):
-            own_data(known, 3, two, who)
+        raises(BadInput, match, own_data, known, 3, two, who)
     assert list(own_data(known, 3, two, "anna").data.rows.lengths()) == [1]
 
 
 def with_ratings(basis, *settings):
-    """Everybody gave three stars of five, and is learnt from by them."""
     subject = ContractSubject(basis.method)
     config = subject.config("cohort.size=4", *settings) if settings else basis.config
     problem = replace(basis.problem, ratings=np.full(len(basis.problem.train.items), 0.6, np.float32))
     plan, data = subject.method.plan, subject.method.clients(config, problem)
-    assert plan is not None
     return replace(basis, config=config, problem=problem, plan=plan(config, problem), data=data)
 
 
@@ -264,14 +247,12 @@ def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_ha
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
     unrated = person(basis, 4)
     unrated = replace(unrated, interactions=replace(unrated.interactions, ratings=None))
-    with pytest.raises(BadInput, match="ratings of 1 to 5"):
-        own_data(known_in(tmp_path), 4, unrated)
+    raises(BadInput, "ratings of 1 to 5", own_data, known_in(tmp_path), 4, unrated)
 
 
 def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path):
     basis = basis_of(ContractSubject("privaterec"), "cohort.size=4", users=16, rounds=1)
     news = basis.problem.news
-    assert news is not None
     lay_out_in(tmp_path, basis, places=3)
     known = known_in(tmp_path)
     last = basis.problem.n_items - 1  # the person's own file numbers items the other way round
@@ -279,24 +260,22 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path):
     def turned(rows):
         return Csr(rows.offsets, (last - rows.items).astype(np.int32))
 
-    shown = replace(
-        news.impressions, shown=turned(news.impressions.shown), histories=turned(news.impressions.histories)
-    )
+    given = news.impressions
+    shown = replace(given, shown=turned(given.shown), histories=turned(given.histories))
     log = Interactions(basis.problem.train.offsets, turned(basis.problem.train).items)
     users = Strings.of(str(number) for number in range(16))
     people = Population("all", users, Strings.of(reversed(list(basis.items))), log, {"train": shown})
-    free = [
-        number for number in range(16, 19) if known.method.clients(known.config, known.problem).rows.row(number).size
-    ]
+    rows = known.method.clients(known.config, known.problem).rows
+    free = next(number for number in range(16, 19) if rows.row(number).size)
     learning = int(np.flatnonzero(basis.data.rows.lengths() > 0)[0])
-    found = own_data(known, free[0], people, str(learning)).data.rows.row(0)
+    found = own_data(known, free, people, str(learning)).data.rows.row(0)
     assert found.tolist() == basis.data.rows.row(learning).tolist()
     assert len(found) > 0
 
 
 def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=1)
-    with_places(tmp_path, basis, 1, secagg="helpers", rehearsal=False)
+    lay_out_in(tmp_path, without_the_last(basis, 1), places=1, secagg="helpers", rehearsal=False)
     made, place = federation.read(tmp_path), tmp_path / HELPERS / "helper-0"
     hidden = (place / helper.REGISTER).read_text()
     invited = invite(tmp_path, known_in(tmp_path), person(basis, 3))
@@ -306,21 +285,18 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path):
     key = identity_of(invited.folder).public
     endorsement = read_invitation(invited.folder).endorse(made.id, key)
     register = json.dumps([{"place": 3, "key": key.hex(), "endorsement": endorsement.hex()}]).encode()
-    with pytest.raises(BadTask, match="federate admit"):
-        helping.answer(FederationTask("open", 0), joined(b"", register))
+    raises(BadTask, "federate admit", helping.answer, FederationTask("open", 0), joined(b"", register))
     assert helper.admit(place, invited.announcement) == "d00003"
     assert helper.admit(place, invited.announcement) == "d00003"  # again
     with pytest.raises(Exception, match="whole|bytes|proposal"):  # it believes the client now, and reads on
         helping.answer(FederationTask("open", 0), joined(b"", register))
     helping.close()
     another = helper.announcement("d00003", 3, Invitation.new("d00003").public)
-    with pytest.raises(BadInput, match="nobody is replaced"):
-        helper.admit(place, another)
+    raises(BadInput, "nobody is replaced", helper.admit, place, another)
     with pytest.raises(BadInput, match="another place"):
         helper.admit(place, helper.announcement("d00003", 4, read_invitation(invited.folder).public))
     for odd in ("d00003", "d00003:x:00", f"d00003:-1:{'0' * 64}"):
-        with pytest.raises(BadInput, match="announces nobody"):
-            helper.admit(place, odd)
+        raises(BadInput, "announces nobody", helper.admit, place, odd)
 
 
 def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path):
@@ -329,7 +305,6 @@ def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path)
     federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
     known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
     with coordinating(tmp_path, known) as control:
-        assert control.driver is not None
         server = control.driver.coordinator
 
         def come():

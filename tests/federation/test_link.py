@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.wire.raising import raises
 from veilrec.federation import identity
 from veilrec.federation.federation import Away, BadTask, Federation, FederationTask, TurnedAway
 from veilrec.federation.link import HttpsLink, live
@@ -17,8 +18,6 @@ from veilrec.wire.signing import SigningKey
 
 
 class Server(HTTPServer):
-    """Says what it is told to: a status, a length, a body."""
-
     said: list[tuple[int, int, bytes]]
 
 
@@ -60,8 +59,7 @@ TASK = json.dumps(asdict(FederationTask("round", 3, sha256="00", size=5))).encod
 def test_odd_answers_are_told_from_refusals(saying):
     server, link = saying
     server.said = [(200, len(TASK), TASK[:10]), (200, len(TASK), TASK)]
-    with pytest.raises(Away, match="IncompleteRead"):  # an answer that breaks off is none
-        link.poll(0.0)
+    raises(Away, "IncompleteRead", link.poll, 0.0)  # an answer that breaks off is none
     assert link.poll(0.0) == FederationTask("round", 3, sha256="00", size=5)
     for status, body, error in (
         (200, b"[1]", BadTask),
@@ -73,23 +71,16 @@ def test_odd_answers_are_told_from_refusals(saying):
         (200, b" " * (1 << 17), BadTask),
     ):
         server.said = [(status, len(body), body)]
-        with pytest.raises(error):
-            link.poll(0.0)
+        raises(error, None, link.poll, 0.0)
 
 
-def test_a_content_is_what_its_task_names_and_no_larger_than_the_plan(saying):
+def test_a_content_is_the_one_that_its_task_names_and_no_larger_than_the_plan(saying):
     server, link = saying
     server.said = [(200, 5, b"other")]
-    with pytest.raises(Away, match="not what was announced"):
-        link.fetch(FederationTask("round", 3, sha256="00", size=5))
-    with pytest.raises(BadTask, match="at most 100"):
-        link.fetch(FederationTask("round", 3, sha256="00", size=101))
+    raises(Away, "not what was announced", link.fetch, FederationTask("round", 3, sha256="00", size=5))
+    raises(BadTask, "at most 100", link.fetch, FederationTask("round", 3, sha256="00", size=101))
     assert link.fetch(FederationTask("report", 3)) == b""
-
-
-def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names(saying):
-    server, link = saying
-    content = b"two\nlines"
+    content = b"two\nlines"  # a small one comes with its task
     task = FederationTask("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
     told = json.dumps(asdict(task)).encode()
     server.said = [(200, len(told) + 10, told + b"\n" + content)]

@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in
 from tests.web.trainer_vectors import trainer as vectors
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput
 from veilrec.federation.federation import CA
@@ -34,8 +35,6 @@ def folder(tmp_path_factory):
 
 
 class Asking:
-    """Requests of a browser, or of whoever says so."""
-
     def __init__(self, known):
         parts = urlsplit(known.federation.address)
         context = client_context(known.folder / CA)
@@ -98,8 +97,7 @@ def test_what_is_an_origin_and_what_is_none():
     for address in (PAGE, f"{PAGE}:8443", "http://127.0.0.1:8337", "http://localhost", "http://[::1]:1"):
         assert checked_origin(address) == address
     for address in NO_ORIGINS:
-        with pytest.raises(BadInput, match="is no origin"):
-            checked_origin(address)
+        raises(BadInput, "is no origin", checked_origin, address)
 
 
 def test_the_public_file_says_what_the_plan_comes_to(folder, tmp_path):
@@ -132,8 +130,7 @@ def test_what_a_browser_cannot_do_is_said(tmp_path):
     ):
         folder = tmp_path / line
         lay_out_in(folder, basis_of(ContractSubject(name), "cohort.size=0", users=4, rounds=2), **wishes)
-        with pytest.raises(BadInput, match=line):
-            about(known_in(folder))
+        raises(BadInput, line, about, known_in(folder))
 
 
 def test_a_file_with_places_of_items_says_their_noise(tmp_path):

@@ -198,12 +198,10 @@ def clients_in(folder):
 
 
 def hosted(places):
-    """A host in a process of its own, and its clients."""
-    known = None
     host = os.fork()
     if host == 0:
         try:
-            process.run_clients(places, known, lambda _: None, sleeper)
+            process.run_clients(places, None, lambda _: None, sleeper)
         except KeyboardInterrupt:
             os._exit(130)
         os._exit(0)
@@ -211,8 +209,12 @@ def hosted(places):
     return host, [int((place / "pid").read_text()) for place in places]
 
 
-def test_clients_end_with_a_host_that_was_killed(tmp_path):
-    host, clients = hosted(clients_in(tmp_path))
+def test_a_killed_client_is_started_again_and_all_end_with_a_host_that_was_killed(tmp_path):
+    places = clients_in(tmp_path)
+    host, clients = hosted(places)
+    os.kill(clients[0], signal.SIGKILL)
+    until(lambda: (places[0] / "pid").read_text() not in ("", str(clients[0])))  # started again: its lock was free
+    clients = [int((place / "pid").read_text()) for place in places]
     assert all(processes.started_at(pid) for pid in clients)
     os.kill(host, signal.SIGKILL)
     os.waitpid(host, 0)
@@ -221,24 +223,10 @@ def test_clients_end_with_a_host_that_was_killed(tmp_path):
 
 def test_a_second_process_on_a_client_is_refused(tmp_path):
     places, told = clients_in(tmp_path), tmp_path / "told"
-    known = None
-
-    def say(words):
-        told.write_text(words)
-
     with alone_in(places[0], "held"):
-        assert not process.run_clients(places[:1], known, say, sleeper)
+        assert not process.run_clients(places[:1], None, told.write_text, sleeper)
     refused = f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process"
     assert told.read_text().startswith(refused)
-
-
-def test_a_lock_goes_with_whoever_was_killed(tmp_path):
-    places = clients_in(tmp_path)
-    host, clients = hosted(places)
-    os.kill(clients[0], signal.SIGKILL)
-    until(lambda: (places[0] / "pid").read_text() not in ("", str(clients[0])))  # it was started again, and got in
-    os.kill(host, signal.SIGKILL)
-    os.waitpid(host, 0)
 
 
 def test_an_interrupted_host_says_so_when_its_clients_have_left(tmp_path):
@@ -255,7 +243,6 @@ COUNT = "import sys, {module}; print(*sorted(name for name in sys.modules if nam
 
 
 def loaded_by(module):
-    """The modules of ours in a fresh process that has imported this one."""
     code = COUNT.format(module=module)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.split()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.federation.secagg.rounds import FEDERATION
 from tests.simulation.test_simulation import N_ITEMS, private_plan, simulated
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
@@ -28,10 +29,8 @@ def test_plans_that_have_no_noise_to_share_are_refused():
         with_distributed_noise(replace(private_plan(), mechanism=NoNoise(private_plan().schema)), DistributedNoise(3))
     with pytest.raises(BadInput, match="weighted-mean, which needs numbers that have no noise"):
         with_distributed_noise(replace(private_plan(), aggregation="weighted-mean"), DistributedNoise(3))
-    with pytest.raises(BadInput, match="38"):
-        with_distributed_noise(private_plan(), DistributedNoise(39))
-    with pytest.raises(BadInput, match="not in shares"):
-        terms_of(private_plan(), RoundSpec(0), FEDERATION)
+    raises(BadInput, "38", with_distributed_noise, private_plan(), DistributedNoise(39))
+    raises(BadInput, "not in shares", terms_of, private_plan(), RoundSpec(0), FEDERATION)
 
 
 def _cohort(run, clients):

@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.plan import Aggregation
@@ -136,11 +137,9 @@ def test_clear_forgets_the_round_and_one_without_messages_changes_nothing(rule):
 
 
 def test_an_unknown_rule_and_weighted_messages_without_examples_are_refused():
-    with pytest.raises(BadInput, match="did you mean row-mean"):
-        aggregator_of("row-means")
+    raises(BadInput, "did you mean row-mean", aggregator_of, "row-means")
     aggregator, told = aggregator_of("weighted-mean"), uploads_of(5)
-    with pytest.raises(BadInput, match="number of examples"):
-        aggregator.add(ClientUpdates(0, 5, told.tables, told.dense))
+    raises(BadInput, "number of examples", aggregator.add, ClientUpdates(0, 5, told.tables, told.dense))
     assert aggregator.clients == 0
     assert not aggregator.vector.any()
 
@@ -173,7 +172,6 @@ def start():
 
 
 def entry_by_entry(x, deltas, s):
-    """One weight through all rounds."""
     m, v = 0.0, s.caution**2
     for delta in deltas:
         if s.optimiser == "sgd":
@@ -233,10 +231,8 @@ def test_settings_that_cannot_work_are_refused():
         "second_momentum": (1.0,),
     }.items():
         for value in values:
-            with pytest.raises(BadInput, match=f"server.{name} is {value}".replace("+", r"\+")):
-                ServerRate(**{name: value})
-    with pytest.raises(BadInput, match="did you mean adam"):
-        make_optimiser(ServerRate("adamw"))
+            raises(BadInput, f"server.{name} is {value}".replace("+", r"\+"), ServerRate, **{name: value})
+    raises(BadInput, "did you mean adam", make_optimiser, ServerRate("adamw"))
 
 
 def test_replacing_leaves_the_last_change_alone():

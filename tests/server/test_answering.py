@@ -1,6 +1,6 @@
 import numpy as np
-import pytest
 
+from tests.wire.raising import raises
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.serving.answering import FromAttention, FromInterest, FromPooled, best_of, marked, scores_in_lists
@@ -16,8 +16,7 @@ def test_the_best_news_are_those_of_a_full_sort_and_ties_go_to_the_first():
         np.testing.assert_array_equal(best_of(users, NEWS, k), expected)
     np.testing.assert_array_equal(marked(np.array([[1, 2]], np.int32), 4), [[False, True, True, False]])
     for k in (0, 51):
-        with pytest.raises(BadInput, match="ask for 1 to 50"):
-            best_of(NEWS[:1], NEWS, k)
+        raises(BadInput, "ask for 1 to 50", best_of, NEWS[:1], NEWS, k)
 
 
 def test_scores_of_lists():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import FullModelRounds
 from veilrec.core.schema import Schema, Tensor
@@ -36,16 +37,12 @@ def sampler(seed=5, **settings):
     return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)
 
 
-def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones():
+def test_a_fixed_cohort_has_its_size_and_only_eligible_clients_and_is_always_the_same():
     for round_number in range(50):
         clients = sampler().draw(round_number)
         assert len(clients) == 20
-        assert np.all(np.diff(clients) > 0)
-        assert np.isin(clients, ELIGIBLE).all()
-
-
-def test_a_round_is_drawn_the_same_whatever_was_drawn_before():
-    used = sampler()
+        assert np.all(np.diff(clients) > 0) and np.isin(clients, ELIGIBLE).all()
+    used = sampler()  # a round is drawn the same whatever was drawn before
     for round_number in range(4):
         used.draw(round_number)
     assert np.array_equal(used.draw(7), sampler().draw(7))
@@ -106,10 +103,8 @@ def test_settings_that_cannot_work_are_refused():
         *(({name: chance}, f"cohort.{name} is {chance}") for name, chance in chances),
         *(({name: chance}, "is the chance that") for name, chance in (("available", 0.0), ("drop_out", 1.0))),
     ):
-        with pytest.raises(BadInput, match=line):
-            sampler(**settings)
-    with pytest.raises(BadInput, match="no client has anything to learn from"):
-        CohortSampler(CohortSettings(), np.empty(0, np.int64), 0)
+        raises(BadInput, line, sampler, **settings)
+    raises(BadInput, "no client has anything to learn from", CohortSampler, CohortSettings(), np.empty(0, np.int64), 0)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
@@ -153,7 +148,6 @@ def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8():
     assert FullModelRounds().next(3, {}, None).number == 3
     parts = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
     spec = parts.next(0, {}, told)  # rows that come from elsewhere
-    assert spec.rows is not None
     assert spec.rows.tolist() == [0, 2]
     assert dict(spec.shares) == {"layer": 0.25}
 
@@ -163,13 +157,11 @@ def test_a_ballot_counts_good_reports_only():
     ballot = Ballot(RandomisedReports(response), 4)
     ballot.receive(messages.encode_report(np.array([True, False, True]), 4))
     ballot.receive(messages.encode_report(np.array([True, False, False]), 4))
-    with pytest.raises(BadMessage):
-        ballot.receive(messages.encode_report(np.array([True, True, True]), 5))
+    raises(BadMessage, None, ballot.receive, messages.encode_report(np.array([True, True, True]), 5))
     assert ballot.reports == 2
     assert ballot.counts.tolist() == [2, 0, 1]
     few = Ballot(ItemHistogram(length=3, max_items=1, epsilon=1.0, delta=1e-6, adjacency="add-remove"), 4)
-    with pytest.raises(BadUpdate, match="at most 1"):
-        few.receive(messages.encode_report(np.array([True, False, True]), 4))
+    raises(BadUpdate, "at most 1", few.receive, messages.encode_report(np.array([True, False, True]), 4))
     assert (few.reports, few.counts.sum()) == (0, 0)
 
 
@@ -181,7 +173,6 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance():
     seen = set()
     for number in range(20):
         rows = round_planner.next(number, {"items": weights}, None).rows
-        assert rows is not None
         assert len(rows) == len(set(rows.tolist())) == 12
         assert {2, 9} <= set(rows.tolist())
         seen |= set(rows.tolist())
@@ -192,16 +183,12 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance():
 def test_seeded_parts_and_directions_are_public():
     round_planner = SeededParts(schema=SCHEMA, public_seed=4, row_share=0.5, entry_share=0.25, names=("layer",))
     one, same, other = round_planner.next(0, {}, None), round_planner.next(0, {}, None), round_planner.next(1, {}, None)
-    assert one.rows is not None
-    assert other.rows is not None
     assert len(one.rows) == 15
     assert np.array_equal(one.rows, same.rows)
     assert not np.array_equal(one.rows, other.rows)
     entries, later = one.entries("layer", 20), other.entries("layer", 20)
-    assert entries is not None
     assert len(entries) == 5
     assert not np.array_equal(entries, later)
     assert one.entries("items", 120) is None
     basis = SeededDirections(rank=2, public_seed=1).next(0, {}, None).basis(4)
-    assert basis is not None
     assert np.allclose(basis.T @ basis, np.eye(2), atol=1e-6)

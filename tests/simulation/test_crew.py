@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import SECRET, ContractSubject, copied, same
 from veilrec.core.errors import BadInput, Diverged
 from veilrec.simulation.pieces import Piece
@@ -47,7 +48,6 @@ class Here:
 
 
 def simulation_of(name, *settings, at_once=7, secret=None):
-    """One whose cohorts are many pieces, and lose some messages."""
     made = ContractSubject(name).on_clients(None, "cohort.drop_out=0.1", *settings, secret=secret)
     return Simulation(replace(made.plan, clients_per_batch=at_once), made.data, made.histories, made.seeds)
 
@@ -96,15 +96,12 @@ def test_a_worker_that_is_killed_is_noticed_and_one_that_fails_says_why():
     with ProcessPool(1, simulation.plan, simulation.data, simulation.seeds) as crew:
         simulation.crew = crew
         simulation.server.weights["items"][...] = np.nan
-        with pytest.raises(Diverged, match="diverged"):
-            simulation.step(0)
+        raises(Diverged, "diverged", simulation.step, 0)
         folder = Path(crew._folder.name)
         assert folder.exists()
         pid = crew._workers[0].pid
-        assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(LostWorker, match="--resume"):
-            simulation.step(1)
+        raises(LostWorker, "--resume", simulation.step, 1)
     assert not folder.exists()
 
 
@@ -116,13 +113,11 @@ def test_the_file_of_numbers_is_all_that_a_worker_reads(tmp_path):
     assert np.array_equal(hand.data.rows.items, simulation.data.rows.items)
     assert not hand.data.rows.items.flags.writeable
     (tmp_path / "numbers").unlink()
-    with pytest.raises(BadInput, match="--shared"):
-        packed.open()
+    raises(BadInput, "--shared", packed.open)
 
 
 def test_pieces_are_shared_out_whole_and_in_order():
     pieces = [Piece(start, np.arange(1), np.ones(1, np.bool_), {}) for start in range(5)]
     assert [[piece.start for piece in part] for part in shared_out(pieces, 2)] == [[0, 1], [2, 3, 4]]
     assert [[piece.start for piece in part] for part in shared_out(pieces[:1], 3)] == [[], [0], []]
-    with pytest.raises(BadInput, match="--workers is 0"):
-        ProcessPool(0, None, None, None)
+    raises(BadInput, "--workers is 0", ProcessPool, 0, None, None, None)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.wire.raising import raises
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, whole_model
 from veilrec.wire import messages, rounds
 from veilrec.wire.messages import CODINGS, BadMessage, NotFinite
@@ -70,7 +71,6 @@ def assert_same(sent, client, got):
     if sent.examples is None:
         assert got.examples is None
     else:
-        assert got.examples is not None
         assert got.examples.tolist() == [sent.examples[client]]
 
 
@@ -125,8 +125,7 @@ def test_a_matrix_of_low_rank_is_sent_as_its_factors():
         assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[client])
     other = bytearray(messages.encode_update(sent, schema))
     other[13] = 1  # the same as the vector
-    with pytest.raises(messages.BadMessage, match="does not fit its kind"):
-        messages.decode_update(bytes(other), schema, 0)
+    raises(messages.BadMessage, "does not fit its kind", messages.decode_update, bytes(other), schema, 0)
 
 
 SCHEMA = Schema((Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True)))
@@ -138,9 +137,8 @@ def good():
     items = Rows(np.array([0, 2]), np.array([4, 11], np.int32), np.ones((2, 2), np.float32))
     words = Rows(np.array([0, 2]), np.array([0, 69_999], np.int32), np.ones((2, 1), np.float32))
     dense = {"bias": np.array([[1.0, 2.0, 3.0]], np.float32)}
-    return messages.encode_update(
-        ClientUpdates(ROUND, 1, {"items": items, "words": words}, dense, np.array([5])), SCHEMA
-    )
+    updates = ClientUpdates(ROUND, 1, {"items": items, "words": words}, dense, np.array([5]))
+    return messages.encode_update(updates, SCHEMA)
 
 
 def header(tensors, magic=b"VRM1", round_number=ROUND):
@@ -162,8 +160,7 @@ def u32(*rows):
 def test_the_good_message_is_good_and_cut_at_any_byte_it_is_refused():
     assert set(messages.decode_update(good(), SCHEMA, ROUND).tables) == {"items", "words"}
     for length in range(len(good())):
-        with pytest.raises(BadMessage, match="ends after"):
-            messages.decode_update(good()[:length], SCHEMA, ROUND)
+        raises(BadMessage, "ends after", messages.decode_update, good()[:length], SCHEMA, ROUND)
 
 
 BAD = {
@@ -250,8 +247,7 @@ def test_a_short_message_cannot_ask_for_much_memory():
     tracemalloc.start()
     try:
         for content in (*asking, header(1) + b"\1\0"):
-            with pytest.raises(BadMessage):
-                messages.decode_update(content, large, ROUND)
+            raises(BadMessage, None, messages.decode_update, content, large, ROUND)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -290,12 +286,9 @@ def test_half_way_between_two_steps_both_sides_round_alike():
 @pytest.mark.parametrize("coding", CODINGS)
 def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding):
     generator = np.random.default_rng(1)
-    schema = Schema(
-        (Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False))
-    ).coded(coding)
-    rows = Rows(
-        np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), generator.standard_normal((3, 5)).astype(np.float32)
-    )
+    tensors = Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False)
+    schema, values = Schema(tensors).coded(coding), generator.standard_normal((3, 5)).astype(np.float32)
+    rows = Rows(np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), values)
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
     sent = ClientUpdates(4, 2, {"items": rows}, dense)
     expected = messages.rounded_update(sent, schema)
@@ -303,9 +296,8 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding):
         content = messages.encode_update(sent, schema, client)
         assert len(content) == size
         got = messages.decode_update(content, schema, 4)
-        assert np.array_equal(
-            got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)]
-        )
+        came = got.tables["items"]
+        assert np.array_equal(came.values, expected.tables["items"].values[: len(came.index)])
         for name in dense:
             assert np.array_equal(got.dense[name][0], expected.dense[name][client])
 
@@ -337,8 +329,7 @@ def test_another_coding_than_the_schemas_and_an_infinite_scale_are_refused():
         messages.decode_update(messages.encode_update(sent, schema.coded("float16")), schema, 0)
     content = bytearray(messages.encode_update(sent, schema.coded("int8")))
     content[-6:-4] = b"\x80\x7f"  # infinity
-    with pytest.raises(BadMessage, match="not finite"):
-        messages.decode_update(bytes(content), schema.coded("int8"), 0)
+    raises(BadMessage, "not finite", messages.decode_update, bytes(content), schema.coded("int8"), 0)
 
 
 REPORT = messages.encode_report(np.array([True, False, True]), 4)
@@ -360,8 +351,7 @@ def test_odd_reports_are_refused():
         (messages.encode_report(np.array([True] * 5), 4), "on 5 items"),
         (REPORT[:-1] + b"\xff", "do not exist"),
     ):
-        with pytest.raises(BadMessage, match=problem):
-            messages.decode_report(content, 3, 4)
+        raises(BadMessage, problem, messages.decode_report, content, 3, 4)
 
 
 @given(st.binary(max_size=20))
@@ -376,11 +366,9 @@ def test_a_gain_comes_back_and_odd_ones_are_refused():
         assert messages.decode_gain(messages.encode_gain(gain)) == gain
     assert messages.encode_gain(-0.0) == messages.encode_gain(0.0)
     for content in (b"", bytes(7), bytes(9)):
-        with pytest.raises(BadMessage, match="bytes"):
-            messages.decode_gain(content)
+        raises(BadMessage, "bytes", messages.decode_gain, content)
     for odd in (math.nan, math.inf, -math.inf):
-        with pytest.raises(NotFinite):
-            messages.decode_gain(struct.pack("<d", odd))
+        raises(NotFinite, None, messages.decode_gain, struct.pack("<d", odd))
 
 
 PARTS = Schema(
@@ -407,5 +395,4 @@ def test_rounds_about_impossible_tensors_and_rounds_that_end_early_are_refused()
     sent = rounds.encode(RoundSpec(4, tensors=("first",)), MODEL, PARTS)
     odd = [sent[:5] + bytes([len(n), *n]) + sent[7:] for n in ((), (0,), (2, 1), (1, 1), (3,), (0, 1))]
     for content in (*odd, *(sent[:length] for length in range(5, 8))):
-        with pytest.raises(BadMessage):
-            rounds.decode(content, PARTS, 4)
+        raises(BadMessage, None, rounds.decode, content, PARTS, 4)

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
+from tests.wire.raising import raises
 from tests.wire.release_folder import manifest_of, signed_folder
 from veilrec.core.errors import BadInput
 from veilrec.wire.releases import CLIENT, BadRelease, Newest, canonical, open_release, parse_manifest, sign_release
@@ -34,8 +35,7 @@ def test_opens_what_was_signed(folder):
     assert (release.name, release.version, release.key) == ("news", 3, KEY.public)
     assert np.array_equal(release.arrays("a.safetensors")["a"], np.arange(6, dtype=np.float32).reshape(2, 3))
     assert release.content("model/ranker.json") == b"{}\n"
-    with pytest.raises(BadRelease, match="no file"):
-        release.content("../secret")
+    raises(BadRelease, "no file", release.content, "../secret")
 
 
 def test_refuses_no_release_another_key_what_is_too_large_and_what_is_not_signed(folder, tmp_path):
@@ -112,8 +112,7 @@ def test_refuses_odd_manifests_also_signed_ones(folder):
     right = manifest_of(folder)
     for change, line in ODD_MANIFESTS:
         content = canonical(right | change)
-        with pytest.raises(BadInput, match=line):
-            parse_manifest(content)
+        raises(BadInput, line, parse_manifest, content)
         (folder / "manifest.json").write_bytes(content)
         signature = {"format": 1, "key": KEY.public.hex(), "signature": encoded(KEY.sign(RELEASE, content))}
         (folder / "manifest.sig").write_text(json.dumps(signature))
@@ -164,9 +163,8 @@ def _mutated(content, generator):
     place = int(generator.integers(0, max(1, len(content))))
     match int(generator.integers(0, 5)):
         case 0:
-            return (
-                content[:place] + bytes([content[place] ^ (1 << int(generator.integers(0, 8)))]) + content[place + 1 :]
-            )
+            changed = content[place] ^ (1 << int(generator.integers(0, 8)))
+            return content[:place] + bytes([changed]) + content[place + 1 :]
         case 1:
             return content[:place]
         case 2:

@@ -41,8 +41,6 @@ def total(values, numbers):
 
 @dataclass
 class Helped:
-    """A federation with helpers, in a folder."""
-
     folder: Path
     clients: int = 8
     length: int = 50
@@ -91,8 +89,6 @@ class Helped:
 
 @dataclass
 class Paired:
-    """A round among clients alone."""
-
     neighbourhood: Neighbourhood
     clients: int = 12
     length: int = 40
@@ -136,16 +132,22 @@ class Paired:
 
     def sign(self, values, stay=everybody):
         came = self.mask(values, stay)
-        survivors = self.server.survivors()
         signed = stay("sign", came)
-        for number in signed:
-            self.server.receive_signature(self.made[number].sign(survivors))
+        self.signed(signed)
         return came, signed
 
     def run(self, values, stay=everybody):
         """The sum, and whose vectors are in it."""
         came, signed = self.sign(values, stay)
+        return self.reveal(stay("reveal", signed)), came
+
+    def signed(self, numbers):
+        survivors = self.server.survivors()
+        for number in numbers:
+            self.server.receive_signature(self.made[number].sign(survivors))
+
+    def reveal(self, numbers):
         signatures = self.server.signatures()
-        for number in stay("reveal", signed):
+        for number in numbers:
             self.server.receive_reveal(self.made[number].reveal(signatures))
-        return self.server.finish(), came
+        return self.server.finish()

@@ -117,10 +117,8 @@ def look_at_pairs(first, second, trial):
         masked = {client: one.made[client].mask(boxes[client], values[client]) for client in values}
         for content in masked.values():
             one.server.receive_masked(content)
-        for client in values:
-            one.server.receive_signature(one.made[client].sign(one.server.survivors()))
-        for client in values:
-            one.server.receive_reveal(one.made[client].reveal(one.server.signatures()))
+        one.signed(values)
+        one.reveal(values)
         gone = X25519PrivateKey.from_private_bytes(one.server._secret(4, "key"))
         for client, stripped in ((0, left.first), (1, left.second)):
             words = decode_masked(masked[client], one.terms)[1].copy()
