@@ -19,11 +19,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tests.federation import loopback
 from tests.killing import dying_at, forked
@@ -54,7 +52,6 @@ CLIENT_FILES = frozenset(
 )
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -515,7 +512,7 @@ def soak(folder, load, say):
     }
 
 
-TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
+TRIALS = {
     "coordinator": kill_coordinators,
     "clients": kill_clients,
     "flood": flood,

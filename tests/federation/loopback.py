@@ -4,7 +4,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
@@ -22,15 +21,13 @@ from veilrec.federation.facts import FederationFacts, largest_content
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS
 from veilrec.federation.helper import run_helper
 from veilrec.federation.identity import identity_of, read_invitation
-from veilrec.federation.link import Answers, HttpsLink, live
+from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.making import Basis, FederationOptions, lay_out
 from veilrec.methods.base import promised
 from veilrec.server.round_specs import CohortSampler
 from veilrec.serving.middleware import Log
 from veilrec.simulation.simulation import Seeds, Simulation
 
-Wrap = Callable[[str, Answers], Answers]
-"""What stands between a client, by its name, and its tasks: losses, for instance."""
 _PATIENCE_SECONDS = 600.0
 LONG = 120.0  # seconds: nothing in a test ends by such a deadline
 

@@ -26,20 +26,6 @@ from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bad") / "base"
-    lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1))
-    return folder
-
-
-@pytest.fixture
-def made(base, tmp_path):
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    return folder
-
-
 def changed(folder, **entries):
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | entries))
@@ -166,10 +152,10 @@ def test_what_init_refuses(tmp_path):
         ("ease", [], "name a federated method"),
         ("fedmf", ["--clients", "50"], "--clients is 50"),
         ("dp-fedmf", ["--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
-        ("veil", ["--secagg", "helpers", "--distributed-noise"], "the server adds that of vote-rep"),
+        ("veil", ["--secagg", "helpers", "--distributed-noise"], "the server adds the noise of vote-rep"),
         ("dp-fedmf", ["--least", "99"], "--least is 99, and a round has 5 clients at"),
         ("fedmf", ["--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
-        ("fedmf", ["--least", "9", "--secagg", "helpers"], "sum of this plan needs 9 dev"),
+        ("fedmf", ["--least", "9", "--secagg", "helpers"], "sum of this plan needs 9 clients"),
         ("fedmf", ["--host", "http://foo bar/"], "no name and no IP address"),
         ("fedmf", ["--host", ""], "no name and no IP address"),
     ):

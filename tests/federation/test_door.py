@@ -1,14 +1,12 @@
 """What a coordinator asks of whom, what it takes in, and what it turns away; nothing of the latter is counted."""
 
 import hashlib
-import shutil
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
+from tests.federation.loopback import coordinating, known_in, link_of, opened
 from tests.wire.raising import raises
-from veilrec.audit.contract_subject import ContractSubject
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
 from veilrec.federation.coordinator.aggregation import TaskQueue
@@ -42,22 +40,13 @@ class Open:
         return len(self.control.driver.coordinator.came("messages"))
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("door") / "base"
-    lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), round_seconds=600.0)
-    return folder
-
-
 @pytest.fixture
-def open_round(base, tmp_path):
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    known = known_in(folder)
-    with coordinating(folder, known) as control:
-        made = Open(folder, known, control)
-        yield made
-        for link in made.links:
+def open_round(made):
+    known = known_in(made)
+    with coordinating(made, known) as control:
+        opening = Open(made, known, control)
+        yield opening
+        for link in opening.links:
             link.close()
 
 
@@ -101,7 +90,7 @@ def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(op
     assert refused(forged, open_round.task, message) == 401
     for path in ("/v1/poll", "/v1/content", "/v1/answer"):
         raises(TurnedAway, None, forged._request, path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
-    headers = {"X-Veilrec-Device": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
+    headers = {"X-Veilrec-Client": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
     for kind, number in (("report", 0), ("round", 1)):
         signed = identity.sign(identity_of(open_round.places[0]), known.federation.id, name, kind, number, message)
         with pytest.raises(TurnedAway) as turned:
@@ -142,12 +131,10 @@ def test_an_invitation_is_for_one_key(open_round):
     assert open_round.links[0].enrol(invitation) == "trainer"  # the same key again: the same answer
 
 
-def test_too_many_requests_of_a_client_wait(base, tmp_path):
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    known = known_in(folder)
-    with coordinating(folder, known, rate=400.0):
-        place = sorted((folder / CLIENTS).iterdir())[0]
+def test_too_many_requests_of_a_client_wait(made):
+    known = known_in(made)
+    with coordinating(made, known, rate=400.0):
+        place = sorted((made / CLIENTS).iterdir())[0]
         link = link_of(place, known)
         link.enrol(read_invitation(place))
         with pytest.raises(Away, match="429"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -15,20 +14,15 @@ from veilrec.federation.coordinator.process import open_coordinator
 from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import CLIENTS, FederationTask
 from veilrec.federation.finishing import read_end
-from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
+from veilrec.federation.flower_messages import DECLINED, task_fields
 from veilrec.federation.identity import identity_of, sign
-
-Change = Callable[[int, MessageFields], MessageFields | None]
 
 
 class MadeUpPost:
     """Nodes 1, 2, ... are clients of this process; `change` sees every answer on its way."""
 
     def __init__(self, clients, change):
-        self._clients, self._change = clients, change
-        self._waiting = {}
-        self._count = 0
-        self.sent = []
+        self._clients, self._change, self._waiting, self.sent = clients, change, {}, []
 
     def nodes(self):
         return range(1, len(self._clients) + 1)
@@ -36,8 +30,7 @@ class MadeUpPost:
     def push(self, letters):
         names = []
         for node, letter, _ in letters:
-            self._count += 1
-            names.append(str(self._count))
+            names.append(str(len(self.sent)))
             self.sent.append((node, letter))
             self._waiting[names[-1]] = (node, letter)
         return names
@@ -54,8 +47,7 @@ def unchanged(_node, letter):
 
 
 def federation(folder, rounds=2):
-    subject = subjects("fedmf")[0]
-    basis = basis_of(subject, "cohort.size=4", users=6, rounds=rounds)
+    basis = basis_of(subjects("fedmf")[0], "cohort.size=4", users=6, rounds=rounds)
     lay_out_in(folder, basis)
     return basis
 
@@ -70,9 +62,7 @@ def carry(folder, change, *, is_done=None):
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()
-            if control.driver.queue.over and carrier.everybody_knows:
-                break
-            if is_done is not None and is_done(carrier):
+            if (control.driver.queue.over and carrier.everybody_knows) or (is_done is not None and is_done(carrier)):
                 break
             time.sleep(0.01)
         else:

@@ -8,16 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.federation.loopback import (
-    basis_of,
-    coordinating,
-    known_in,
-    lay_out_in,
-    run_client,
-    run_everybody,
-    simulated,
-    until,
-)
+from tests.federation import loopback
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.core.csr import Csr
@@ -100,7 +91,7 @@ class Held:
 
 def run_with_a_latecomer(folder, basis):
     """All clients that are there; one more is invited and comes while a round is open. Which one."""
-    known, held, stop = known_in(folder), Held(), threading.Event()
+    known, held, stop = loopback.known_in(folder), Held(), threading.Event()
     name = client_folder.name_of(LATE)
 
     def come():
@@ -108,18 +99,18 @@ def run_with_a_latecomer(folder, basis):
         with Registry(folder / COORDINATOR) as registry:
             secret = (folder / COORDINATOR / "secret").read_bytes()
             invited = take_place(folder, known, registry, person(basis, LATE), None, shared=secret)
-        run_client(invited.folder, known, lambda _: None, stop, held.answers)
+        loopback.run_client(invited.folder, known, lambda _: None, stop, held.answers)
 
     def watch():
         with Registry(folder / COORDINATOR) as registry:
-            until(lambda: (entry := registry.find(name)) is not None and entry.key is not None)
+            loopback.until(lambda: (entry := registry.find(name)) is not None and entry.key is not None)
         held.has_come.set()
 
-    with coordinating(folder, known):
+    with loopback.coordinating(folder, known):
         for work in (come, watch):
             threading.Thread(target=work, daemon=True).start()
         present = [client_folder.name_of(number) for number in range(LATE)]
-        run_everybody(folder, known, lambda _: None, present, wrap=held.answers)
+        loopback.run_everybody(folder, known, lambda _: None, present, wrap=held.answers)
         stop.set()
     return held.number
 
@@ -130,46 +121,50 @@ def run_with_a_latecomer(folder, basis):
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
 def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(size, wishes, tmp_path):
-    basis = basis_of(ContractSubject("dp-fedmf"), f"cohort.size={size}", users=7, rounds=6)
-    made = lay_out_in(tmp_path, without_the_last(basis, 2), places=2, round_seconds=600.0, **wishes)
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), f"cohort.size={size}", users=7, rounds=6)
+    made = loopback.lay_out_in(tmp_path, without_the_last(basis, 2), places=2, round_seconds=600.0, **wishes)
     assert (made.clients, made.places) == (7, 2)
     if made.distributed_noise:
         basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
-    plan = known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
+    plan = loopback.known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
     assert run_digest(plan) == run_digest(basis.plan)
     assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.distributed_noise
     held = run_with_a_latecomer(tmp_path, basis)
-    ended = read_end(tmp_path, known_in(tmp_path))
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
 
     def there(number):
         return [client for client in range(7) if client < LATE or (client == LATE and number > held)]
 
-    assert same(ended.state, dict(simulated(tmp_path, basis, there).server_state.state()))
+    assert same(ended.state, dict(loopback.simulated(tmp_path, basis, there).server_state.state()))
     assert not any(report.void for report in ended.history)
-    with client_folder.open_client(tmp_path / CLIENTS / client_folder.name_of(LATE), known_in(tmp_path)) as client:
+    with client_folder.open_client(
+        tmp_path / CLIENTS / client_folder.name_of(LATE), loopback.known_in(tmp_path)
+    ) as client:
         assert client.spent()[0].messages <= 5 - held
 
 
 def test_what_is_not_sound_with_gaps_is_refused(tmp_path):
     def refused(method, *settings, match, **wishes):
         with pytest.raises(BadInput, match=match):
-            lay_out_in(tmp_path, basis_of(ContractSubject(method), *settings, users=6, rounds=2), places=1, **wishes)
+            loopback.lay_out_in(
+                tmp_path, loopback.basis_of(ContractSubject(method), *settings, users=6, rounds=2), places=1, **wishes
+            )
 
     refused("dp-fedmf", "cohort.size=4", "cohort.sampling=fixed", match="about whole ones")
     of_cohorts = ("calibration=as-published", "selection.reports=cohort")
     refused("priv-fedmf-sub", "cohort.size=4", *of_cohorts, match="cohort's reports")
     refused("dp-fedmf", "cohort.size=0", secagg="pairs", match="helpers or none")
     refused("dp-fedmf", "cohort.size=0", secagg="helpers", minimum_messages=7, match="needs 7 clients, and 6")
-    shown = basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1)
-    raises(BadInput, "public fact", lay_out_in, tmp_path, shown, places=1)
+    shown = loopback.basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1)
+    raises(BadInput, "public fact", loopback.lay_out_in, tmp_path, shown, places=1)
     both = FederationOptions(method="fedmf", data="synthetic-ratings", clients=2, places=1, rehearsal=True)
     raises(BadInput, "leave one of them out", make, tmp_path / "x", both)
     assert not (tmp_path / federation.FILE).exists()
 
 
 def free_one(folder, **wishes):
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=4, rounds=2)
-    lay_out_in(folder, without_the_last(basis, 1), places=1, rehearsal=False, **wishes)
+    basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=3", users=4, rounds=2)
+    loopback.lay_out_in(folder, without_the_last(basis, 1), places=1, rehearsal=False, **wishes)
     return basis
 
 
@@ -188,7 +183,7 @@ def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path):
 
 def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp_path):
     basis = free_one(tmp_path)
-    known = known_in(tmp_path)
+    known = loopback.known_in(tmp_path)
     log = known.people.interactions  # facts know of places and of nobody's items
     assert (log.items.tolist(), np.diff(log.offsets).tolist()) == ([0] * 4, [1] * 4)
     invited = invite(tmp_path, known, person(basis, 3, "a stranger"))
@@ -204,7 +199,7 @@ def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp
 
 def test_a_user_brings_their_own_file_once(tmp_path):
     basis = free_one(tmp_path / "trial")
-    known = known_in(tmp_path / "trial")
+    known = loopback.known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
     assert not (invited.folder / client_folder.DATA).exists()
     raises(BadInput, "federate bring", client_folder.open_client, invited.folder, known)
@@ -219,7 +214,7 @@ def test_a_user_brings_their_own_file_once(tmp_path):
 
 def test_what_cannot_be_brought_is_one_line(tmp_path):
     basis = free_one(tmp_path)
-    known, two = known_in(tmp_path), person(basis, 3)
+    known, two = loopback.known_in(tmp_path), person(basis, 3)
     log = Interactions(np.array([0, 1, 1]), np.zeros(1, np.int32))
     two = replace(two, users=Strings.of(["anna", "ben"]), interactions=log, features=None)
     for who, match in ((None, "name it with --user"), ("carl", "nobody of that name"), ("ben", "nothing that this")):
@@ -237,24 +232,24 @@ def with_ratings(basis, *settings):
 
 def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_had(tmp_path):
     asked = ("local.loss=rating", "model.popularity=false", "features.users=[hint]")
-    basis = with_ratings(basis_of(ContractSubject("privrec"), users=5, rounds=1), *asked)
+    basis = with_ratings(loopback.basis_of(ContractSubject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
-    lay_out_in(tmp_path, fewer, places=1)
-    found = client_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
+    loopback.lay_out_in(tmp_path, fewer, places=1)
+    found = client_folder.arrays_of(own_data(loopback.known_in(tmp_path), 4, person(basis, 4)).data)
     wanted = client_folder.arrays_of(basis.data.take(np.array([4])))
     assert found.keys() == wanted.keys()
     assert wanted["people.codes"].size
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
     unrated = person(basis, 4)
     unrated = replace(unrated, interactions=replace(unrated.interactions, ratings=None))
-    raises(BadInput, "ratings of 1 to 5", own_data, known_in(tmp_path), 4, unrated)
+    raises(BadInput, "ratings of 1 to 5", own_data, loopback.known_in(tmp_path), 4, unrated)
 
 
 def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path):
-    basis = basis_of(ContractSubject("privaterec"), "cohort.size=4", users=16, rounds=1)
+    basis = loopback.basis_of(ContractSubject("privaterec"), "cohort.size=4", users=16, rounds=1)
     news = basis.problem.news
-    lay_out_in(tmp_path, basis, places=3)
-    known = known_in(tmp_path)
+    loopback.lay_out_in(tmp_path, basis, places=3)
+    known = loopback.known_in(tmp_path)
     last = basis.problem.n_items - 1  # the person's own file numbers items the other way round
 
     def turned(rows):
@@ -274,11 +269,11 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path):
 
 
 def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path):
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=1)
-    lay_out_in(tmp_path, without_the_last(basis, 1), places=1, secagg="helpers", rehearsal=False)
+    basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=1)
+    loopback.lay_out_in(tmp_path, without_the_last(basis, 1), places=1, secagg="helpers", rehearsal=False)
     made, place = federation.read(tmp_path), tmp_path / HELPERS / "helper-0"
     hidden = (place / helper.REGISTER).read_text()
-    invited = invite(tmp_path, known_in(tmp_path), person(basis, 3))
+    invited = invite(tmp_path, loopback.known_in(tmp_path), person(basis, 3))
     assert invited.told == ("helper-0", "helper-1")
     (place / helper.REGISTER).write_text(hidden)  # as on another host, where nobody has announced it yet
     helping = HelperAnswers(place, made)
@@ -301,20 +296,22 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path):
 
 def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path):
     """Somebody who was invited from the start, and is slow: helpers hear of the key when they are asked for the sum."""
-    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    loopback.lay_out_in(
+        tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers"
+    )
     federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
-    known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
-    with coordinating(tmp_path, known) as control:
+    known, stop, names = loopback.known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
+    with loopback.coordinating(tmp_path, known) as control:
         server = control.driver.coordinator
 
         def come():
             while server.stage != "open":
                 time.sleep(0.01)
-            run_client(tmp_path / CLIENTS / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
+            loopback.run_client(tmp_path / CLIENTS / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
 
         slow = threading.Thread(target=come, daemon=True)
         slow.start()
-        run_everybody(tmp_path, known, lambda _: None, names)
+        loopback.run_everybody(tmp_path, known, lambda _: None, names)
         slow.join(60.0)
     (report,) = read_end(tmp_path, known).history
     assert (report.messages, report.void) == (3, False)

@@ -310,7 +310,7 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
 REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
     ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
-    ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds that of vote-reports"),
+    ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds the noise of vote-reports"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True, "secagg": "none"}, "--secagg helpers"),

@@ -2,7 +2,6 @@
 
 import json
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,15 +39,8 @@ def test_what_is_no_number_interest_or_size_is_not_sent_and_not_read():
 def test_anything_odd_is_refused():
     question = QueryShape("attention", 3)
     good = encode(np.zeros(3, np.float32), question)
-    others = [
-        b"",
-        good[:-1],
-        good + b"\0",
-        b"VRM1" + good[4:],
-        good[:4] + b"\x03" + good[5:],
-        good[:4] + b"\xff" + good[5:],
-    ]
-    for content in (*others, good[:5] + b"\x04" + good[6:]):
+    changed = [good[:at] + byte + good[at + 1 :] for at, byte in ((4, b"\x03"), (4, b"\xff"), (5, b"\x04"))]
+    for content in (b"", good[:-1], good + b"\0", b"VRM1" + good[4:], *changed):
         raises(BadMessage, None, decode, content, question)
     with pytest.raises(BadMessage, match="interest 7"):
         decode(encode(np.array([7], np.float32), QueryShape("interest", 8)), QueryShape("interest", 5))
@@ -85,7 +77,7 @@ def _changed(**changes):
     return save(arrays, {"release": "toy 3", "k": "10", "whole": "1", "exact": "0"})
 
 
-ODD: tuple[dict[str, Any], ...] = (
+ODD = (
     {"scales": None},
     {"more": np.zeros(1, np.float32)},
     {"scales": np.full(6, np.nan, np.float32)},

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +91,7 @@ def test_refuses_other_arrays_than_the_manifest_says(folder):
     refused(folder, "other arrays")
 
 
-ODD_MANIFESTS: tuple[tuple[dict[str, Any], str], ...] = (
+ODD_MANIFESTS = (
     ({"format": 2}, "format"),
     ({"minimum_client": CLIENT + 1}, "needs a client"),
     ({"version": 0}, "impossible"),

@@ -1,6 +1,5 @@
 """Whole rounds of both protocols among synthetic clients, with whoever is lost at every step."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +13,6 @@ from veilrec.federation.secagg.terms import Neighbourhood, Terms
 from veilrec.wire.signing import SigningKey
 
 FEDERATION = bytes(range(32))
-Lost = Callable[[str, Iterable[int]], list[int]]  # who of these stays at a step
 
 
 def everybody(step, numbers):
@@ -103,14 +101,8 @@ class Paired:
         self.made = {number: self.client(number) for number in range(self.clients)}
 
     def client(self, number):
-        return PairwiseSumClient(
-            number,
-            identity(number),
-            self.registered,
-            federation=FEDERATION,
-            neighbourhood=self.neighbourhood,
-            least=self.least,
-        )
+        settings = {"federation": FEDERATION, "neighbourhood": self.neighbourhood, "least": self.least}
+        return PairwiseSumClient(number, identity(number), self.registered, **settings)
 
     def group(self, stay=everybody):
         for number in stay("advertise", self.made):
