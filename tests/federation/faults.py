@@ -40,16 +40,10 @@ from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
 
-COORDINATOR_FILES = frozenset(
-    module.__file__
-    for module in (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
-    if module.__file__
-) | {replacing.__code__.co_filename}
-CLIENT_FILES = frozenset(
-    module.__file__
-    for module in (client_module, ledger, ledger_store, link, client_process, client_folder)
-    if module.__file__
-)
+_COORDINATOR = (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
+COORDINATOR_FILES = frozenset(module.__file__ for module in _COORDINATOR) | {replacing.__code__.co_filename}
+_CLIENT = (client_module, ledger, ledger_store, link, client_process, client_folder)
+CLIENT_FILES = frozenset(module.__file__ for module in _CLIENT)
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
 

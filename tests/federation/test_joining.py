@@ -45,13 +45,8 @@ def without_the_last(basis, count):
         features=None if features is None else Features(features.users.take(first), features.items),
     )
     method = ContractSubject(basis.method).method
-    return replace(
-        basis,
-        problem=fewer,
-        plan=method.plan(basis.config, fewer),
-        data=method.clients(basis.config, fewer),
-        guarantee=promised(method, basis.config, fewer),
-    )
+    plan, data = method.plan(basis.config, fewer), method.clients(basis.config, fewer)
+    return replace(basis, problem=fewer, plan=plan, data=data, guarantee=promised(method, basis.config, fewer))
 
 
 def person(basis, number, *others):

@@ -18,15 +18,9 @@ RULES = get_args(Aggregation)
 
 
 def aggregator_of(rule, *, clients=1000, saturates=False):
-    fixed_point = FixedPoint.fitting(
-        SCHEMA,
-        {"items": 2.0**24, "layer": 2.0**22},
-        clients=clients,
-        weighs_examples=rule == "weighted-mean",
-        counts_rows=rule in ("row-mean", "row-sqrt"),
-        saturates=saturates,
-    )
-    return Aggregator(fixed_point, rule)
+    told = {"weighs_examples": rule == "weighted-mean", "counts_rows": rule in ("row-mean", "row-sqrt")}
+    bounds = {"items": 2.0**24, "layer": 2.0**22}
+    return Aggregator(FixedPoint.fitting(SCHEMA, bounds, clients=clients, saturates=saturates, **told), rule)
 
 
 def uploads_of(n, seed=0):

@@ -132,16 +132,9 @@ def with_popularity(*, noise=True, averaging=0.0):
     n_items = plan.schema.tables[0].shape[0]
     schema = Schema((*plan.schema.tensors, popularity.tensor(n_items)))
     before = private_votes(PRIVACY, plan.cohort, n_items, share=0.2)
-    mechanism = noisy_sum(
-        PRIVACY,
-        plan.cohort,
-        schema,
-        rounds=plan.rounds,
-        clients=CLIENTS,
-        keeps_state=True,
-        before=before.event,
-        numbers_before=before.numbers,
-    )
+    known = {"rounds": plan.rounds, "clients": CLIENTS, "keeps_state": True}
+    told = {"before": before.event, "numbers_before": before.numbers}
+    mechanism = noisy_sum(PRIVACY, plan.cohort, schema, **known, **told)
     return replace(
         plan,
         schema=schema,
@@ -273,20 +266,11 @@ def test_the_bound_moves_by_the_protected_count_and_by_nothing_else():
 def test_the_bound_finds_the_quantile_of_the_norms(start):
     """Votes of n items have norm sqrt(n); the noise on the count is below one person."""
     everybody = Rounds(rounds=60, sampling="poisson", population=60, cohort=60)
-    mechanism = AdaptiveSum(
-        schema=with_bound(local_training.schema(ITEMS)),
-        clip_norm=start,
-        noise_multiplier=1e-3,
-        count_standard_deviation=0.3,
-        taking_part=everybody,
-        delta=1e-6,
-    )
-    plain = replace(
-        plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
-        schema=local_training.schema(ITEMS),
-        trainer=local_training.VoteLocalTrainer(),
-        start=local_training.start_weights(ITEMS),
-    )
+    schema, weights = local_training.schema(ITEMS), local_training.start_weights(ITEMS)
+    noise = {"noise_multiplier": 1e-3, "count_standard_deviation": 0.3, "delta": 1e-6}
+    mechanism = AdaptiveSum(schema=with_bound(schema), clip_norm=start, taking_part=everybody, **noise)
+    plain = plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60)
+    plain = replace(plain, schema=schema, trainer=local_training.VoteLocalTrainer(), start=weights)
     run = simulation(with_learnt_bound(plain, mechanism, rate=0.1), None)
     for number in range(80):
         run.step(number)

@@ -34,32 +34,16 @@ class View:
     second: list[np.ndarray] = field(default_factory=list)
 
 
-def bare(view, v, w):
-    """How many numbers have no mask."""
-    return float((view.first[0] == v[0]).sum() + (view.second[0] == w[0]).sum())
-
-
-def small(view, v, w):
-    """How many masks have bare high bits: those that do not fill the ring."""
-    return float((view.first[0] - v[0] < 2**29).sum())
-
-
-def shared(view, v, w):
-    """How many differences of the two vectors show through: of a mask that both have."""
-    return float((view.first[0] - view.second[0] == v[0] - w[0]).sum())
-
-
-def repeated(view, v, w):
-    """The same for the vectors of one client in two rounds."""
-    return float((view.first[0] - view.first[1] == v[0] - v[1]).sum())
-
-
-def biased(view, v, w):
-    """How far from half of the bits are set: of masks of any kind that are not uniform."""
-    return abs(float(np.unpackbits((view.first[0] - v[0]).view(np.uint8)).mean()) - 0.5)
-
-
-GUESSES = {"bare": bare, "small": small, "shared": shared, "repeated": repeated, "biased": biased}
+GUESSES = {
+    # How many numbers have no mask; how many masks have bare high bits, and so do not fill the ring.
+    "bare": lambda view, v, w: (view.first[0] == v[0]).sum() + (view.second[0] == w[0]).sum(),
+    "small": lambda view, v, w: (view.first[0] - v[0] < 2**29).sum(),
+    # How many differences show through: of two clients that have one mask; of one client in two rounds.
+    "shared": lambda view, v, w: (view.first[0] - view.second[0] == v[0] - w[0]).sum(),
+    "repeated": lambda view, v, w: (view.first[0] - view.first[1] == v[0] - v[1]).sum(),
+    # How far from half of the bits are set: of masks of any kind that are not uniform.
+    "biased": lambda view, v, w: abs(np.unpackbits((view.first[0] - v[0]).view(np.uint8)).mean() - 0.5),
+}
 
 
 def right_guesses(look, trials=TRIALS):

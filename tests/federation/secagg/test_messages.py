@@ -18,36 +18,31 @@ from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
 PROPOSAL = helpers.Proposal(TERMS, (b"a" * 32, identity(1).public))
-numbers = st.sets(st.integers(0, 2**32 - 1), max_size=6).map(sorted).map(tuple)
+number = st.integers(0, 2**32 - 1)
+numbers = st.sets(number, max_size=6).map(sorted).map(tuple)
+
+
+def exactly(size):
+    return st.binary(min_size=size, max_size=size)
 
 
 def keys_of(count):
-    return st.builds(
-        RoundKey,
-        st.integers(0, 2**32 - 1),
-        st.binary(min_size=32 * count, max_size=32 * count),
-        st.binary(min_size=64, max_size=64),
-    )
+    return st.builds(RoundKey, number, exactly(32 * count), exactly(64))
 
 
 def by_number(value):
-    return st.dictionaries(st.integers(0, 2**32 - 1), value, max_size=5).map(lambda found: dict(sorted(found.items())))
+    return st.dictionaries(number, value, max_size=5).map(lambda found: dict(sorted(found.items())))
 
 
-boxes = by_number(st.binary(min_size=pairs.BOX_BYTES, max_size=pairs.BOX_BYTES))
-share = st.tuples(st.sampled_from(["seed", "key"]), st.binary(min_size=33, max_size=33))
+boxes = by_number(exactly(pairs.BOX_BYTES))
+share = st.tuples(st.sampled_from(["seed", "key"]), exactly(33))
 claims = by_number(keys_of(1)).map(lambda found: tuple(replace(key, number=at) for at, key in found.items()))
 MESSAGES = st.one_of(
-    st.builds(
-        helpers.HelperInvitation,
-        st.just(PROPOSAL),
-        st.tuples(keys_of(1), keys_of(1)),
-        st.binary(min_size=32, max_size=32),
-    ),
-    st.builds(helpers.MaskRequest, st.binary(min_size=32, max_size=32), st.integers(0, 2**32 - 1), claims),
+    st.builds(helpers.HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), exactly(32)),
+    st.builds(helpers.MaskRequest, exactly(32), number, claims),
     st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
-    st.builds(SealedShares, st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32), boxes),
-    st.builds(Reveal, st.integers(0, 2**32 - 1), by_number(share)),
+    st.builds(SealedShares, number, exactly(32), boxes),
+    st.builds(Reveal, number, by_number(share)),
     st.just(PROPOSAL),
 )
 
@@ -57,7 +52,7 @@ def test_every_message_comes_back_as_it_was(message):
     assert type(message).decode(message.encode()) == message
 
 
-@given(boxes, numbers, by_number(st.binary(min_size=64, max_size=64)))
+@given(boxes, numbers, by_number(exactly(64)))
 def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
     assert whole(pairs.encode_parts(some_boxes), pairs.read_boxes) == some_boxes
     assert whole(pairs.encode_numbers(some_numbers), pairs.read_numbers) == some_numbers
@@ -65,13 +60,8 @@ def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
 
 
 DECODERS = (
-    helpers.HelperInvitation.decode,
-    helpers.MaskRequest.decode,
-    helpers.Proposal.decode,
-    Group.decode,
-    SealedShares.decode,
-    Reveal.decode,
-    pairs.decode_advert,
+    *(helpers.HelperInvitation.decode, helpers.MaskRequest.decode, helpers.Proposal.decode),
+    *(Group.decode, SealedShares.decode, Reveal.decode, pairs.decode_advert),
     lambda content: whole(content, pairs.read_boxes),
     lambda content: whole(content, pairs.read_numbers),
     pairs.decode_signatures,
