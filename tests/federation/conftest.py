@@ -26,4 +26,4 @@ def made(small_federation, tmp_path):
 def quick(monkeypatch):
     monkeypatch.setattr("veilrec.federation.link._DECLINED_PAUSE", 0.1)
     monkeypatch.setattr("veilrec.federation.link._POLL_SECONDS", 1.0)
-    monkeypatch.setattr("veilrec.federation.federation.Federation.trip_seconds", LONG)
+    monkeypatch.setattr("veilrec.federation.federation.Federation.rpc_seconds", LONG)
