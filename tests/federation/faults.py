@@ -8,8 +8,6 @@ that nobody harmed, with the same secrets. Coordinators and clients are processe
 by SIGKILL at a random line of our code, or at a random time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -21,22 +19,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
 
-from tests.federation.loopback import (
-    basis_of,
-    known_in,
-    lay_out_in,
-    link_of,
-    opened,
-    run_all,
-    run_client,
-    run_everybody,
-)
+from tests.federation import loopback
 from tests.killing import dying_at, forked
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client import federated as client_module
@@ -46,34 +33,23 @@ from veilrec.federation import link
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client import process as client_process
 from veilrec.federation.coordinator import aggregation, driver, process, registry
-from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CLIENTS, Away, FederationTask, TurnedAway
+from veilrec.federation.federation import CLIENTS, Away, TurnedAway
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.federation.identity import read_invitation
-from veilrec.federation.link import Answers, HttpsLink
 from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
 
-COORDINATOR_FILES = frozenset(
-    module.__file__
-    for module in (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
-    if module.__file__
-) | {replacing.__code__.co_filename}
-CLIENT_FILES = frozenset(
-    module.__file__
-    for module in (client_module, ledger, ledger_store, link, client_process, client_folder)
-    if module.__file__
-)
+_COORDINATOR = (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
+COORDINATOR_FILES = frozenset(module.__file__ for module in _COORDINATOR) | {replacing.__code__.co_filename}
+_CLIENT = (client_module, ledger, ledger_store, link, client_process, client_folder)
+CLIENT_FILES = frozenset(module.__file__ for module in _CLIENT)
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much is done to it."""
-
     coordinator_kills: int = 200
     client_kills: int = 500
     replays: int = 10_000
@@ -86,14 +62,13 @@ class Load:
 QUICK = Load(coordinator_kills=12, client_kills=30, replays=500, garbage=500, lossy_rounds=4)
 
 
-def quick_to_come_back() -> None:
+def quick_to_come_back():
     """Clients of trials do not wait for half a minute: thousands of connections break in them."""
     link._LONGEST_PAUSE, link._FIRST_PAUSE, link._DECLINED_PAUSE = 0.1, 0.02, 0.1
 
 
 @contextmanager
-def child(work: Callable[[], object]) -> Iterator[int]:
-    """A process that is ended with this block."""
+def child(work):
     pid = forked(lambda: silent(work))
     try:
         yield pid
@@ -104,34 +79,31 @@ def child(work: Callable[[], object]) -> Iterator[int]:
             os.waitpid(pid, 0)
 
 
-def silent(work: Callable[[], object]) -> None:
-    """Without a word on stderr."""
+def silent(work):
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     work()
 
 
-def die_at(line: int, watched: Collection[str]) -> None:
-    """Die at the n-th line of the watched files, in whichever thread."""
+def die_at(line, watched):
     trace = dying_at(line, watched)
     threading.settrace(trace)
     sys.settrace(trace)
 
 
-def coordinating(folder: Path, known: FederationFacts, log: BinaryIO | None = None) -> None:
+def coordinating(folder, known, log=None):
     """A coordinator's process, which limits nobody; what it says goes nowhere unless told otherwise."""
     process._LINGER_SECONDS = 0.5
     stream = log or open(os.devnull, "wb")  # noqa: SIM115, PTH123 - for as long as the process lives
     process.coordinate(folder, known, lambda _: None, log=Log(stream), rate=0.0)
 
 
-def hosting(folder: Path, known: FederationFacts) -> None:
-    """All clients of a folder, in threads of one process, until it is over."""
+def hosting(folder, known):
     quick_to_come_back()
     link._POLL_SECONDS = 2.0
-    run_everybody(folder, known, lambda _: None)
+    loopback.run_everybody(folder, known, lambda _: None)
 
 
-def was_killed(pid: int) -> bool | None:
+def was_killed(pid):
     """Whether a child was killed (True) or ended by itself (False); None while it lives."""
     found, status = os.waitpid(pid, os.WNOHANG)
     return None if not found else os.WIFSIGNALED(status)
@@ -145,8 +117,7 @@ class Trial:
     wanted: Ended
     messages: int
 
-    def copy(self, name: str) -> Path:
-        """The federation as it was before its first round."""
+    def copy(self, name):
         target = self.base.with_name(name)
         if target.exists():
             shutil.rmtree(target)
@@ -154,70 +125,65 @@ class Trial:
         return target
 
 
-def make_trial(folder: Path, method: str, *settings: str, users: int, rounds: int, **wishes: Any) -> Trial:
+def make_trial(folder, method, *settings, users, rounds, **wishes):
     """Make a federation, and run a copy of it that nobody harms."""
-    basis = basis_of(ContractSubject(method), *settings, users=users, rounds=rounds)
+    basis = loopback.basis_of(ContractSubject(method), *settings, users=users, rounds=rounds)
     base = folder / "base"
-    lay_out_in(base, basis, **{"round_seconds": LONG, **wishes})
+    loopback.lay_out_in(base, basis, **{"round_seconds": LONG, **wishes})
     unharmed = folder / "unharmed"
     shutil.copytree(base, unharmed)
-    run_all(unharmed)
-    ended = read_end(unharmed, known_in(unharmed))
+    loopback.run_all(unharmed)
+    ended = read_end(unharmed, loopback.known_in(unharmed))
     return Trial(base, ended, sum(report.messages for report in ended.history))
 
 
-def died_or_gone(pid: int) -> bool:
-    """Whether a child has ended, in whichever way."""
+def died_or_gone(pid):
     try:
         return was_killed(pid) is not None
     except ChildProcessError:
         return True
 
 
-def dying_client(place: Path, known: FederationFacts, line: int) -> None:
-    """A client that dies at the n-th line of its own files; 0: that lives."""
+def dying_client(place, known, line):
     quick_to_come_back()
     if line:
         die_at(line, CLIENT_FILES)
-    run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
+    loopback.run_client(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
 
 
-def gone(pid: int) -> None:
-    """Wait for the end of a child."""
+def gone(pid):
     until = time.monotonic() + PATIENCE
     while not died_or_gone(pid) and time.monotonic() < until:
         time.sleep(0.01)
 
 
-def kill_coordinators(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def kill_coordinators(folder, load, say):
     """Kill -9 of the coordinator at random points: the same weights as without."""
     dice = random.Random(load.seed)  # noqa: S311 - it chooses where to die
     trial = make_trial(folder, "priv-fedmf-sub", "cohort.size=4", users=5, rounds=8)
     found = {"kills": 0, "runs": 0, "harmed_runs": 0, "same_weights": 0}
     while found["kills"] < load.coordinator_kills:
         copy = trial.copy(f"run-{found['runs']}")
-        known = known_in(copy)
+        known = loopback.known_in(copy)
         with child(lambda: hosting(copy, known)):  # noqa: B023 - done with in this turn
             kills = _killed_until_over(copy, known, dice, load.coordinator_kills - found["kills"])
         ended = read_end(copy, known)
         found["kills"] += kills
         found["runs"] += 1
         found["harmed_runs"] += kills > 0
-        found["same_weights"] += ended.digest == trial.wanted.digest and ended.history == _without_refusals(
-            ended, trial
-        )
+        found["same_weights"] += ended.digest == trial.wanted.digest and ended.history == _not_refused(ended, trial)
         shutil.rmtree(copy)
         say(f"coordinator: {found}")
     return {"name": "kill -9 of the coordinator", **found, "holds": found["same_weights"] == found["runs"]}
 
 
-def _without_refusals(ended: Ended, trial: Trial) -> tuple[round_store.RoundReport, ...]:
+def _not_refused(ended, trial):
     """The rounds as they should be; what was refused on the way (late, or again) may differ."""
     pairs = zip(trial.wanted.history, ended.history, strict=False)
     return tuple(replace(wanted, refused=found.refused) for wanted, found in pairs)
 
 
-def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random, most: int) -> int:
+def _killed_until_over(folder, known, dice, most):
     """Start a coordinator again and again, each time with a death of its own; how many died."""
     kills = 0
     until = time.monotonic() + PATIENCE
@@ -225,7 +191,7 @@ def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random
         line = 0 if kills >= most else dice.choice((dice.randint(1, 400), dice.randint(1, 4000)))
         by_time = kills < most and dice.random() < 0.25
 
-        def life() -> None:
+        def life():
             if line and not by_time:  # noqa: B023 - forked at once
                 die_at(line, COORDINATOR_FILES)  # noqa: B023
             coordinating(folder, known)
@@ -240,18 +206,16 @@ def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random
     raise VeilrecError(f"the run in {folder} does not come to its end")
 
 
-def kill_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def kill_clients(folder, load, say):
     """Kill -9 of clients at random points: charged once, counted once, and the same weights."""
     dice = random.Random(load.seed + 1)  # noqa: S311 - it chooses where to die
     broken = ("under_charged", "over_charged", "counted_twice", "second_messages", "other_weights")
     found = {"kills": 0, "runs": 0, **dict.fromkeys(broken, 0)}
     while found["kills"] < load.client_kills:
         rehearsal = found["runs"] % 2 == 0  # with noise of their own, a message that was made again would be another
-        place = folder / f"run-{found['runs']}"
-        trial = make_trial(
-            place, "dp-fedmf", "calibration=as-published", "cohort.size=5", users=5, rounds=10, rehearsal=rehearsal
-        )
-        known = known_in(trial.base)
+        place, settings = folder / f"run-{found['runs']}", ("calibration=as-published", "cohort.size=5")
+        trial = make_trial(place, "dp-fedmf", *settings, users=5, rounds=10, rehearsal=rehearsal)
+        known = loopback.known_in(trial.base)
         with child(lambda: coordinating(trial.base, known)) as server:  # noqa: B023 - done with in this turn
             found["kills"] += _dying_clients(trial.base, known, server, dice, load.client_kills - found["kills"])
         ended = read_end(trial.base, known)
@@ -264,11 +228,11 @@ def kill_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "kill -9 of clients", **found, "holds": not any(found[name] for name in broken)}
 
 
-def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, int]:
+def _charges(folder, known, ended):
     """Every client is in every round: its ledger has to know of as many messages, and its budget is for no more."""
     under, over, rounds = 0, 0, len(ended.history)
     for place in sorted((folder / CLIENTS).iterdir()):
-        with opened(place, known) as client:
+        with loopback.opened(place, known) as client:
             under += client.spent()[0].messages < rounds
             over += client.spent()[0].messages > rounds
     twice = sum(report.messages > report.clients for report in ended.history)
@@ -276,7 +240,7 @@ def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, in
     return {"under_charged": under, "over_charged": over, "counted_twice": twice, "second_messages": second}
 
 
-def _dying_clients(folder: Path, known: FederationFacts, server: int, dice: random.Random, most: int) -> int:
+def _dying_clients(folder, known, server, dice, most):
     """A process for every client, each with a death of its own, until the coordinator has all; how many died."""
     places, living, kills = sorted((folder / CLIENTS).iterdir()), dict[int, Path](), 0
     until = time.monotonic() + PATIENCE
@@ -305,8 +269,7 @@ def _dying_clients(folder: Path, known: FederationFacts, server: int, dice: rand
     return kills
 
 
-def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Every trial, or some; what was found, and whether what is promised held."""
+def run(load, say, only=()):
     chosen = [known_name("task", name, TRIALS) for name in only]
     names = chosen or [name for name in TRIALS if name != "soak" or load.minutes]
     tasks = []
@@ -319,11 +282,11 @@ def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
     return {"load": asdict(load), "tasks": tasks, "holds": all(task["holds"] for task in tasks)}
 
 
-def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def flood(folder, load, say):
     """Messages again and again, and bytes that are none: nothing of it is counted, and memory stays bounded."""
     dice = random.Random(load.seed + 2)  # noqa: S311 - it makes garbage
     trial = make_trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
-    known = known_in(trial.base)
+    known = loopback.known_in(trial.base)
     with child(lambda: coordinating(trial.base, known)) as server:
         names = sorted((trial.base / CLIENTS).iterdir())
         links = [_enrolled(place, known) for place in names]
@@ -355,8 +318,8 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     }
 
 
-def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
-    link, until = link_of(place, known), time.monotonic() + PATIENCE
+def _enrolled(place, known):
+    link, until = loopback.link_of(place, known), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
             link.enrol(read_invitation(place))
@@ -367,18 +330,17 @@ def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
     raise VeilrecError("the coordinator does not come up")
 
 
-def _answered(place: Path, known: FederationFacts, link: HttpsLink) -> tuple[FederationTask, bytes]:
-    """The first task of a client, done by the book."""
+def _answered(place, known, link):
     task = None
     while task is None:
         task = link.poll(5.0)
-    with opened(place, known) as client:
+    with loopback.opened(place, known) as client:
         message = client.take_part(link.fetch(task), task.number)
     link.send(task, message)
     return task, message
 
 
-def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message: bytes) -> bool:
+def _garbage(link, task, dice, message):
     """Something that is no message of this device; whether it was refused."""
     kind = dice.randrange(5)
     size = dice.randrange(1, 4096)
@@ -402,24 +364,24 @@ def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message
     return False
 
 
-def _rss_mb(pid: int, which: str = "VmRSS") -> float:
+def _rss_mb(pid, which="VmRSS"):
     """Memory of a process now, or at most so far (VmHWM)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(which))
 
 
-def lose_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def lose_clients(folder, load, say):
     """30 % of the clients are lost in every round, before and after they have learnt: exact sums, under masks too.
 
     fedmf draws by the public seed, and has no noise: both federations lose the same devices and learn the same.
     """
     digests, voids = dict[str, str](), dict[str, int]()
     for secagg in ("none", "helpers"):
-        basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=10, rounds=load.lossy_rounds)
+        basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=10, rounds=load.lossy_rounds)
         place = folder / secagg
-        lay_out_in(place, basis, secagg=secagg, round_seconds=1.5, minimum_messages=5)
-        run_all(place, wrap=lambda name, answers: _Lossy(name, answers, load.seed))
-        ended = read_end(place, known_in(place))
+        loopback.lay_out_in(place, basis, secagg=secagg, round_seconds=1.5, minimum_messages=5)
+        loopback.run_all(place, wrap=lambda name, answers: _Lossy(name, answers, load.seed))
+        ended = read_end(place, loopback.known_in(place))
         digests[secagg], voids[secagg] = ended.digest, sum(report.void for report in ended.history)
         lost = [report.clients - report.messages for report in ended.history]
         say(f"losses ({secagg}): {lost}, {voids[secagg]} void")
@@ -436,10 +398,10 @@ def lose_clients(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 class _Lossy:
     """A client that is lost in some rounds: it never hears of them, or has learnt and then cannot send."""
 
-    def __init__(self, name: str, answers: Answers, seed: int) -> None:
+    def __init__(self, name, answers, seed):
         self._name, self._answers, self._seed = name, answers, seed
 
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
+    def answer(self, task, content):
         dice = random.Random(f"{self._seed} {self._name} {task.number}")  # noqa: S311 - it chooses who is lost
         if task.kind == "round" and dice.random() < 0.3:
             if dice.random() < 0.5:
@@ -448,15 +410,15 @@ class _Lossy:
         return self._answers.answer(task, content)
 
 
-def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def fill_disk(folder, load, say):
     """For two seconds the coordinator can write nothing: what was not kept is asked for again, nothing is lost."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=60)  # so many that the disk fills in between
     copy = trial.copy("full")
-    known = known_in(copy)
+    known = loopback.known_in(copy)
 
     reading, writing = os.pipe()  # a log that no limit on files stops
 
-    def starving() -> None:
+    def starving():
         threading.Thread(target=_no_room, args=(0.5, 2.0), daemon=True).start()
         coordinating(copy, known, os.fdopen(writing, "wb"))
 
@@ -469,7 +431,7 @@ def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "disk full", **found, "could_not_write": troubles, "holds": found["holds"] and troubles > 0}
 
 
-def _no_room(after: float, seconds: float) -> None:
+def _no_room(after, seconds):
     """No file can grow for a while: what a disk that is full says, this process hears too."""
     time.sleep(after)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -478,12 +440,12 @@ def _no_room(after: float, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
-def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def turn_clocks(folder, load, say):
     """The clocks of coordinator and clients jump by years, back and forth: no deadline moves."""
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
-    known = known_in(copy := trial.copy("turned"))
+    known = loopback.known_in(copy := trial.copy("turned"))
 
-    def jumping(work: Callable[[Path, FederationFacts], object], seed: int) -> None:
+    def jumping(work, seed):
         dice, real = random.Random(seed), time.time  # noqa: S311 - it sets clocks
         time.time = lambda: real() + dice.choice((-3e8, 0.0, 3e8))
         work(copy, known)
@@ -493,20 +455,19 @@ def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "clocks set back and forward", **_compared(copy, known, trial, say)}
 
 
-def _compared(folder: Path, known: FederationFacts, trial: Trial, say: Say) -> dict[str, Any]:
-    """Whether a federation that was harmed came to the weights of the one that was not."""
+def _compared(folder, known, trial, say):
     ended = read_end(folder, known)
     same = ended.digest == trial.wanted.digest
     say(f"{folder.name}: {len(ended.history)} rounds, {'the same' if same else 'OTHER'} weights")
     return {"rounds": len(ended.history), "same_weights": same, "holds": same}
 
 
-def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
+def soak(folder, load, say):
     """20 clients join and leave for a long time: memory stays flat, and nothing is counted twice."""
     dice = random.Random(load.seed + 3)  # noqa: S311 - it chooses who leaves
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
-    lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
-    known = known_in(folder)
+    basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=10", users=20, rounds=100_000)
+    loopback.lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
+    known = loopback.known_in(folder)
     places, living, left, samples = sorted((folder / CLIENTS).iterdir()), dict[Path, int](), 0, list[float]()
     with child(lambda: coordinating(folder, known)) as server:
         end = time.monotonic() + 60.0 * load.minutes
@@ -545,7 +506,7 @@ def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     }
 
 
-TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
+TRIALS = {
     "coordinator": kill_coordinators,
     "clients": kill_clients,
     "flood": flood,
@@ -556,8 +517,7 @@ TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
 }
 
 
-def main() -> int:
-    """Run the trials that the command line names."""
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few of everything: to try it")
     parser.add_argument("--minutes", type=float, default=0.0, help="also let clients join and leave for so long")

@@ -1,24 +1,16 @@
 """A whole federation in one process, for tests and measurements: the real service, and real clients in threads."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from veilrec.audit.contract_subject import ContractSubject
 from veilrec.audit.method import small_problem
-from veilrec.client.federated import FederatedClient
-from veilrec.core.arrays import Offsets
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import Strings
 from veilrec.federation import federation
@@ -26,31 +18,27 @@ from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS, Federation, FederationTask
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS
 from veilrec.federation.helper import run_helper
 from veilrec.federation.identity import identity_of, read_invitation
-from veilrec.federation.link import Answers, HttpsLink, live
+from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.making import Basis, FederationOptions, lay_out
 from veilrec.methods.base import promised
 from veilrec.server.round_specs import CohortSampler
 from veilrec.serving.middleware import Log
 from veilrec.simulation.simulation import Seeds, Simulation
 
-Wrap = Callable[[str, Answers], Answers]
-"""What stands between a client, by its name, and its tasks: losses, for instance."""
 _PATIENCE_SECONDS = 600.0
 LONG = 120.0  # seconds: nothing in a test ends by such a deadline
 
 
-def free_port() -> int:
-    """Find a free TCP port."""
+def free_port():
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         return int(opened.getsockname()[1])
 
 
-def basis_of(subject: ContractSubject, *settings: str, users: int = 6, rounds: int = 2) -> Basis:
-    """A method on the synthetic people of the contract."""
+def basis_of(subject, *settings, users=6, rounds=2):
     method, config = subject.method, subject.config(*settings)
     problem = subject.problem(users=users, rounds=rounds)
     if subject.reads_news:
@@ -62,26 +50,23 @@ def basis_of(subject: ContractSubject, *settings: str, users: int = 6, rounds: i
     return Basis(subject.spec, config, problem, plan, data, items, promised(method, config, problem), "loo-99")
 
 
-def lay_out_in(folder: Path, basis: Basis, **wishes: Any) -> Federation:
+def lay_out_in(folder, basis, **wishes):
     """A federation of synthetic people, which is a rehearsal unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
-    asked: dict[str, Any] = {"rehearsal": True, "port": free_port(), **wishes}
+    asked = {"rehearsal": True, "port": free_port(), **wishes}
     return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", clients=1, **asked))
 
 
-def known_in(folder: Path) -> FederationFacts:
-    """Read the facts of a federation."""
+def known_in(folder):
     return FederationFacts(folder, federation.read(folder))
 
 
 @contextmanager
-def coordinating(
-    folder: Path, known: FederationFacts, *, rate: float = 0.0, stay: bool = True, page: str | None = None
-) -> Iterator[Control]:
+def coordinating(folder, known, *, rate=0.0, stay=True, page=None):
     """The coordinator in a thread; it goes on serving when the rounds are over."""
     control, failures = Control(), list[BaseException]()
 
-    def run() -> None:
+    def run():
         try:
             quiet = Log(BytesIO())
             coordinate(folder, known, lambda _: None, control=control, log=quiet, rate=rate, stay=stay, page=page)
@@ -108,24 +93,20 @@ def coordinating(
 class _Alone:
     """A client that shares its process with others, whose models are not made for several threads."""
 
-    def __init__(self, answers: Answers, lock: threading.Lock) -> None:
+    def __init__(self, answers, lock):
         self._answers, self._lock = answers, lock
 
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
+    def answer(self, task, content):
         with self._lock:
             return self._answers.answer(task, content)
 
 
-def link_of(folder: Path, known: FederationFacts) -> HttpsLink:
-    """The way of a client, or of a helper, to its coordinator."""
+def link_of(folder, known):
     key, name = identity_of(folder), read_invitation(folder).client
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
-def run_client(
-    folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event, wrap: Wrap
-) -> bool:
-    """One client, until it is over or stopped."""
+def run_client(folder, known, say, stop, wrap):
     with client_folder.open_client(folder, known) as client:
         link, place = link_of(folder, known), client_folder.read_record(folder).place
         answers = wrap(folder.name, answers_of(client, known, place, identity_of(folder)))
@@ -135,7 +116,7 @@ def run_client(
             link.close()
 
 
-def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = lambda _, answers: answers) -> list[str]:
+def run_all(folder, names=None, *, wrap=lambda _, answers: answers):
     """A federation from its first round to its last; what its clients said."""
     known, said = known_in(folder), list[str]()
     with coordinating(folder, known) as control:
@@ -143,31 +124,22 @@ def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = la
     return said
 
 
-def run_everybody(
-    folder: Path,
-    known: FederationFacts,
-    say: Callable[[str], None],
-    names: Sequence[str] | None = None,
-    *,
-    helpers: Sequence[str] | None = None,
-    wrap: Wrap = lambda _, answers: answers,
-    given_up: threading.Event | None = None,
-) -> None:
+def run_everybody(folder, known, say, names=None, *, helpers=None, wrap=lambda _, answers: answers, given_up=None):
     """All clients and helpers of a folder, or some, in threads, until it is over, or their coordinator has given up."""
     alone, stop, failures = threading.Lock(), threading.Event(), list[BaseException]()
 
-    def guarded(work: Callable[[], object]) -> None:
+    def guarded(work):
         try:
             work()
         except BaseException as error:
             failures.append(error)
 
-    def apart(name: str, answers: Answers) -> Answers:
+    def apart(name, answers):
         return wrap(name, _Alone(answers, alone))
 
     clients = [p for p in sorted((folder / CLIENTS).iterdir()) if names is None or p.name in names]
     helping = [p for p in sorted((folder / HELPERS).glob("*")) if helpers is None or p.name in helpers]
-    work: list[Callable[[], object]] = [
+    work = [
         *(lambda place=place: run_helper(place, folder, say, stop) for place in helping),
         *(lambda place=place: run_client(place, known, say, stop, apart) for place in clients),
     ]
@@ -187,7 +159,7 @@ def run_everybody(
         raise VeilrecError(f"the federation in {folder} does not come to its end (process {os.getpid()})")
 
 
-def run_with_a_restart(folder: Path, known: FederationFacts, half: Callable[[Control], bool]) -> None:
+def run_with_a_restart(folder, known, half):
     """All clients, and a coordinator that is ended when `half` comes back, and then started again."""
     clients = threading.Thread(target=run_everybody, args=(folder, known, lambda _: None), daemon=True)
     with coordinating(folder, known) as control:
@@ -197,8 +169,7 @@ def run_with_a_restart(folder: Path, known: FederationFacts, half: Callable[[Con
         clients.join(LONG)
 
 
-def until(done: Callable[[], Any], seconds: float = LONG) -> Any:
-    """Poll until something holds."""
+def until(done, seconds=LONG):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := done():
@@ -207,7 +178,7 @@ def until(done: Callable[[], Any], seconds: float = LONG) -> Any:
     raise AssertionError("it did not happen in time")
 
 
-def simulated(folder: Path, basis: Basis, there: Callable[[int], Sequence[int]] | None = None) -> Simulation:
+def simulated(folder, basis, there=None):
     """The simulation with the secrets of a rehearsal, after all rounds; `there` says who is, in a round."""
     secret = (folder / COORDINATOR / "secret").read_bytes()
     made = Simulation(basis.plan, basis.data, basis.problem.train, Seeds.all_from(basis.problem.public_seed, secret))
@@ -219,17 +190,14 @@ def simulated(folder: Path, basis: Basis, there: Callable[[int], Sequence[int]] 
 
 
 class _OfThose(CohortSampler):
-    """Draws as another does, and leaves out who is not there."""
-
-    def __init__(self, sampler: CohortSampler, there: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, sampler, there):
         super().__init__(sampler.settings, sampler.eligible, sampler.seed)
         self._sampler, self._there = sampler, there
 
-    def draw(self, round_number: int) -> Offsets:
+    def draw(self, round_number):
         drawn = self._sampler.draw(round_number)
         return drawn[np.isin(drawn, self._there(round_number))]
 
 
-def opened(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
-    """The client of a folder."""
+def opened(folder, known):
     return client_folder.open_client(folder, known)

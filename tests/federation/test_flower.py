@@ -1,52 +1,29 @@
 """With Flower itself, where it is installed (`make test-flower`): thin nodes behind the filter, over TLS."""
 
-from __future__ import annotations
-
-import json
-import subprocess
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
 import pytest
 
-from tests.federation.loopback import free_port
+from tests.federation.test_processes import init, told, veilrec
 from veilrec.federation.flower_messages import write_app
 
-DATA = "synthetic-ratings:users=30,items=300"
-OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
 
-
-def veilrec(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*OURSELVES, *arguments], capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_the_app_names_our_parts(tmp_path: Path) -> None:
+def test_the_app_names_our_parts(tmp_path):
     write_app(tmp_path / "app", tmp_path)
     project = (tmp_path / "app" / "pyproject.toml").read_text()
     assert f'federation = "{tmp_path}"' in project
     assert "flower_server import server_app" in (tmp_path / "app" / "federation" / "server.py").read_text()
 
 
-def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        made = ("--method", "fedmf", "--data", DATA, "--clients", "3", "--rounds", "1")
-        assert veilrec("federate", "init", str(tmp_path / "f"), *made).returncode == 0
-        done = veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower")
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert "pip install 'veilrec[flower]'" in done.stderr
-    else:
-        pytest.skip("Flower is installed")
+@pytest.mark.skipif(find_spec("flwr") is not None, reason="Flower is installed")
+def test_without_flower_one_line_says_what_to_install(tmp_path):
+    init(tmp_path / "f", "fedmf", "--clients", "3", "--rounds", "1")
+    said = veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower", code=2).stderr
+    assert said.count("\n") == 1 and "pip install 'veilrec[flower]'" in said
 
 
-def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path: Path) -> None:
+def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path):
     pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
-    folder = str(tmp_path / "f")
-    made = ("--method", "fedmf", "--data", DATA, "--clients", "4", "--rounds", "2")
-    done = veilrec("federate", "init", folder, *made, "--rehearsal", "--port", str(free_port()))
-    assert done.returncode == 0, done.stderr
-    done = veilrec("federate", "up", folder, "--transport", "flower")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(veilrec("federate", "rehearse", folder, "--json").stdout)
-    assert found["same"], found
+    init(tmp_path / "f", "fedmf", "--clients", "4", "--rounds", "2", "--rehearsal")
+    veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower", timeout=300.0)
+    assert told("federate", "rehearse", str(tmp_path / "f"))["same"]

@@ -1,13 +1,8 @@
 """Letters between the real coordinator and real clients, by a post that loses, repeats and forges."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,66 +14,55 @@ from veilrec.federation.coordinator.process import open_coordinator
 from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import CLIENTS, FederationTask
 from veilrec.federation.finishing import read_end
-from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
+from veilrec.federation.flower_messages import DECLINED, task_fields
 from veilrec.federation.identity import identity_of, sign
-
-Change = Callable[[int, MessageFields], MessageFields | None]
 
 
 class MadeUpPost:
     """Nodes 1, 2, ... are clients of this process; `change` sees every answer on its way."""
 
-    def __init__(self, clients: Sequence[FlowerClient], change: Change) -> None:
-        self._clients, self._change = clients, change
-        self._waiting: dict[str, tuple[int, MessageFields]] = {}
-        self._count = 0
-        self.sent: list[tuple[int, MessageFields]] = []
+    def __init__(self, clients, change):
+        self._clients, self._change, self._waiting, self.sent = clients, change, {}, []
 
-    def nodes(self) -> Iterable[int]:
+    def nodes(self):
         return range(1, len(self._clients) + 1)
 
-    def push(self, letters: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
+    def push(self, letters):
         names = []
         for node, letter, _ in letters:
-            self._count += 1
-            names.append(str(self._count))
+            names.append(str(len(self.sent)))
             self.sent.append((node, letter))
             self._waiting[names[-1]] = (node, letter)
         return names
 
-    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
+    def pull(self, names):
         for name in names:
             if name in self._waiting:
                 node, letter = self._waiting.pop(name)
                 yield name, self._change(node, self._clients[node - 1].reply(letter))
 
 
-def unchanged(_node: int, letter: MessageFields) -> MessageFields:
+def unchanged(_node, letter):
     return letter
 
 
-def federation(folder: Path, rounds: int = 2) -> object:
-    subject = subjects("fedmf")[0]
-    basis = basis_of(subject, "cohort.size=4", users=6, rounds=rounds)
+def federation(folder, rounds=2):
+    basis = basis_of(subjects("fedmf")[0], "cohort.size=4", users=6, rounds=rounds)
     lay_out_in(folder, basis)
     return basis
 
 
-def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | None = None) -> MadeUpPost:
-    """A federation until it is over, or the test has seen enough."""
+def carry(folder, change, *, is_done=None):
     known, said = known_in(folder), list[str]()
     with ExitStack() as held, coordinating(folder, known) as control:
         places = sorted((folder / CLIENTS).glob("*"))
         clients = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
         post = MadeUpPost(clients, change)
-        assert control.driver is not None
         carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()
-            if control.driver.queue.over and carrier.everybody_knows:
-                break
-            if is_done is not None and is_done(carrier):
+            if (control.driver.queue.over and carrier.everybody_knows) or (is_done is not None and is_done(carrier)):
                 break
             time.sleep(0.01)
         else:
@@ -86,13 +70,13 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
     return post
 
 
-def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path, monkeypatch):
     monkeypatch.setattr("veilrec.federation.coordinator.flower_server._AGAIN_SECONDS", 0.05)
     basis = federation(tmp_path / "f")
-    wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
-    lost: set[int] = set()
+    wanted = simulated(tmp_path / "f", basis)
+    lost = set()
 
-    def lose_the_first(node: int, letter: MessageFields) -> MessageFields | None:
+    def lose_the_first(node, letter):
         if "answer" in letter and node not in lost:
             lost.add(node)
             return None
@@ -105,11 +89,11 @@ def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkey
     assert [report.messages for report in ended.history] == [4, 4]
 
 
-def test_a_changed_answer_is_not_taken(tmp_path: Path) -> None:
+def test_a_changed_answer_is_not_taken(tmp_path):
     federation(tmp_path / "f")
-    changed: list[int] = []
+    changed = []
 
-    def change(node: int, letter: MessageFields) -> MessageFields:
+    def change(node, letter):
         if "answer" not in letter:
             return letter
         changed.append(node)
@@ -123,7 +107,7 @@ def test_a_changed_answer_is_not_taken(tmp_path: Path) -> None:
         assert not server.came("messages")
 
 
-def test_neither_another_key_nor_an_old_hello_makes_a_node_a_client(tmp_path: Path) -> None:
+def test_neither_another_key_nor_an_old_hello_makes_a_node_a_client(tmp_path):
     """Whoever saw a client introduce itself cannot do so in its place: the number is another one."""
     federation(tmp_path / "f")
     known, stranger, met = known_in(tmp_path / "f"), identity_of(tmp_path), list[int]()
@@ -131,7 +115,7 @@ def test_neither_another_key_nor_an_old_hello_makes_a_node_a_client(tmp_path: Pa
     with FlowerClient(place, known, lambda _: None) as client:
         seen = client.reply({"ask": "hello", "nonce": bytes(32)})
 
-    def pretend(node: int, letter: MessageFields) -> MessageFields:
+    def pretend(node, letter):
         met.append(node)
         client = str(letter["client"])
         forged = sign(stranger, known.federation.id, client, "hello", 0, b"not the nonce")
@@ -141,7 +125,7 @@ def test_neither_another_key_nor_an_old_hello_makes_a_node_a_client(tmp_path: Pa
     assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
 
 
-def test_what_a_client_does_not_understand_is_declined_without_a_word(tmp_path: Path) -> None:
+def test_what_a_client_does_not_understand_is_declined_without_a_word(tmp_path):
     federation(tmp_path / "f")
     place = sorted((tmp_path / "f" / CLIENTS).glob("*"))[0]
     with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as client:
@@ -160,11 +144,11 @@ def test_what_a_client_does_not_understand_is_declined_without_a_word(tmp_path: 
 PUBLIC_PORT, CAP = 8472, 1000
 
 
-def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None, parts: tuple[int, ...] = (10,)) -> Any:
+def asked(path, *, port=PUBLIC_PORT, announced=None, parts=(10,)):
     """What the filter answered, and how many bytes of the body came through it."""
     seen, answers = [], []
 
-    async def link(scope: Any, receive: Any, send: Any) -> None:
+    async def link(scope, receive, send):
         while True:
             part = await receive()
             seen.append(len(part.get("body", b"")) if part["type"] == "http.request" else -1)
@@ -174,11 +158,11 @@ def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None,
 
     left = list(parts)
 
-    async def receive() -> Any:
+    async def receive():
         size = left.pop(0)
         return {"type": "http.request", "body": bytes(size), "more_body": bool(left)}
 
-    async def send(part: Any) -> None:
+    async def send(part):
         answers.append(part)
 
     headers = [] if announced is None else [(b"content-length", announced)]
@@ -187,7 +171,7 @@ def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None,
     return answers[0]["status"], seen
 
 
-def test_the_filter_before_the_link_lets_fleet_routes_and_short_bodies_through() -> None:
+def test_the_filter_before_the_link_lets_fleet_routes_and_short_bodies_through():
     assert asked("/v1/fleet/pull-messages", announced=b"10") == (200, [10])
     for path in ("/v1/control/start-run", "/v1/runtime/push", "/", "/v1/fleet", "/V1/FLEET/x"):
         assert asked(path) == (404, [])

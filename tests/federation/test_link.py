@@ -1,19 +1,16 @@
 """A client's way to its coordinator: answers that break off, servers that say odd things, and a client that goes on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import ssl
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.wire.raising import raises
 from veilrec.federation import identity
 from veilrec.federation.federation import Away, BadTask, Federation, FederationTask, TurnedAway
 from veilrec.federation.link import HttpsLink, live
@@ -21,15 +18,13 @@ from veilrec.wire.signing import SigningKey
 
 
 class Server(HTTPServer):
-    """Says what it is told to: a status, a length, a body."""
-
     said: list[tuple[int, int, bytes]]
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         status, length, body = self.server.said.pop(0)
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(status)
@@ -37,12 +32,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
+def saying(tmp_path):
     identity.make_certificates(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -61,11 +56,10 @@ def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
 TASK = json.dumps(asdict(FederationTask("round", 3, sha256="00", size=5))).encode()
 
 
-def test_odd_answers_are_told_from_refusals(saying: tuple[Server, HttpsLink]) -> None:
+def test_odd_answers_are_told_from_refusals(saying):
     server, link = saying
     server.said = [(200, len(TASK), TASK[:10]), (200, len(TASK), TASK)]
-    with pytest.raises(Away, match="IncompleteRead"):  # an answer that breaks off is none
-        link.poll(0.0)
+    raises(Away, "IncompleteRead", link.poll, 0.0)  # an answer that breaks off is none
     assert link.poll(0.0) == FederationTask("round", 3, sha256="00", size=5)
     for status, body, error in (
         (200, b"[1]", BadTask),
@@ -77,25 +71,16 @@ def test_odd_answers_are_told_from_refusals(saying: tuple[Server, HttpsLink]) ->
         (200, b" " * (1 << 17), BadTask),
     ):
         server.said = [(status, len(body), body)]
-        with pytest.raises(error):
-            link.poll(0.0)
+        raises(error, None, link.poll, 0.0)
 
 
-def test_a_content_is_what_its_task_names_and_no_larger_than_the_plan(saying: tuple[Server, HttpsLink]) -> None:
+def test_a_content_is_the_one_that_its_task_names_and_no_larger_than_the_plan(saying):
     server, link = saying
     server.said = [(200, 5, b"other")]
-    with pytest.raises(Away, match="not what was announced"):
-        link.fetch(FederationTask("round", 3, sha256="00", size=5))
-    with pytest.raises(BadTask, match="at most 100"):
-        link.fetch(FederationTask("round", 3, sha256="00", size=101))
+    raises(Away, "not what was announced", link.fetch, FederationTask("round", 3, sha256="00", size=5))
+    raises(BadTask, "at most 100", link.fetch, FederationTask("round", 3, sha256="00", size=101))
     assert link.fetch(FederationTask("report", 3)) == b""
-
-
-def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names(
-    saying: tuple[Server, HttpsLink],
-) -> None:
-    server, link = saying
-    content = b"two\nlines"
+    content = b"two\nlines"  # a small one comes with its task
     task = FederationTask("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
     told = json.dumps(asdict(task)).encode()
     server.said = [(200, len(told) + 10, told + b"\n" + content)]
@@ -109,11 +94,11 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
     assert server.said == []
 
 
-def test_a_client_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
+def test_a_client_goes_on_after_whatever_is_said(saying):
     server, link = saying
     over = json.dumps(asdict(FederationTask("over", 0))).encode()
     server.said = [(200, 3, b"[1]"), (200, 20, b"{"), (503, 2, b"{}"), (200, 4, b"null"), (200, len(over), over)]
-    said: list[str] = []
-    assert live(link, None, said.append, threading.Event(), lambda: None)  # type: ignore[arg-type]
+    said = []
+    assert live(link, None, said.append, threading.Event(), lambda: None)
     assert len(said) == 4
     assert server.said == []

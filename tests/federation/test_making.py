@@ -1,12 +1,9 @@
 """What init writes: nothing of anybody where everybody looks, one user's data in each client's folder, a budget that
 just covers the plan."""
 
-from __future__ import annotations
-
 import stat
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +19,14 @@ from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
-from veilrec.federation.making import Basis, spending_of
+from veilrec.federation.making import spending_of
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
 
 
-def others(basis: Basis) -> Basis:
+def others(basis):
     """The same devices, with other data."""
     train = basis.problem.train
     moved = Csr(train.offsets, ((train.items + 7) % basis.problem.n_items).astype(np.int32))
@@ -37,11 +34,11 @@ def others(basis: Basis) -> Basis:
     return replace(basis, problem=problem, data=ContractSubject(basis.method).method.clients(basis.config, problem))
 
 
-def public(folder: Path) -> dict[str, bytes]:
+def public(folder):
     return {path.name: path.read_bytes() for path in sorted((folder / FACTS).iterdir())}
 
 
-def test_what_is_public_is_the_same_whatever_people_have_done(tmp_path: Path) -> None:
+def test_what_is_public_is_the_same_whatever_people_have_done(tmp_path):
     basis = basis_of(ContractSubject("veil"), "cohort.size=4", users=5, rounds=2)
     lay_out_in(tmp_path / "one", basis)
     lay_out_in(tmp_path / "two", others(basis))
@@ -51,7 +48,7 @@ def test_what_is_public_is_the_same_whatever_people_have_done(tmp_path: Path) ->
     assert replace(one, **dict.fromkeys(drawn, "")) == replace(two, **dict.fromkeys(drawn, ""))
 
 
-def test_a_client_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_client_has_its_own_data_and_nobody_elses(tmp_path):
     basis = basis_of(ContractSubject("privrec"), users=4, rounds=1)  # with features and ratings of people
     lay_out_in(tmp_path, basis)
     known = known_in(tmp_path)
@@ -66,7 +63,7 @@ def test_a_client_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
         assert len(content) < 2000 + sum(array.nbytes for array in asked.values())
 
 
-def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_what_is_secret_is_for_its_owner_alone(tmp_path):
     lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), secagg="helpers")
     secrets = [*(tmp_path / CLIENTS).glob("*/*"), *(tmp_path / "helpers").glob("*/*")]
     secrets += [tmp_path / COORDINATOR / name for name in ("secret", "tls.key", "operator.token", "registry.sqlite")]
@@ -78,7 +75,7 @@ def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if get(name).plan and not subjects(name)[0].reads_news])
-def test_a_budget_covers_the_plan_and_not_a_round_more(name: str) -> None:
+def test_a_budget_covers_the_plan_and_not_a_round_more(name):
     """Of news methods plans take long to make, and have the same mechanisms."""
     plan = basis_of(subjects(name)[0], "cohort.size=4", users=6, rounds=3).plan
     budget, clear = spending_of(plan)
@@ -94,7 +91,7 @@ def test_a_budget_covers_the_plan_and_not_a_round_more(name: str) -> None:
         assert not budget.allows(more, more)
 
 
-def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown() -> None:
+def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown():
     for name, tells in (("fedrec", True), ("dp-fedrec", False)):
         basis = basis_of(ContractSubject(name), "cohort.size=4", users=16, rounds=1)
         items = Strings.of(str(number) for number in range(basis.problem.n_items))
@@ -103,7 +100,7 @@ def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown() -> None:
         assert (len(shown.row(len(shown) - 1)) > 2) == tells
 
 
-def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
+def test_a_folder_of_a_rehearsal_says_so(tmp_path):
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=3, rounds=1)
     assert SIMULATED in basis.guarantee.caveats
     lay_out_in(tmp_path / "real", basis, rehearsal=False)
@@ -116,18 +113,15 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
         assert (client_folder.read_record(place).shared is not None) == shared
 
 
-def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do() -> None:
+def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do():
     server = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
     nobody = basis_of(ContractSubject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
-    plans = {
-        "server": server,
-        "server sees only noisy sums": with_distributed_noise(server, DistributedNoise(2)),
-        "nobody": nobody,
-    }
-    assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}
+    distributed = with_distributed_noise(server, DistributedNoise(2))
+    found = [spending_of(plan)[0].trust for plan in (server, distributed, nobody)]
+    assert found == ["server", "server sees only noisy sums", "nobody"]
 
 
-def test_what_a_plan_may_not_need_and_when_more_clients_are_drawn_than_needed(tmp_path: Path) -> None:
+def test_what_a_plan_may_not_need_and_when_more_clients_are_drawn_than_needed(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=2", users=3, rounds=1)
     start = {name: values + np.float32(0.5) for name, values in basis.plan.start.items()}  # as if learnt from people
     with pytest.raises(BadInput, match="more than public facts"):

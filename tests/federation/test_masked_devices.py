@@ -1,27 +1,23 @@
 """What clients and helpers do under masks, whoever asks: sums at a table, without a network."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
 from tests.federation.loopback import basis_of, known_in, lay_out_in
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.client.federated import RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, whole_model
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, terms_of, width_for
-from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, joined
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
@@ -37,18 +33,16 @@ AT_TABLE = 5  # clients
 
 
 class Table:
-    """The clients of a federation, its helpers if it has any, and what a coordinator would know."""
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.known = folder, known_in(folder)
         self.made, self.plan = self.known.federation, self.known.plan
         self.folders = sorted((folder / CLIENTS).iterdir())
         self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
-        self.opened: dict[int, FederatedClient[Any]] = {}
+        self.opened = {}
         self.clients = {place: self.start(place) for place in range(AT_TABLE)}
         self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
 
-    def start(self, place: int) -> Any:
+    def start(self, place):
         """The process of a client; killed before, if it was there."""
         if place in self.opened:
             self.opened[place].close()
@@ -56,38 +50,35 @@ class Table:
         self.opened[place] = client_folder.open_client(path, self.known)
         return answers_of(self.opened[place], self.known, place, identity_of(path))
 
-    def named(self) -> bytes:
+    def named(self):
         """What the coordinator says of keys."""
         invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
-    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
+    def ask(self, place, kind, content, number=0):
         return bytes(self.clients[place].answer(FederationTask(kind, number), content))
 
-    def paid(self) -> list[int]:
-        """Messages that each client has paid for."""
+    def paid(self):
         return [client.spent()[0].messages for client in self.opened.values()]
 
-    def advertised(self, adding: PairwiseSum) -> dict[int, bytes]:
-        """Every client announces its keys: the groups."""
+    def advertised(self, adding):
         for place in self.clients:
             adding.receive_advert(self.ask(place, "advertise", adding.propose(), adding.terms.round_number))
         return adding.groups()
 
-    def shared(self, adding: PairwiseSum, groups: dict[int, bytes], first: bytes) -> dict[int, bytes]:
+    def shared(self, adding, groups, first):
         """Every client shares its secrets; what each gets beside the first content."""
         for place, group in groups.items():
             answer = self.ask(place, "share", joined(self.named(), group), adding.terms.round_number)
             adding.receive_shares(answer)
         return {place: joined(first, boxes) for place, boxes in adding.boxes().items()}
 
-    def close(self) -> None:
+    def close(self):
         for part in (*self.opened.values(), *self.helpers):
             part.close()
 
 
-def table_of(base: Path, folder: Path, kind: type[Table] = Table) -> Iterator[Any]:
-    """The table of a copy of a federation."""
+def table_of(base, folder, kind=Table):
     shutil.copytree(base, folder)
     made = kind(folder)
     yield made
@@ -95,27 +86,25 @@ def table_of(base: Path, folder: Path, kind: type[Table] = Table) -> Iterator[An
 
 
 class RoundTable(Table):
-    """A table, and a coordinator's sum: one round, number 0."""
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
         plan, made = self.plan, self.made
         self.sum = PairwiseSum(terms_of(plan, RoundSpec(0), made.digest, made.least), made.woven(), self.keys)
         self.model = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
 
-    def advertise(self) -> dict[int, bytes]:
+    def advertise(self):
         return {place: joined(self.named(), group) for place, group in self.advertised(self.sum).items()}
 
-    def share(self) -> dict[int, bytes]:
+    def share(self):
         return self.shared(self.sum, self.advertised(self.sum), self.model)
 
-    def mask(self, *gone: int) -> bytes:
+    def mask(self, *gone):
         for place, content in self.share().items():
             if place not in gone:
                 self.sum.receive_masked(self.ask(place, "round", content))
         return self.sum.survivors()
 
-    def sign(self, *gone: int) -> bytes:
+    def sign(self, *gone):
         survivors = self.mask(*gone)
         for place in self.clients:
             if place not in gone:
@@ -123,8 +112,12 @@ class RoundTable(Table):
         return self.sum.signatures()
 
 
+def refuse(*_, **__):
+    raise BudgetExhausted("gone")
+
+
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs") / "base"
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=AT_TABLE, rounds=3)
     lay_out_in(folder, basis, secagg="pairs", minimum_messages=3)
@@ -132,25 +125,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(base: Path, tmp_path: Path) -> Iterator[RoundTable]:
+def table(base, tmp_path):
     yield from table_of(base, tmp_path / "federation", RoundTable)
 
 
-def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table: RoundTable) -> None:
+def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(table):
     signatures = table.sign(4)
     for place in range(4):
         answer = table.ask(place, "reveal", signatures)
-        kinds = {owner: kind for owner, (kind, _) in Reveal.decode(answer).distributed_noise.items()}
+        kinds = {owner: kind for owner, (kind, _) in Reveal.decode(answer).shares.items()}
         assert kinds == {owner: "key" if owner == 4 else "seed" for owner in range(5) if owner != place}
         table.sum.receive_reveal(answer)
     assert table.sum.finish().any()
-    paid = table.paid()
-    assert paid == [1, 1, 1, 1, 0]
+    assert table.paid() == [1, 1, 1, 1, 0]
 
 
-def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(
-    table: RoundTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(table, monkeypatch):
     contents = table.share()
     assert table.paid() == [0] * 5
     first = table.ask(0, "round", contents[0])
@@ -158,53 +148,44 @@ def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_fo
     assert table.ask(0, "round", contents[0]) == first
     assert table.paid()[0] == 1
 
-    def refuse(*_: object, **__: object) -> None:
-        raise BudgetExhausted("gone")
-
     monkeypatch.setattr(Transaction, "charge", refuse)
-    with pytest.raises(BudgetExhausted):
-        table.ask(1, "round", contents[1])
+    raises(BudgetExhausted, None, table.ask, 1, "round", contents[1])
     monkeypatch.setattr(Transaction, "check", refuse)
-    with pytest.raises(BudgetExhausted):  # a round that could not be paid for is not begun
-        table.ask(2, "advertise", terms(table, 1), number=1)
+    raises(BudgetExhausted, None, table.ask, 2, "advertise", terms(table, 1), 1)  # not begun: it could not be paid for
 
 
-def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(table: RoundTable) -> None:
+def test_asked_the_same_again_a_client_says_the_same_and_otherwise_it_has_left(table):
     proposal = table.sum.propose()
     advert = table.ask(0, "advertise", proposal)
     assert table.ask(0, "advertise", proposal) == advert
     groups = table.advertise()
-    distributed_noise = table.ask(1, "share", groups[1])
-    assert table.ask(1, "share", groups[1]) == distributed_noise
+    shares = table.ask(1, "share", groups[1])
+    assert table.ask(1, "share", groups[1]) == shares
     smaller = Group(tuple(range(4)), tuple(a for a in Group.decode(table.sum.groups()[1]).adverts if a.number != 4))
     with pytest.raises(BadInput, match="leaves the round"):  # secrets are shared once, among one group
         table.ask(1, "share", joined(table.named(), smaller.encode()))
-    with pytest.raises(VeilrecError, match="leaves the round"):
-        table.ask(1, "round", joined(table.model, b""))
+    raises(VeilrecError, "leaves the round", table.ask, 1, "round", joined(table.model, b""))
 
 
-def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table: RoundTable) -> None:
+def test_a_client_signs_one_list_and_reveals_one_secret_of_everybody(table):
     survivors = table.mask()
     signature = table.ask(0, "sign", survivors)
     assert table.ask(0, "sign", survivors) == signature
-    with pytest.raises(BadInput, match="leaves the round"):
-        table.ask(0, "sign", encode_numbers((0, 1, 2, 3)))
+    raises(BadInput, "leaves the round", table.ask, 0, "sign", encode_numbers((0, 1, 2, 3)))
     for place in range(1, 5):
         table.sum.receive_signature(table.ask(place, "sign", survivors))
     table.sum.receive_signature(signature)
     signatures = table.sum.signatures()
-    with pytest.raises(BadInput, match="leaves the round"):
-        table.ask(0, "reveal", signatures)
+    raises(BadInput, "leaves the round", table.ask, 0, "reveal", signatures)
     answer = table.ask(1, "reveal", signatures)
     others = encode_parts({n: table.sum._signed[n] for n in (1, 2, 3, 4)})  # a coordinator that was started again
     assert others != signatures
     assert table.ask(1, "reveal", others) == answer
-    with pytest.raises(BadInput, match="leaves the round"):
-        table.ask(1, "sign", encode_numbers((0, 1, 2, 3)))
+    raises(BadInput, "leaves the round", table.ask, 1, "sign", encode_numbers((0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize("after", ["advertise", "share", "round", "sign", "reveal"])
-def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable, after: str) -> None:
+def test_a_client_that_was_killed_has_left_the_round_for_good(table, after):
     groups, contents, steps = table.advertise(), dict[int, bytes](), ("share", "round", "sign", "reveal")
     done = steps[: steps.index(after) + 1] if after in steps else ()
     vector, survivors, signatures = b"", encode_numbers(range(AT_TABLE)), encode_parts({})
@@ -224,43 +205,36 @@ def test_a_client_that_was_killed_has_left_the_round_for_good(table: RoundTable,
     if "reveal" in done:
         table.ask(0, "reveal", signatures)
     table.clients[0] = table.start(0)
-    with pytest.raises(RoundIsOver):
-        table.ask(0, "advertise", table.sum.propose())
+    raises(RoundIsOver, None, table.ask, 0, "advertise", table.sum.propose())
     for kind, content in (("share", groups[0]), ("sign", survivors), ("reveal", signatures)):
-        with pytest.raises(BadTask, match="left it for good"):
-            table.ask(0, kind, content)  # type: ignore[arg-type]
+        raises(BadTask, "left it for good", table.ask, 0, kind, content)
     if vector:  # it is paid for: the same bytes, and no other
         assert table.ask(0, "round", contents[0]) == vector
     else:
-        with pytest.raises(BadTask, match="left it for good"):
-            table.ask(0, "round", joined(table.model, b""))
+        raises(BadTask, "left it for good", table.ask, 0, "round", joined(table.model, b""))
     assert table.paid()[0] == bool(vector)
     table.ask(0, "advertise", terms(table, 1), number=1)  # the next round it is in again
 
 
-def terms(table: RoundTable, number: int, **changes: int) -> bytes:
+def terms(table, number, **changes):
     fields = {**vars(table.sum.terms), "round_number": number, **changes}
     return Terms(**fields).encode()
 
 
-def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table: RoundTable) -> None:
-    with pytest.raises(BadInput, match="another round"):
-        table.ask(0, "advertise", terms(table, 1))
-    with pytest.raises(BadInput, match="only among 3 or more"):
-        table.ask(1, "advertise", terms(table, 0, least=2))
+def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table):
+    raises(BadInput, "another round", table.ask, 0, "advertise", terms(table, 1))
+    raises(BadInput, "only among 3 or more", table.ask, 1, "advertise", terms(table, 0, least=2))
     table.clients = {place: table.start(place) for place in range(AT_TABLE)}
     longer = Terms.decode(terms(table, 1, length=table.sum.terms.length + 1))
     table.sum = PairwiseSum(longer, table.made.woven(), table.keys)
     table.model = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
     contents = table.share()
-    with pytest.raises(BadInput, match="not those of this plan's round"):
-        table.ask(0, "round", contents[0], 1)
+    raises(BadInput, "not those of this plan's round", table.ask, 0, "round", contents[0], 1)
     assert table.paid()[0] == 0
-    with pytest.raises(RoundIsOver, match="round 0 is over"):  # rounds do not go back
-        table.ask(0, "advertise", terms(table, 0))
+    raises(RoundIsOver, "round 0 is over", table.ask, 0, "advertise", terms(table, 0))  # rounds do not go back
 
 
-def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: RoundTable, tmp_path: Path) -> None:
+def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table, tmp_path):
     """The coordinator puts a key of its own in the place of client 4, and signs a round key with it."""
     groups = table.advertise()
     own = new_key(tmp_path / "own.key")
@@ -271,18 +245,15 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Round
     public = RoundKey.signed(bytes(64), own, table.sum._session, "client", 4)
     group = Group(told.members, (*told.adverts[:-1], public)).encode()
     for named in (forged, with_own_word):
-        with pytest.raises(BadSignature):
-            table.ask(0, "share", joined(named, group))
+        raises(BadSignature, None, table.ask, 0, "share", joined(named, group))
     table.ask(1, "share", groups[1])  # knows the right ones from now on
-    with pytest.raises(BadSignature):
-        table.ask(1, "share", joined(with_own_word, group))
+    raises(BadSignature, None, table.ask, 1, "share", joined(with_own_word, group))
     first = read_invitation(table.folders[4])
     second = listed([(4, own.public, first.endorse(table.made.id, own.public))])  # an invitation that was used twice
-    with pytest.raises(BadTask, match="another key than before"):
-        table.ask(1, "share", joined(second, group))
+    raises(BadTask, "another key than before", table.ask, 1, "share", joined(second, group))
 
 
-def test_two_places_with_one_key_are_one_client(table: RoundTable) -> None:
+def test_two_places_with_one_key_are_one_client(table):
     key = table.keys[3]
     invitations = [read_invitation(path) for path in table.folders]
     table.keys[4] = key
@@ -293,38 +264,32 @@ def test_two_places_with_one_key_are_one_client(table: RoundTable) -> None:
             advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "client", 4).encode()
         table.sum.receive_advert(advert)
     named = listed((p, k, invitations[p].endorse(table.made.id, k)) for p, k in table.keys.items())
-    with pytest.raises(VeilrecError, match="same lasting key"):
-        table.ask(0, "share", joined(named, table.sum.groups()[0]))
+    raises(VeilrecError, "same lasting key", table.ask, 0, "share", joined(named, table.sum.groups()[0]))
 
 
-def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table: RoundTable) -> None:
+def test_the_list_of_invitations_and_the_neighbourhood_are_those_of_the_federation(table):
     path = table.folder / INVITED
     text = path.read_text()
     other = text.replace("d00000", "d00009")
     for content, line in ((other, "copy it again"), ("[]", "cannot be read"), (None, INVITED)):
         path.unlink() if content is None else path.write_text(content)
-        with pytest.raises(BadInput, match=line):
-            table.start(0)
+        raises(BadInput, line, table.start, 0)
     content = yaml.safe_load((table.folder / FILE).read_text())
     for woven in ({}, {"clients": 4}, {"clients": "many"}, "nobody"):
         (table.folder / FILE).write_text(yaml.safe_dump(content | {"neighbourhood": woven}))
-        with pytest.raises(BadInput, match="bring back the one that init wrote"):
-            federation.read(table.folder).woven()
+        raises(BadInput, "bring back the one that init wrote", lambda: federation.read(table.folder).woven())
 
 
 FIRST = FIRST_REPORT_SUM
 
 
 class ReportTable(Table):
-    """A table of veil, whose reports are added up."""
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(folder)
-        assert self.plan.reports is not None
         self.mechanism = self.plan.reports.mechanism
         self.terms = terms_in(self.made, self.plan, ReportSum())
 
-    def wanted(self, *places: int) -> np.ndarray:
+    def wanted(self, *places):
         """The votes of these, from the data that only a test may look at."""
         total = np.zeros(self.mechanism.length, np.int64)
         for place in places:
@@ -332,19 +297,19 @@ class ReportTable(Table):
             total[items] += int(2**24 / np.sqrt(len(items)))
         return total
 
-    def charged(self, place: int = 0) -> int:
+    def charged(self, place=0):
         return self.paid()[place]
 
-    def report(self, place: int, content: bytes, number: int = FIRST) -> bytes:
+    def report(self, place, content, number=FIRST):
         return self.ask(place, "report", content, number)
 
-    def sum_of(self, terms: Terms) -> tuple[HelperSum, bytes]:
+    def sum_of(self, terms):
         adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
         asked = joined(adding.proposal.encode(), self.named())
         keys = [helper.answer(FederationTask("open", terms.round_number), asked) for helper in self.helpers]
         return adding, adding.invite(keys)
 
-    def opened_sum(self, adding: HelperSum) -> np.ndarray:
+    def opened_sum(self, adding):
         request = joined(adding.request(), self.named())
         for helper in self.helpers:
             adding.receive_answer(helper.answer(FederationTask("sum", adding.proposal.terms.round_number), request))
@@ -352,7 +317,7 @@ class ReportTable(Table):
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def bases(tmp_path_factory):
     made = {}
     for secagg in ("helpers", "pairs"):
         made[secagg] = tmp_path_factory.mktemp(secagg) / "base"
@@ -362,19 +327,16 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def helped(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+def helped(bases, tmp_path):
     yield from table_of(bases["helpers"], tmp_path / "federation", ReportTable)
 
 
 @pytest.fixture
-def paired(bases: dict[str, Path], tmp_path: Path) -> Iterator[ReportTable]:
+def paired(bases, tmp_path):
     yield from table_of(bases["pairs"], tmp_path / "federation", ReportTable)
 
 
-# Terms
-
-
-def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
+def test_every_sum_of_votes_fits_its_width(helped):
     largest = helped.mechanism.largest
     one_item = np.arange(helped.mechanism.length) == 3
     assert helped.mechanism.weigh(one_item).max() == largest
@@ -383,28 +345,20 @@ def test_every_sum_of_votes_fits_its_width(helped: ReportTable) -> None:
         words = np.full(clients, largest, np.int64).astype(terms.words).sum(dtype=terms.words)
         assert terms.from_words(np.array([words], terms.words)).tolist() == [clients * largest]
     assert [width_for(clients, largest) for clients in (12, 127, 128)] == [29, 32, 33]
-    with pytest.raises(BadInput, match="there are 64"):
-        width_for(2**40, largest)
+    raises(BadInput, "there are 64", width_for, 2**40, largest)
 
 
-def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped: ReportTable) -> None:
+def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped):
     made = helped.made
     assert helped.terms == Terms(made.digest, FIRST, helped.mechanism.length, 28, 3)
-    with pytest.raises(BadInput, match="rounds have smaller ones"):
-        terms_in(made, helped.plan, RoundSpec(FIRST))
+    raises(BadInput, "rounds have smaller ones", terms_in, made, helped.plan, RoundSpec(FIRST))
     with pytest.raises(BadInput, match="no reports that are added up"):
         terms_in(made, replace(helped.plan, reports=None, from_reports=None), ReportSum())
-    with pytest.raises(BadInput, match="is that of a round"):
-        report_sum(0)
+    raises(BadInput, "is that of a round", report_sum, 0)
     assert largest_answer(helped.known) > helped.terms.vector_bytes
 
 
-# With helpers
-
-
-def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exact(
-    helped: ReportTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exact(helped, monkeypatch):
     adding, invitation = helped.sum_of(helped.terms)
     content = joined(invitation, b"")
     messages = {place: helped.report(place, content) for place in (0, 1, 3)}
@@ -413,57 +367,44 @@ def test_what_leaves_is_masked_votes_that_are_paid_for_once_and_their_sum_is_exa
     assert helped.report(0, content) == messages[0]
     for place, message in messages.items():
         assert helped.charged(place) == 1
-        with pytest.raises(BadMessage):
-            bits.decode_report(message, helped.mechanism.length, 0)
+        raises(BadMessage, None, bits.decode_report, message, helped.mechanism.length, 0)
         sent = np.frombuffer(message, "<u4", helped.mechanism.length, len(message) - helped.terms.vector_bytes)
         assert (sent == helped.wanted(place)).sum() < 5  # one of 2^32 each by chance
         adding.receive(message)
     np.testing.assert_array_equal(helped.opened_sum(adding), helped.wanted(0, 1, 3))
     assert helped.charged(2) == 0
-
-    def refuse(*_: object, **__: object) -> None:
-        raise BudgetExhausted("gone")
-
     monkeypatch.setattr(Transaction, "charge", refuse)
-    with pytest.raises(BudgetExhausted):  # what cannot be paid for does not leave
-        helped.report(2, content)
+    raises(BudgetExhausted, None, helped.report, 2, content)  # what cannot be paid for does not leave
 
 
-def test_other_terms_other_numbers_and_open_questions_get_nothing(helped: ReportTable) -> None:
+def test_other_terms_other_numbers_and_open_questions_get_nothing(helped):
     changes = ({"round_number": 0}, {"round_number": FIRST + 1}, {"length": 9}, {"width": 64}, {"least": 4})
     for change in changes:
         _, invitation = helped.sum_of(replace(helped.terms, **change))
-        with pytest.raises(BadInput, match="terms are not those"):
-            helped.report(0, joined(invitation, b""))
+        raises(BadInput, "terms are not those", helped.report, 0, joined(invitation, b""))
         for helper in helped.helpers:  # which open a round under one proposal
             helper._helper._journal.database.execute("DELETE FROM rounds")
     _, invitation = helped.sum_of(helped.terms)
     for number, line in ((0, "is that of a round"), (FIRST + 1, "1 time at most")):
-        with pytest.raises(BadInput, match=line):
-            helped.report(0, joined(invitation, b""), number)
+        raises(BadInput, line, helped.report, 0, joined(invitation, b""), number)
     for content in (b"", joined(b"", b"")):  # as where reports are seen
-        with pytest.raises(VeilrecError):
-            helped.report(0, content)
+        raises(VeilrecError, None, helped.report, 0, content)
     schema, about = helped.plan.schema, helped.plan.round_planner.next(0, helped.plan.start, None)
     model = rounds.encode(about, whole_model(schema, helped.plan.start, 0), schema)
     right = terms_in(helped.made, helped.plan, about)
     for terms in (replace(right, width=63), replace(right, round_number=1)):
         _, invitation = helped.sum_of(terms)
-        with pytest.raises(BadInput, match="terms are not those"):
-            helped.ask(0, "round", joined(invitation, model))
+        raises(BadInput, "terms are not those", helped.ask, 0, "round", joined(invitation, model))
     assert helped.paid() == [0] * AT_TABLE
 
 
-# Among clients alone
-
-
-def shared(table: ReportTable, attempt: int = 0) -> tuple[PairwiseSum, dict[int, bytes]]:
+def shared(table, attempt=0):
     terms = replace(table.terms, round_number=FIRST + attempt)
     adding = PairwiseSum(terms, table.made.woven(), table.keys)
     return adding, table.shared(adding, table.advertised(adding), b"")
 
 
-def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -> np.ndarray:
+def finished(table, adding, places):
     number, survivors = adding.terms.round_number, adding.survivors()
     for place in places:
         adding.receive_signature(table.ask(place, "sign", survivors, number))
@@ -472,17 +413,15 @@ def finished(table: ReportTable, adding: PairwiseSum, places: tuple[int, ...]) -
     return adding.finish()
 
 
-def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired: ReportTable) -> None:
+def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_more(paired):
     _, contents = shared(paired)
     assert paired.charged() == 0
     first = paired.report(0, contents[0])
     assert paired.charged() == 1
     assert paired.report(0, contents[0]) == first
     paired.clients[4] = paired.start(4)  # killed, and so out of this sum, which comes to nothing
-    with pytest.raises(BadTask, match="left it for good"):
-        paired.report(4, contents[4])
-    with pytest.raises(RoundIsOver):
-        paired.ask(4, "advertise", paired.terms.encode(), FIRST)
+    raises(BadTask, "left it for good", paired.report, 4, contents[4])
+    raises(RoundIsOver, None, paired.ask, 4, "advertise", paired.terms.encode(), FIRST)
     adding, contents = shared(paired, 1)
     for place in range(AT_TABLE):
         message = paired.report(place, contents[place], FIRST + 1)
@@ -490,18 +429,15 @@ def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_mor
         adding.receive_masked(message)
         assert paired.charged(place) == 1
     np.testing.assert_array_equal(finished(paired, adding, tuple(range(AT_TABLE))), paired.wanted(*range(AT_TABLE)))
-    with pytest.raises(RoundIsOver):  # the first sum is not answered any more
-        paired.report(0, contents[0])
+    raises(RoundIsOver, None, paired.report, 0, contents[0])  # the first sum is not answered any more
 
 
-def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired: ReportTable) -> None:
+def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired):
     most = ATTEMPTS["pairs"]
     with pytest.raises(BadInput, match=f"{most} times at most"):
         paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)
     paired.terms = replace(paired.terms, length=paired.terms.length + 1)
     _, contents = shared(paired)
-    with pytest.raises(BadInput, match="terms are not those"):
-        paired.report(0, contents[0])
-    with pytest.raises(BadInput, match="is that of a round"):
-        paired.report(1, contents[1], 0)
+    raises(BadInput, "terms are not those", paired.report, 0, contents[0])
+    raises(BadInput, "is that of a round", paired.report, 1, contents[1], 0)
     assert paired.paid() == [0] * AT_TABLE

@@ -1,13 +1,9 @@
 """A federation for pages: its public file, and a door that names one origin and is otherwise as it was."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,9 +12,9 @@ from safetensors import safe_open
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in
 from tests.web.trainer_vectors import trainer as vectors
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput
-from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CA
 from veilrec.federation.link import client_context
 from veilrec.federation.page import ABOUT, about, write_page
@@ -32,24 +28,22 @@ PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("page") / "federation"
     lay_out_in(made, basis_of(ContractSubject("veil"), "cohort.size=0", users=3, rounds=2), rehearsal=False)
     return made
 
 
 class Asking:
-    """Requests of a browser, or of whoever says so."""
-
-    def __init__(self, known: FederationFacts) -> None:
+    def __init__(self, known):
         parts = urlsplit(known.federation.address)
         context = client_context(known.folder / CA)
         self._open = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=20, context=context)
 
-    def close(self) -> None:
+    def close(self):
         self._open.close()
 
-    def __call__(self, method: str, path: str, origin: str | None, **headers: str) -> tuple[int, dict[str, str]]:
+    def __call__(self, method, path, origin, **headers):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         own = {**named, **({} if origin is None else {"Origin": origin})}
         self._open.request(method, path, b"" if method == "OPTIONS" else b"{}", own)
@@ -59,7 +53,7 @@ class Asking:
 
 
 @contextmanager
-def door(folder: Path, page: str | None) -> Iterator[Asking]:
+def door(folder, page):
     known = known_in(folder)
     with coordinating(folder, known, page=page):
         asking = Asking(known)
@@ -67,11 +61,11 @@ def door(folder: Path, page: str | None) -> Iterator[Asking]:
         asking.close()  # a coordinator that ends would wait for it
 
 
-def preflight(asking: Asking, path: str, origin: str | None) -> tuple[int, dict[str, str]]:
+def preflight(asking, path, origin):
     return asking("OPTIONS", path, origin, Access_Control_Request_Method="POST", Access_Control_Request_Headers="x-a")
 
 
-def test_the_page_that_was_named_may_read_answers_and_no_other(folder: Path) -> None:
+def test_the_page_that_was_named_may_read_answers_and_no_other(folder):
     with door(folder, PAGE) as asking:
         for path in PATHS:
             status, headers = preflight(asking, path, PAGE)
@@ -91,7 +85,7 @@ def test_the_page_that_was_named_may_read_answers_and_no_other(folder: Path) -> 
             assert preflight(asking, path, PAGE)[0] in (404, 405)
 
 
-def test_without_a_page_the_door_says_nothing_to_browsers(folder: Path) -> None:
+def test_without_a_page_the_door_says_nothing_to_browsers(folder):
     with door(folder, None) as asking:
         for path in PATHS:
             status, headers = preflight(asking, path, PAGE)
@@ -99,15 +93,14 @@ def test_without_a_page_the_door_says_nothing_to_browsers(folder: Path) -> None:
             assert not any(name.startswith("access-control") for name in asking("POST", path, PAGE)[1])
 
 
-def test_what_is_an_origin_and_what_is_none() -> None:
+def test_what_is_an_origin_and_what_is_none():
     for address in (PAGE, f"{PAGE}:8443", "http://127.0.0.1:8337", "http://localhost", "http://[::1]:1"):
         assert checked_origin(address) == address
     for address in NO_ORIGINS:
-        with pytest.raises(BadInput, match="is no origin"):
-            checked_origin(address)
+        raises(BadInput, "is no origin", checked_origin, address)
 
 
-def test_the_public_file_says_what_the_plan_comes_to(folder: Path, tmp_path: Path) -> None:
+def test_the_public_file_says_what_the_plan_comes_to(folder, tmp_path):
     known = known_in(folder)
     assert write_page(known, tmp_path / "public") == (tmp_path / "public").stat().st_size
     with safe_open(tmp_path / "public", "numpy") as file:
@@ -115,13 +108,13 @@ def test_the_public_file_says_what_the_plan_comes_to(folder: Path, tmp_path: Pat
         names = set(file.keys())
     assert told == json.loads(json.dumps(about(known)))
     assert {"whitening", "content.basis", "ids.offsets", "ids.data"} <= names
-    assert told["bounds"] == list(known.plan.mechanism.clip_norms)  # type: ignore[attr-defined]
+    assert told["bounds"] == list(known.plan.mechanism.clip_norms)
     for mu, bound in zip(told["mu_of_rounds"], told["bounds"], strict=True):
         assert bound / told["sigma"] <= mu <= 1.001 * bound / told["sigma"]
     assert told["mu_of_report"] == pytest.approx(1.0 / told["sigma_of_votes"], rel=1e-3)
 
 
-def test_the_file_of_the_vectors_has_the_same_entries(folder: Path) -> None:
+def test_the_file_of_the_vectors_has_the_same_entries(folder):
     content = base64.b64decode(vectors()["cases"][0]["file"])
     header = json.loads(content[8 : 8 + int(np.frombuffer(content[:8], "<u8")[0])])
     made_up, real = json.loads(header["__metadata__"][ABOUT]), about(known_in(folder))
@@ -129,7 +122,7 @@ def test_the_file_of_the_vectors_has_the_same_entries(folder: Path) -> None:
     assert made_up["reading"].keys() == real["reading"].keys()
 
 
-def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
+def test_what_a_browser_cannot_do_is_said(tmp_path):
     for name, wishes, line in (
         ("fedmf", {}, "federations of veil"),
         ("veil", {}, "in no rehearsals"),
@@ -137,11 +130,10 @@ def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
     ):
         folder = tmp_path / line
         lay_out_in(folder, basis_of(ContractSubject(name), "cohort.size=0", users=4, rounds=2), **wishes)
-        with pytest.raises(BadInput, match=line):
-            about(known_in(folder))
+        raises(BadInput, line, about, known_in(folder))
 
 
-def test_a_file_with_places_of_items_says_their_noise(tmp_path: Path) -> None:
+def test_a_file_with_places_of_items_says_their_noise(tmp_path):
     many = basis_of(ContractSubject("veil"), "cohort.size=0", "people=100000", "privacy.epsilon=8", users=3, rounds=4)
     lay_out_in(tmp_path / "many", many, rehearsal=False)
     told = about(known_in(tmp_path / "many"))

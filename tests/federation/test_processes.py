@@ -1,18 +1,12 @@
 """Processes of a federation: commands, over HTTPS; what they load; and that they end with the one that started them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,30 +14,28 @@ import yaml
 from tests.federation.loopback import free_port, until
 from veilrec.federation import federation, processes
 from veilrec.federation.client import process
-from veilrec.federation.facts import FederationFacts
 from veilrec.federation.processes import alone_in
 from veilrec.federation.running import OURSELVES, Up, live_status
 
 DATA = "synthetic-ratings:users=40,items=200,seed=1"
 
 
-def veilrec(*words: str, code: int = 0, timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
+def veilrec(*words, code=0, timeout=180.0):
     done = subprocess.run([*OURSELVES, *words], capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
 
-def told(*words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(veilrec(*words, "--json").stdout)
-    return found
+def told(*words):
+    return json.loads(veilrec(*words, "--json").stdout)
 
 
-def init(folder: Path, method: str, *more: str) -> None:
+def init(folder, method, *more):
     port = str(free_port())
     veilrec("federate", "init", str(folder), "--method", method, "--data", DATA, "--port", port, *more)
 
 
-def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Path) -> None:
+def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path):
     folder = tmp_path / "trial"
     init(folder, "dp-fedmf", "--clients", "5", "--rounds", "3", "--rehearsal", "--secagg", "helpers")
     veilrec("federate", "up", str(folder))
@@ -70,7 +62,7 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> None:
+def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path):
     folder = tmp_path / "trial"
     alone = ("--secagg", "pairs", "--corrupt", "0.25", "--lost", "0.25", "--round-seconds", "120")
     init(folder, "dp-fedmf", "--clients", "4", "--rounds", "2", "--rehearsal", *alone)
@@ -82,7 +74,7 @@ def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> 
     assert not (folder / "helpers").exists()
 
 
-def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "trial"
     init(folder, "priv-fedmf-sub", "--clients", "5", "--rounds", "40", "--rehearsal")
     begun = told("federate", "up", str(folder), "--detach")
@@ -114,7 +106,7 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
 
 
 @pytest.mark.processes
-def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Path) -> None:
+def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path):
     folder = tmp_path / "trial"
     init(folder, "fedmf", "--clients", "6", "--rounds", "3", "--set", "cohort.size=4")
     result = told("federate", "up", str(folder))["result"]
@@ -126,14 +118,14 @@ def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_path: Path) -> None:
+def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_path):
     folder, rounds = tmp_path / "trial", 20
     more = ("--clients", "3", "--places", "1", "--rounds", str(rounds), "--round-seconds", "600")
     init(folder, "dp-fedmf", "--set", "cohort.size=0", *more)
     veilrec("federate", "up", str(folder), "--detach")
     made = federation.read(folder)
 
-    def status() -> dict[str, Any]:
+    def status():
         return live_status(folder, made) or {"round": 0, "clients": {"enrolled": 0}}
 
     until(lambda: status()["round"] >= 1)
@@ -158,7 +150,7 @@ def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_pat
 
 
 @pytest.mark.processes
-def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path: Path) -> None:
+def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path):
     folder = tmp_path / "two words"
     init(folder, "fedmf", "--clients", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")
     content = yaml.safe_load((folder / "federation.yaml").read_text())
@@ -181,7 +173,7 @@ def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch):
     """Nothing to compile, little patience, and the handlers of signals as they were."""
     monkeypatch.setattr(process, "warm", lambda _: None)
     monkeypatch.setattr(process, "_LAST_BREATH_SECONDS", 0.2)
@@ -191,27 +183,25 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def sleeper(folder: Path, _known: FederationFacts, _say: Callable[[str], None], stop: threading.Event) -> bool:
+def sleeper(folder, _known, _say, stop):
     (folder / "pid").write_text(str(os.getpid()))
     while not stop.wait(60.0) or (folder / "deaf").exists():
         time.sleep(0.05)
     return False
 
 
-def clients_in(folder: Path) -> list[Path]:
+def clients_in(folder):
     places = [folder / "d00000", folder / "d00001"]
     for place in places:
         place.mkdir()
     return places
 
 
-def hosted(places: list[Path]) -> tuple[int, list[int]]:
-    """A host in a process of its own, and its clients."""
-    known: Any = None
+def hosted(places):
     host = os.fork()
     if host == 0:
         try:
-            process.run_clients(places, known, lambda _: None, sleeper)
+            process.run_clients(places, None, lambda _: None, sleeper)
         except KeyboardInterrupt:
             os._exit(130)
         os._exit(0)
@@ -219,37 +209,27 @@ def hosted(places: list[Path]) -> tuple[int, list[int]]:
     return host, [int((place / "pid").read_text()) for place in places]
 
 
-def test_clients_end_with_a_host_that_was_killed(tmp_path: Path) -> None:
-    host, clients = hosted(clients_in(tmp_path))
+def test_a_killed_client_is_started_again_and_all_end_with_a_host_that_was_killed(tmp_path):
+    places = clients_in(tmp_path)
+    host, clients = hosted(places)
+    os.kill(clients[0], signal.SIGKILL)
+    until(lambda: (places[0] / "pid").read_text() not in ("", str(clients[0])))  # started again: its lock was free
+    clients = [int((place / "pid").read_text()) for place in places]
     assert all(processes.started_at(pid) for pid in clients)
     os.kill(host, signal.SIGKILL)
     os.waitpid(host, 0)
     until(lambda: not any(processes.started_at(pid) for pid in clients))
 
 
-def test_a_second_process_on_a_client_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_on_a_client_is_refused(tmp_path):
     places, told = clients_in(tmp_path), tmp_path / "told"
-    known: Any = None
-
-    def say(words: str) -> None:
-        told.write_text(words)
-
     with alone_in(places[0], "held"):
-        assert not process.run_clients(places[:1], known, say, sleeper)
+        assert not process.run_clients(places[:1], None, told.write_text, sleeper)
     refused = f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process"
     assert told.read_text().startswith(refused)
 
 
-def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:
-    places = clients_in(tmp_path)
-    host, clients = hosted(places)
-    os.kill(clients[0], signal.SIGKILL)
-    until(lambda: (places[0] / "pid").read_text() not in ("", str(clients[0])))  # it was started again, and got in
-    os.kill(host, signal.SIGKILL)
-    os.waitpid(host, 0)
-
-
-def test_an_interrupted_host_says_so_when_its_clients_have_left(tmp_path: Path) -> None:
+def test_an_interrupted_host_says_so_when_its_clients_have_left(tmp_path):
     places = clients_in(tmp_path)
     (places[1] / "deaf").touch()  # as one that waits for what its coordinator says
     host, clients = hosted(places)
@@ -262,14 +242,13 @@ def test_an_interrupted_host_says_so_when_its_clients_have_left(tmp_path: Path) 
 COUNT = "import sys, {module}; print(*sorted(name for name in sys.modules if name.split('.')[0] == 'veilrec'))"
 
 
-def loaded_by(module: str) -> list[str]:
-    """The modules of ours in a fresh process that has imported this one."""
+def loaded_by(module):
     code = COUNT.format(module=module)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
-def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules() -> None:
+def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules():
     found = loaded_by("veilrec.federation.helper")
     assert "veilrec.federation.secagg.helpers" in found
     assert len(found) < 30, found
@@ -277,7 +256,7 @@ def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules() -> Non
     assert not packages & {f"veilrec.{name}" for name in ("client", "server", "privacy", "methods", "data", "plan")}
 
 
-def test_a_coordinator_loads_no_recommender_and_no_index() -> None:
+def test_a_coordinator_loads_no_recommender_and_no_index():
     found = loaded_by("veilrec.federation.coordinator.process")
     assert "veilrec.serving.process" in found
     assert not [name for name in found if name.startswith(("veilrec.serving.index", "veilrec.serving.app"))]

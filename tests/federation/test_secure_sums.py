@@ -1,27 +1,15 @@
 """Secure sums over the real service: the weights of the simulation, or a void round, whoever is lost."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.federation.loopback import (
-    LONG,
-    basis_of,
-    known_in,
-    lay_out_in,
-    run_all,
-    run_with_a_restart,
-    simulated,
-    until,
-)
+from tests.federation import loopback
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject, same, subjects
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
@@ -30,15 +18,12 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
-from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.link import Answers
-from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helpers import Helper, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import RoundKey
@@ -52,26 +37,26 @@ pytestmark = pytest.mark.usefixtures("quick")
 TRIPS = ("advertise", "share", "round", "sign", "reveal")
 
 
-def clear(users: int, rounds: int) -> Basis:
-    return basis_of(ContractSubject("fedmf"), "cohort.size=0", users=users, rounds=rounds)
+def clear(users, rounds):
+    return loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=users, rounds=rounds)
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-@pytest.mark.parametrize(
-    "wishes", [{}, {"distributed_noise": True, "silent": 0.3}], ids=["server's noise", "distributed noise"]
-)
-def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, object], tmp_path: Path) -> None:
-    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
-    made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG, **wishes)
+@pytest.mark.parametrize("wishes", [{}, {"distributed_noise": True, "silent": 0.3}])
+def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
+    made = loopback.lay_out_in(
+        tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG, **wishes
+    )
     assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
     told = " ".join(made.guarantee["caveats"])
     assert ("sums before it adds the noise" in told) is not made.distributed_noise
     if made.distributed_noise:
         basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
-    run_all(tmp_path)
-    ended = read_end(tmp_path, known_in(tmp_path))
+    loopback.run_all(tmp_path)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
-    assert same(ended.state, dict(simulated(tmp_path, basis).server_state.state()))
+    assert same(ended.state, dict(loopback.simulated(tmp_path, basis).server_state.state()))
     if secagg == "pairs":
         assert made.neighbourhood == {"clients": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
         assert "of the 4 to 5 clients of a round at most 1 may work with the server" in told
@@ -87,7 +72,7 @@ def test_secure_sums_are_those_of_the_simulation(secagg: str, wishes: dict[str, 
 LOST_3, LOST_4, EVERYWHERE = range(5), range(5, 10), (10,)
 
 
-def lost(name: str, kind: str, number: int) -> bool:
+def lost(name, kind, number):
     """Of ten clients: three are lost at one trip, then four, then three of ten at every trip of one round."""
     place = int(name[1:])
     if number in EVERYWHERE:
@@ -96,42 +81,38 @@ def lost(name: str, kind: str, number: int) -> bool:
 
 
 class Lossy:
-    """A client that learns, pays, and cannot send what it made."""
-
-    def __init__(self, name: str, answers: Answers) -> None:
+    def __init__(self, name, answers):
         self._name, self._answers = name, answers
 
-    def answer(self, task: FederationTask, content: bytes) -> bytes:
+    def answer(self, task, content):
         answer = self._answers.answer(task, content)
         if task.kind == "round" and lost(self._name, "round", task.number):
             raise VeilrecError("lost")
         return answer
 
 
-def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(tmp_path, monkeypatch):
     """30 % lost at one trip: exact. 40 %: void, but at the last one. 30 % at every trip: void. Never another sum."""
     basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
-    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    vectors: dict[int, dict[int, np.ndarray]] = {}
+    loopback.lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=loopback.LONG)
+    vectors = {}
     mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self: PairwiseSumClient, boxes: bytes, values: np.ndarray) -> bytes:
+    def noted(self, boxes, values):
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
         return mask(self, boxes, values)
 
-    def summed(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+    def summed(self, invitation, messages):
         got = total(self, invitation, messages)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
         return got
 
-    def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
-        return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
+    def some(self, kind, number, names, **other):
+        return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)
 
-    def wanted(self: Coordinator) -> int:  # so that nobody waits for the lost
+    def wanted(self):  # so that nobody waits for the lost
         asked = [f"d{place:05d}" for place in range(10)]
         stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
         return min(self._store.place.wanted or 10, len(stay))
@@ -140,8 +121,8 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     monkeypatch.setattr(PairwiseAggregation, "total", summed)
     monkeypatch.setattr(SecAggRpc, "ask", some)
     monkeypatch.setattr(Coordinator, "wanted", property(wanted))
-    run_all(tmp_path, wrap=Lossy)
-    ended = read_end(tmp_path, known_in(tmp_path))
+    loopback.run_all(tmp_path, wrap=Lossy)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
     history = ended.history
     void = [report.void for report in history]
     assert void == [False] * 5 + [True, True, True, True, False] + [True]
@@ -160,31 +141,26 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     assert same(ended.state, server_state.state())
 
 
-# Restarts
-
-
 @pytest.mark.parametrize("trip", TRIPS)
-def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same_weights(
-    trip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same_weights(trip, tmp_path, monkeypatch):
     basis = clear(4, 2)
-    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    known, half, ended, came = known_in(tmp_path), threading.Event(), threading.Event(), {"asked": 0}
+    loopback.lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=loopback.LONG)
+    known, half, ended, came = loopback.known_in(tmp_path), threading.Event(), threading.Event(), {"asked": 0}
     take, receive = SecAggRpc.take, Coordinator.receive
 
-    def until_half() -> None:
+    def until_half():
         if not ended.is_set():
             if came["asked"] >= 2:
                 half.set()
                 raise MessageRefused("nothing is open", "the coordinator is about to end")
             came["asked"] += 1
 
-    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self, who, kind, number, content):
         if kind == trip:
             until_half()
         return take(self, who, kind, number, content)
 
-    def receiving(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def receiving(self, client_id, message):
         if trip == "round":
             until_half()
         return receive(self, client_id, message)
@@ -192,19 +168,18 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
 
-    def until_over(_: object) -> bool:
-        found = half.wait(LONG)
+    def until_over(_):
+        found = half.wait(loopback.LONG)
         ended.set()
         return found
 
-    run_with_a_restart(tmp_path, known, until_over)
+    loopback.run_with_a_restart(tmp_path, known, until_over)
     history = read_end(tmp_path, known).history
     assert [(report.messages, report.void) for report in history] == [(4, False)] * 2
-    assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).server_state.state()))
+    assert same(read_end(tmp_path, known).state, dict(loopback.simulated(tmp_path, basis).server_state.state()))
 
 
-def refusal(work: Callable[[], object]) -> str:
-    """What somebody is told who is refused; empty where they are not."""
+def refusal(work):
     try:
         work()
     except MessageRefused as error:
@@ -212,15 +187,13 @@ def refusal(work: Callable[[], object]) -> str:
     return ""
 
 
-def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_each(tmp_path, monkeypatch):
     """A client speaks as another one, of another round, and says something else a second time: none of it is taken."""
-    lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
-    told: dict[str, set[str]] = {}
+    loopback.lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=loopback.LONG)
+    told = {}
     take, receive = SecAggRpc.take, Coordinator.receive
 
-    def twice(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def twice(self, who, kind, number, content):
         at = 4 if kind == "sign" else 0
         other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
         forged = content[:at] + other + content[at + 4 :]
@@ -232,84 +205,78 @@ def test_the_coordinator_takes_words_for_the_client_that_says_them_and_one_word_
             assert receipt == "known already" or take(self, who, kind, number, content) == "known already"
         return receipt
 
-    def of_another(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def of_another(self, client_id, message):
         other = ((int(client_id[1:]) + 1) % 4).to_bytes(4, "little")
         told.setdefault("vector", set()).add(refusal(lambda: receive(self, client_id, other + message[4:])))
         return receive(self, client_id, message)
 
     monkeypatch.setattr(SecAggRpc, "take", twice)
     monkeypatch.setattr(Coordinator, "receive", of_another)
-    run_all(tmp_path)
-    assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
+    loopback.run_all(tmp_path)
+    assert [report.messages for report in read_end(tmp_path, loopback.known_in(tmp_path)).history] == [4]
     assert told["forged"] == {"this is said in the name of another client"}
     assert told["round"] == {"this is not asked for now"}
     assert told["second"] == {"something else was said to this already"}
     assert told["vector"] == {"the vector is said to be that of another client"}
 
 
-def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_vector_is_taken_once_the_list_is_told(tmp_path, monkeypatch):
     """A vector that comes while others sign is refused, and is in no sum: its client's key is what they reveal."""
     basis, late = clear(5, 1), dict[str, bytes]()
-    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    loopback.lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=loopback.LONG)
     receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
 
-    def held_back(self: Coordinator, client_id: str, message: bytes) -> Any:
+    def held_back(self, client_id, message):
         if client_id == "d00002":
             late[client_id] = message
         if client_id == "d00002" or not late:  # the others are asked again
             raise MessageRefused("nothing is open", "held back")
         return receive(self, client_id, message)
 
-    def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
+    def in_between(self, invitation, messages):
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
         return total(self, invitation, messages)
 
-    def wanted(self: Coordinator) -> int:
+    def wanted(self):
         outcome["server"] = self
         return 4
 
     monkeypatch.setattr(Coordinator, "receive", held_back)
     monkeypatch.setattr(PairwiseAggregation, "total", in_between)
     monkeypatch.setattr(Coordinator, "wanted", property(wanted))
-    run_all(tmp_path)
-    (report,) = read_end(tmp_path, known_in(tmp_path)).history
+    loopback.run_all(tmp_path)
+    (report,) = read_end(tmp_path, loopback.known_in(tmp_path)).history
     assert outcome["told"] == "no round is open"
     assert (report.messages, report.void, len(outcome["messages"])) == (4, False, 4)
 
 
-def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypatch):
     places = list[RunPosition]()
     opening = Coordinator.open_sum
     monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
-    lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG / 3)
+    loopback.lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=loopback.LONG / 3)
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
         place = tmp_path / CLIENTS / name
         key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
-            made = known_in(tmp_path).federation
+            made = loopback.known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))
     with Registry(tmp_path / COORDINATOR) as registry:
         registry.revoke(names[2])
-    run_all(tmp_path, names=[name for name in names if name != names[2]])
+    loopback.run_all(tmp_path, names=[name for name in names if name != names[2]])
     assert [place.wanted for place in places] == [4]
-    (report,) = read_end(tmp_path, known_in(tmp_path)).history
+    (report,) = read_end(tmp_path, loopback.known_in(tmp_path)).history
     assert (report.clients, report.messages, report.void) == (5, 4, False)
 
 
-# Helpers
-
-
 @pytest.mark.parametrize("signs", [False, True])
-def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_and_the_next_one_goes_on(
-    signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=2)
-    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
+def test_a_helper_that_is_silent_or_signs_another_answer_voids_only_that_round(signs, tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(4, 2), secagg="helpers", round_seconds=2.0)
     answer = Helper.answer
 
-    def lost(self: Helper, request: bytes) -> bytes:
+    def lost(self, request):
         if int.from_bytes(request[32:36], "little") > 0:
             return answer(self, request)
         if not signs:
@@ -318,67 +285,64 @@ def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_a
         return said[:-1] + bytes([said[-1] ^ 1])
 
     monkeypatch.setattr(Helper, "answer", lost)
-    run_all(tmp_path)
-    ended = read_end(tmp_path, known_in(tmp_path))
+    loopback.run_all(tmp_path)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [report.void for report in ended.history] == [True, False]
 
 
-def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
-    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
+    loopback.lay_out_in(tmp_path, clear(3, 1), secagg="helpers")
     made, place = federation.read(tmp_path), sorted((tmp_path / CLIENTS).iterdir())[0]
     helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
     key = identity_of(place).public
 
-    def told(invitation: Invitation, place_number: int = 0) -> bytes:
+    def told(invitation, place_number=0):
         entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
         return joined(b"", json.dumps([entry]).encode())
 
-    with pytest.raises(BadSignature):  # the coordinator made somebody up
-        helping.answer(FederationTask("open", 0), told(Invitation.new(place.name)))
-    with pytest.raises(BadTask, match="nobody has announced it here"):
-        helping.answer(FederationTask("open", 0), told(read_invitation(place), 99))
-    with pytest.raises(BadTask, match="does not do this"):
-        helping.answer(FederationTask("round", 0), b"")
+    opening = FederationTask("open", 0)
+    raises(BadSignature, None, helping.answer, opening, told(Invitation.new(place.name)))  # a name that was made up
+    raises(BadTask, "nobody has announced it here", helping.answer, opening, told(read_invitation(place), 99))
+    raises(BadTask, "does not do this", helping.answer, FederationTask("round", 0), b"")
     helping.close()
 
 
-REFUSED: tuple[tuple[str, tuple[str, ...], dict[str, object], str], ...] = (
+REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
     ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
-    ("veil", ("cohort.size=0",), {"shares": True}, "the server adds that of vote-reports"),
+    ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds the noise of vote-reports"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
-    ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
-    ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
+    ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
+    ("fedmf", ("cohort.size=3",), {"distributed_noise": True, "secagg": "none"}, "--secagg helpers"),
     ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
     ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "minimum_messages": 5}, "--least is 5"),
     ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "lost": 0.6}, "have to stay to the end"),
 )
 
 
-def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path: Path) -> None:
+def test_secure_sums_that_would_promise_too_much_are_refused(tmp_path):
     for number, (name, settings, wishes, words) in enumerate(REFUSED):
-        basis = basis_of(subjects(name)[0], *settings, users=5)
-        with pytest.raises(BadInput, match=words):
-            lay_out_in(tmp_path / str(number), basis, **{"secagg": "helpers", **wishes})
-    whole = basis_of(ContractSubject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
-    assert lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its clients
+        basis = loopback.basis_of(subjects(name)[0], *settings, users=5)
+        raises(BadInput, words, loopback.lay_out_in, tmp_path / str(number), basis, **{"secagg": "helpers", **wishes})
+    whole = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
+    assert loopback.lay_out_in(tmp_path / "whole", whole, secagg="helpers").least == 3  # needs every one of its clients
 
 
-def veil(users: int = 5, rounds: int = 2) -> Basis:
-    return basis_of(ContractSubject("veil"), "cohort.size=0", users=users, rounds=rounds)
+def veil(users=5, rounds=2):
+    return loopback.basis_of(ContractSubject("veil"), "cohort.size=0", users=users, rounds=rounds)
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: Path) -> None:
+def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg, tmp_path):
     basis = veil()
-    made = lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=LONG)
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
     assert made.guarantee["trust"] == "server sees only sums"
     told = " ".join(made.guarantee["caveats"])
     assert "sees every clipped update" not in told
     assert "sums before it adds the noise" in told
-    run_all(tmp_path)
-    known = known_in(tmp_path)
-    ended, wanted = read_end(tmp_path, known), simulated(tmp_path, basis).server_state
+    loopback.run_all(tmp_path)
+    known = loopback.known_in(tmp_path)
+    ended, wanted = read_end(tmp_path, known), loopback.simulated(tmp_path, basis).server_state
     assert [report.messages for report in ended.history] == [5, 5]
     assert same(ended.state, dict(wanted.state()))
     assert same(ended.weights, dict(wanted.weights))  # popularity and votes among them
@@ -389,48 +353,45 @@ def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: P
     assert ended.history[1].report_bytes == 0
 
 
-def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path: Path) -> None:
-    basis = basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
-    lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=LONG)
-    run_all(tmp_path)
-    wanted, ended = simulated(tmp_path, basis).server_state, read_end(tmp_path, known_in(tmp_path))
+def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path):
+    basis = loopback.basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
+    loopback.lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=loopback.LONG)
+    loopback.run_all(tmp_path)
+    wanted, ended = loopback.simulated(tmp_path, basis).server_state, read_end(tmp_path, loopback.known_in(tmp_path))
     assert same(ended.state, dict(wanted.state()))
     assert len(np.unique(wanted.sent)) > 1  # what was reported says which items the round is about
 
 
-def paid(folder: Path) -> list[int]:
-    """Messages that every client has paid for."""
-    known, counts = known_in(folder), []
+def paid(folder):
+    known, counts = loopback.known_in(folder), []
     for place in sorted((folder / CLIENTS).iterdir()):
         with client_folder.open_client(place, known) as client:
             counts.append(client.spent()[0].messages)
     return counts
 
 
-def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is_open(tmp_path, monkeypatch):
     """The list is fixed, no helper answers, the coordinator is ended, a late client comes: the same list it is."""
     basis = veil(users=4, rounds=1)
-    made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
+    made = loopback.lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=2.0)
     federation.write(replace(made, report_seconds=2.0), tmp_path)
-    known, ended = known_in(tmp_path), threading.Event()
+    known, ended = loopback.known_in(tmp_path), threading.Event()
     requests, trips = list[bytes](), list[str]()
     answer, report, ask = Helper.answer, FederatedClient.report, SecAggRpc.ask
 
-    def lost(self: Helper, request: bytes) -> bytes:
+    def lost(self, request):
         if MaskRequest.decode(request).round_number >= FIRST_REPORT_SUM:
             requests.append(request)
             if not ended.is_set():
                 raise BadInput("lost")
         return answer(self, request)
 
-    def late(self: FederatedClient[Any], *arguments: Any, **other: Any) -> bytes:
+    def late(self, *arguments, **other):
         if self._identity.number == 3 and not requests:
             raise VeilrecError("not yet")
         return report(self, *arguments, **other)
 
-    def noted(self: SecAggRpc, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
+    def noted(self, kind, *arguments, **other):
         trips.append(kind)
         return ask(self, kind, *arguments, **other)
 
@@ -438,13 +399,12 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     monkeypatch.setattr(FederatedClient, "report", late)
     monkeypatch.setattr(SecAggRpc, "ask", noted)
 
-    def half(control: Control) -> bool:
-        until(lambda: trips.count("sum") >= 2)  # the helpers had all the time of a round
+    def half(control):
+        loopback.until(lambda: trips.count("sum") >= 2)  # the helpers had all the time of a round
         ended.set()
-        assert control.driver is not None
         return control.driver.coordinator.stage == "counting"
 
-    run_with_a_restart(tmp_path, known, half)
+    loopback.run_with_a_restart(tmp_path, known, half)
     assert len(requests) > 2
     assert len(set(requests)) == 1
     assert [claim.number for claim in MaskRequest.decode(requests[0]).claims] == [0, 1, 2]
@@ -453,22 +413,20 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
 
 
-def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_nobody_pays_twice(tmp_path, monkeypatch):
     """The first sum cannot begin, the second loses its signatures, the third is ended by a restart in its last trip."""
     basis = veil(users=4, rounds=1)
-    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    known, half, ended = known_in(tmp_path), threading.Event(), threading.Event()
+    loopback.lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=loopback.LONG)
+    known, half, ended = loopback.known_in(tmp_path), threading.Event(), threading.Event()
     ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
 
-    def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
+    def lossy(self, kind, number, names, **other):
         attempt = number - FIRST_REPORT_SUM
         asked.append((kind, attempt))
         lost = (attempt, kind) in ((0, "advertise"), (1, "sign"))
         return ask(self, kind, number, sorted(names)[:1] if lost else names, **other)
 
-    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self, who, kind, number, content):
         if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
             half.set()
             raise MessageRefused("nothing is open", "the coordinator is about to end")
@@ -477,15 +435,15 @@ def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     monkeypatch.setattr(SecAggRpc, "ask", lossy)
     monkeypatch.setattr(SecAggRpc, "take", taking)
 
-    def last_trip(_: Control) -> bool:
-        found = half.wait(LONG)
+    def last_trip(_):
+        found = half.wait(loopback.LONG)
         ended.set()
         return found
 
-    run_with_a_restart(tmp_path, known, last_trip)
+    loopback.run_with_a_restart(tmp_path, known, last_trip)
     ended_run = read_end(tmp_path, known)
     assert [(report.messages, report.void) for report in ended_run.history] == [(4, False)]
-    assert same(ended_run.state, dict(simulated(tmp_path, basis).server_state.state()))
+    assert same(ended_run.state, dict(loopback.simulated(tmp_path, basis).server_state.state()))
     assert paid(tmp_path) == [2] * 4
     trips = [attempt for kind, attempt in asked if kind == "advertise"]
     assert trips[:3] == [0, 1, 2]

@@ -1,7 +1,5 @@
 """A plan with distributed noise: simulated, run over secure sums, and what it promises."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -10,9 +8,8 @@ import pytest
 
 from tests.federation.secagg.rounds import FEDERATION
 from tests.simulation.test_simulation import N_ITEMS, private_plan, simulated
-from veilrec.core.csr import Csr
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
-from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec
 from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
 from veilrec.privacy.accounting import epsilon_of
@@ -23,19 +20,17 @@ from veilrec.privacy.mechanisms.sums import NoNoise
 SECRET = b"s" * 32
 
 
-def shared_plan(least: int = 6, silent: float = 0.0, **other) -> Plan:
+def shared_plan(least=6, silent=0.0, **other):
     return replace(with_distributed_noise(private_plan(), DistributedNoise(least, silent)), **other)
 
 
-def test_plans_that_have_no_noise_to_share_are_refused() -> None:
+def test_plans_that_have_no_noise_to_share_are_refused():
     with pytest.raises(BadInput, match="puts no noise on a sum"):
         with_distributed_noise(replace(private_plan(), mechanism=NoNoise(private_plan().schema)), DistributedNoise(3))
     with pytest.raises(BadInput, match="weighted-mean, which needs numbers that have no noise"):
         with_distributed_noise(replace(private_plan(), aggregation="weighted-mean"), DistributedNoise(3))
-    with pytest.raises(BadInput, match="38"):
-        with_distributed_noise(private_plan(), DistributedNoise(39))
-    with pytest.raises(BadInput, match="not in shares"):
-        terms_of(private_plan(), RoundSpec(0), FEDERATION)
+    raises(BadInput, "38", with_distributed_noise, private_plan(), DistributedNoise(39))
+    raises(BadInput, "not in shares", terms_of, private_plan(), RoundSpec(0), FEDERATION)
 
 
 def _cohort(run, clients):
@@ -45,7 +40,7 @@ def _cohort(run, clients):
     return Cohort(clients, run.data.take(clients), private, run.seeds.draws, run._hand.local_noise(0, 0))
 
 
-def test_the_fast_noise_of_a_simulation_is_that_of_all_shares_that_came(tiny_train: Csr) -> None:
+def test_the_fast_noise_of_a_simulation_is_that_of_all_shares_that_came(tiny_train):
     """Sums of 126 numbers in 5 rounds: the spread is within 5 standard deviations of a spread, 1 in 2 million."""
     plan = shared_plan(least=5)
     mechanism, noise = plan.mechanism, []
@@ -68,7 +63,7 @@ def test_the_fast_noise_of_a_simulation_is_that_of_all_shares_that_came(tiny_tra
         assert abs(part.std() - 1.0) < 5.0 / math.sqrt(2 * part.size)
 
 
-def test_a_round_with_too_few_is_void_in_a_simulation_too(tiny_train: Csr) -> None:
+def test_a_round_with_too_few_is_void_in_a_simulation_too(tiny_train):
     plan = shared_plan(least=38)
     for secret in (None, SECRET):
         run = simulated(plan, tiny_train, secret)
@@ -80,7 +75,7 @@ def test_a_round_with_too_few_is_void_in_a_simulation_too(tiny_train: Csr) -> No
         run.step(1)
 
 
-def test_the_promise_counts_every_round_and_says_what_breaks_it() -> None:
+def test_the_promise_counts_every_round_and_says_what_breaks_it():
     plan, before = shared_plan(least=8, silent=0.25), private_plan()
     assert isinstance(plan.mechanism, DistributedNoiseSum)
     assert plan.mechanism.inner.sigma == before.mechanism.sigma

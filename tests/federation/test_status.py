@@ -1,7 +1,5 @@
 """How far a federation has come: while a helper hangs, when its coordinator does not run, and when all was void."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,24 +8,12 @@ import sys
 import threading
 import time
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.federation.loopback import (
-    LONG,
-    basis_of,
-    coordinating,
-    free_port,
-    known_in,
-    lay_out_in,
-    run_all,
-    run_everybody,
-    until,
-)
+from tests.federation import loopback
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app, status_line
 from veilrec.federation.coordinator.process import STATUS, open_coordinator
@@ -37,13 +23,14 @@ from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import OURSELVES, Up, status
 
 
-def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_path: Path) -> None:
-    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2), secagg="helpers")
+def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_path):
+    loopback.lay_out_in(
+        tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2), secagg="helpers"
+    )
     assert status(tmp_path)["run"] == {"round": 0, "rounds": 2, "stage": "not started"}
-    known = known_in(tmp_path)
-    with coordinating(tmp_path, known) as control:
-        run_everybody(tmp_path, known, lambda _: None)
-        assert control.driver is not None
+    known = loopback.known_in(tmp_path)
+    with loopback.coordinating(tmp_path, known) as control:
+        loopback.run_everybody(tmp_path, known, lambda _: None)
         live = control.driver.status()
     assert live["clients"] == {"invited": 3, "free": 0, "enrolled": 3, "revoked": 0, "here": 3}
     over = status(tmp_path)["run"]
@@ -65,23 +52,24 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_pa
     assert status(tmp_path)["run"]["stage"] == "not started"
 
 
-def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path: Path) -> None:
-    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2))
-    with open_coordinator(tmp_path, known_in(tmp_path)):
+def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path):
+    loopback.lay_out_in(tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2))
+    with open_coordinator(tmp_path, loopback.known_in(tmp_path)):
         found = status(tmp_path)
     assert found["run"]["stage"] == "not answering"
     assert status_line(found["run"]) == "not answering"
     assert status(tmp_path)["run"]["stage"] == "between rounds"
 
 
-def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(tmp_path, monkeypatch):
     folder, data = tmp_path / "f", "synthetic-ratings:users=20,items=200,seed=1"
-    make(folder, FederationOptions(method="fedmf", data=data, clients=3, rounds=1, round_seconds=1.0, port=free_port()))
+    make(
+        folder,
+        FederationOptions(method="fedmf", data=data, clients=3, rounds=1, round_seconds=1.0, port=loopback.free_port()),
+    )
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | {"minimum_messages": 4}))
-    monkeypatch.setattr(Up, "run", lambda up, _: run_all(up.folder))
+    monkeypatch.setattr(Up, "run", lambda up, _: loopback.run_all(up.folder))
     done = CliRunner().invoke(app, ["up", str(folder), "--json"])
     assert done.exit_code == 1
     assert "Nothing was learnt: every round was void (1 of 1)" in done.stderr
@@ -94,45 +82,38 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
 
 
 @pytest.mark.parametrize("state", ["opening", "closing"])
-def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
-    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(state, tmp_path, monkeypatch):
     """SIGSTOP of one helper process while the coordinator waits for it in either secagg RPC of round 1."""
-    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2)
-    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=LONG)
-    known, folder = known_in(tmp_path), tmp_path / HELPERS / "helper-1"
+    basis = loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2)
+    loopback.lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=loopback.LONG)
+    known, folder = loopback.known_in(tmp_path), tmp_path / HELPERS / "helper-1"
     command = [*OURSELVES, "federate", "helper", str(folder), "--federation", str(tmp_path)]
     helper = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=sys.stderr)
-    stopped = threading.Event()
+    stopped, rpc = threading.Event(), {"opening": "open", "closing": "sum"}[state]
 
-    def stop_before(kind: str, number: int) -> None:
-        """Freeze the helper before it can hear what it is asked."""
-        if (kind, number) == ({"opening": "open", "closing": "sum"}[state], 1) and not stopped.is_set():
-            os.kill(helper.pid, signal.SIGSTOP)
-            stopped.set()
-
-    work = partial(run_everybody, tmp_path, known, lambda _: None, helpers=("helper-0",))
+    work = partial(loopback.run_everybody, tmp_path, known, lambda _: None, helpers=("helper-0",))
     others = threading.Thread(target=work, daemon=True)
     try:
-        with coordinating(tmp_path, known) as control:
-            assert control.driver is not None
+        with loopback.coordinating(tmp_path, known) as control:
             publish = control.driver.queue.publish
 
-            def publishing(kind: Any, number: int, *arguments: Any, **other: Any) -> None:
-                stop_before(kind, number)
+            def publishing(kind, number, *arguments, **other):
+                if (kind, number) == (rpc, 1) and not stopped.is_set():  # before it can hear what it is asked
+                    os.kill(helper.pid, signal.SIGSTOP)
+                    stopped.set()
                 publish(kind, number, *arguments, **other)
 
             monkeypatch.setattr(control.driver.queue, "publish", publishing)
             others.start()
-            assert stopped.wait(LONG)
-            found = until(lambda: _answered(tmp_path, ["helper-1"]))
+            assert stopped.wait(loopback.LONG)
+            found = loopback.until(lambda: _answered(tmp_path, ["helper-1"]))
             assert found["up"]
             assert (found["run"]["round"], found["run"]["stage"]) == (1, state)
             assert "round 1/2" in status_line(found["run"])
             assert "waiting for helper-1" in status_line(found["run"])
             os.kill(helper.pid, signal.SIGCONT)
-            others.join(LONG)
-            assert helper.wait(LONG) == 0
+            others.join(loopback.LONG)
+            assert helper.wait(loopback.LONG) == 0
     finally:
         if helper.poll() is None:
             helper.kill()
@@ -140,7 +121,7 @@ def test_status_names_a_helper_that_hangs_and_the_round_ends_when_it_goes_on(
     assert [(report.messages, report.void) for report in read_end(tmp_path, known).history] == [(3, False)] * 2
 
 
-def _answered(folder: Path, waiting: list[str]) -> dict[str, Any] | None:
+def _answered(folder, waiting):
     """Ask for the status, which takes no longer than two seconds; None until the other helper has answered."""
     began = time.monotonic()
     found = status(folder)

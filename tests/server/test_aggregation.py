@@ -1,13 +1,12 @@
 """Aggregation rules against a plain loop over clients and rows, optimisers against Algorithm 2 of Reddi et al."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 
 import numpy as np
 import pytest
 
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.plan import Aggregation
@@ -18,19 +17,13 @@ SCHEMA = Schema((Tensor("items", (9, 3), True), Tensor("layer", (2, 4), False)))
 RULES = get_args(Aggregation)
 
 
-def aggregator_of(rule: Aggregation, *, clients: int = 1000, saturates: bool = False) -> Aggregator:
-    fixed_point = FixedPoint.fitting(
-        SCHEMA,
-        {"items": 2.0**24, "layer": 2.0**22},
-        clients=clients,
-        weighs_examples=rule == "weighted-mean",
-        counts_rows=rule in ("row-mean", "row-sqrt"),
-        saturates=saturates,
-    )
-    return Aggregator(fixed_point, rule)
+def aggregator_of(rule, *, clients=1000, saturates=False):
+    told = {"weighs_examples": rule == "weighted-mean", "counts_rows": rule in ("row-mean", "row-sqrt")}
+    bounds = {"items": 2.0**24, "layer": 2.0**22}
+    return Aggregator(FixedPoint.fitting(SCHEMA, bounds, clients=clients, saturates=saturates, **told), rule)
 
 
-def uploads_of(n: int, seed: int = 0) -> ClientUpdates:
+def uploads_of(n, seed=0):
     """Row 8 is touched by nobody, row 0 by everybody; the last client sends no row."""
     generator = np.random.default_rng(seed)
     index = [np.append(generator.permutation(np.arange(1, 8))[: client % 7], 0) for client in range(n - 1)]
@@ -42,7 +35,7 @@ def uploads_of(n: int, seed: int = 0) -> ClientUpdates:
     return ClientUpdates(0, n, {"items": rows}, {"layer": dense}, generator.integers(1, 500, n))
 
 
-def by_loop(updates: ClientUpdates, rule: Aggregation) -> dict[str, np.ndarray]:
+def by_loop(updates, rule):
     rows, layers = updates.tables["items"], updates.dense["layer"]
     items, layer, touched = np.zeros((9, 3)), np.zeros((2, 4)), np.zeros(9)
     total = 0.0
@@ -60,7 +53,7 @@ def by_loop(updates: ClientUpdates, rule: Aggregation) -> dict[str, np.ndarray]:
     return {"items": items, "layer": layer}
 
 
-def one_by_one(updates: ClientUpdates) -> list[ClientUpdates]:
+def one_by_one(updates):
     rows = updates.tables["items"]
     alone = []
     for client in range(updates.count):
@@ -71,14 +64,14 @@ def one_by_one(updates: ClientUpdates) -> list[ClientUpdates]:
     return alone
 
 
-def assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6) -> None:
+def assert_close(got, expected, tolerance=1e-6):
     assert got.keys() == expected.keys()
     for name, values in expected.items():
         assert np.abs(got[name] - values).max() <= tolerance * np.abs(values).max()
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_each_rule_equals_the_plain_loop(rule: Aggregation) -> None:
+def test_each_rule_equals_the_plain_loop(rule):
     updates = uploads_of(40)
     aggregator = aggregator_of(rule)
     aggregator.add(updates)
@@ -89,7 +82,7 @@ def test_each_rule_equals_the_plain_loop(rule: Aggregation) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_neither_order_nor_grouping_matters(rule: Aggregation) -> None:
+def test_neither_order_nor_grouping_matters(rule):
     updates = uploads_of(40)
     together = aggregator_of(rule)
     together.add(updates)
@@ -108,7 +101,7 @@ def test_neither_order_nor_grouping_matters(rule: Aggregation) -> None:
         assert all(np.array_equal(other.change()[name], values) for name, values in together.change().items())
 
 
-def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
+def test_a_sum_is_exact_whatever_it_is_made_of():
     n = 3000
     generator = np.random.default_rng(2)
     layers = (generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))).astype(np.float32)
@@ -122,7 +115,7 @@ def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_clear_forgets_the_round_and_one_without_messages_changes_nothing(rule: Aggregation) -> None:
+def test_clear_forgets_the_round_and_one_without_messages_changes_nothing(rule):
     aggregator = aggregator_of(rule)
     aggregator.add(uploads_of(9, seed=5))
     aggregator.clear(aggregator.fixed_point)
@@ -137,12 +130,10 @@ def test_clear_forgets_the_round_and_one_without_messages_changes_nothing(rule: 
     assert_close(aggregator.change(), by_loop(uploads_of(12, seed=6), rule))
 
 
-def test_an_unknown_rule_and_weighted_messages_without_examples_are_refused() -> None:
-    with pytest.raises(BadInput, match="did you mean row-mean"):
-        aggregator_of("row-means")  # type: ignore[arg-type]
+def test_an_unknown_rule_and_weighted_messages_without_examples_are_refused():
+    raises(BadInput, "did you mean row-mean", aggregator_of, "row-means")
     aggregator, told = aggregator_of("weighted-mean"), uploads_of(5)
-    with pytest.raises(BadInput, match="number of examples"):
-        aggregator.add(ClientUpdates(0, 5, told.tables, told.dense))
+    raises(BadInput, "number of examples", aggregator.add, ClientUpdates(0, 5, told.tables, told.dense))
     assert aggregator.clients == 0
     assert not aggregator.vector.any()
 
@@ -157,7 +148,7 @@ SETTINGS = [
 ]
 
 
-def changes(rounds: int) -> list[dict[str, np.ndarray]]:
+def changes(rounds):
     """Large and small ones, so that the second moment of Yogi goes up and down; row 2 is never touched."""
     generator = np.random.default_rng(3)
     result = []
@@ -169,13 +160,12 @@ def changes(rounds: int) -> list[dict[str, np.ndarray]]:
     return result
 
 
-def start() -> dict[str, np.ndarray]:
+def start():
     generator = np.random.default_rng(4)
     return {"a": generator.standard_normal((4, 3)).astype(np.float32), "b": np.zeros(5, np.float32)}
 
 
-def entry_by_entry(x: float, deltas: list[float], s: ServerRate) -> float:
-    """One weight through all rounds."""
+def entry_by_entry(x, deltas, s):
     m, v = 0.0, s.caution**2
     for delta in deltas:
         if s.optimiser == "sgd":
@@ -193,7 +183,7 @@ def entry_by_entry(x: float, deltas: list[float], s: ServerRate) -> float:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.optimiser}-{s.rate}-{s.momentum}")
-def test_each_optimiser_follows_the_paper(settings: ServerRate) -> None:
+def test_each_optimiser_follows_the_paper(settings):
     weights, rounds = start(), changes(12)
     optimiser = make_optimiser(settings)
     for change in rounds:
@@ -205,7 +195,7 @@ def test_each_optimiser_follows_the_paper(settings: ServerRate) -> None:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: f"{s.optimiser}-{s.rate}-{s.momentum}")
-def test_going_on_from_a_saved_state_is_exact(settings: ServerRate) -> None:
+def test_going_on_from_a_saved_state_is_exact(settings):
     rounds = changes(10)
     whole, halves = start(), start()
     straight, first_half = make_optimiser(settings), make_optimiser(settings)
@@ -227,7 +217,7 @@ def test_going_on_from_a_saved_state_is_exact(settings: ServerRate) -> None:
     assert second_half.state() == {}  # as at the start
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_settings_that_cannot_work_are_refused():
     for name, values in {
         "rate": (0.0, math.nan, math.inf, 2e12),
         "caution": (0.0, 1e13),
@@ -235,13 +225,11 @@ def test_settings_that_cannot_work_are_refused() -> None:
         "second_momentum": (1.0,),
     }.items():
         for value in values:
-            with pytest.raises(BadInput, match=f"server.{name} is {value}".replace("+", r"\+")):
-                ServerRate(**{name: value})
-    with pytest.raises(BadInput, match="did you mean adam"):
-        make_optimiser(ServerRate("adamw"))  # type: ignore[arg-type]
+            raises(BadInput, f"server.{name} is {value}".replace("+", r"\+"), ServerRate, **{name: value})
+    raises(BadInput, "did you mean adam", make_optimiser, ServerRate("adamw"))
 
 
-def test_replacing_leaves_the_last_change_alone() -> None:
+def test_replacing_leaves_the_last_change_alone():
     weights, optimiser = start(), make_optimiser(Replacing())
     for change in changes(3):
         optimiser.step(weights, change)

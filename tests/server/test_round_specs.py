@@ -1,7 +1,5 @@
 """Who takes part (statistical tests, each with one false alarm in a million), and what rounds are about."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import FullModelRounds
 from veilrec.core.schema import Schema, Tensor
@@ -34,20 +33,16 @@ ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a client that can learn
 ROUNDS = 600
 
 
-def sampler(seed: int = 5, **settings: object) -> CohortSampler:
-    return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)  # type: ignore[arg-type]
+def sampler(seed=5, **settings):
+    return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)
 
 
-def test_a_fixed_cohort_has_its_size_no_client_twice_and_only_eligible_ones() -> None:
+def test_a_fixed_cohort_has_its_size_and_only_eligible_clients_and_is_always_the_same():
     for round_number in range(50):
         clients = sampler().draw(round_number)
         assert len(clients) == 20
-        assert np.all(np.diff(clients) > 0)
-        assert np.isin(clients, ELIGIBLE).all()
-
-
-def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
-    used = sampler()
+        assert np.all(np.diff(clients) > 0) and np.isin(clients, ELIGIBLE).all()
+    used = sampler()  # a round is drawn the same whatever was drawn before
     for round_number in range(4):
         used.draw(round_number)
     assert np.array_equal(used.draw(7), sampler().draw(7))
@@ -56,7 +51,7 @@ def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_every_client_takes_part_equally_often(sampling: str) -> None:
+def test_every_client_takes_part_equally_often(sampling):
     some = sampler(sampling=sampling)
     drawn = np.concatenate([some.draw(round_number) for round_number in range(ROUNDS)])
     counts = np.bincount(drawn, minlength=ELIGIBLE[-1] + 1)[ELIGIBLE]
@@ -67,7 +62,7 @@ def test_every_client_takes_part_equally_often(sampling: str) -> None:
     assert stats.chi2.cdf(statistic, 200 - 1) > ALMOST_NEVER
 
 
-def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
+def test_poisson_sizes_have_the_binomial_mean_and_variance():
     some = sampler(sampling="poisson")
     sizes = np.array([len(some.draw(round_number)) for round_number in range(ROUNDS)])
     total = stats.binomtest(int(sizes.sum()), ROUNDS * 200, 20 / 200)
@@ -76,7 +71,7 @@ def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
     assert ALMOST_NEVER < stats.chi2.sf(spread, ROUNDS) < 1 - ALMOST_NEVER
 
 
-def test_availability_and_drop_out_have_their_rates_and_are_independent() -> None:
+def test_availability_and_drop_out_have_their_rates_and_are_independent():
     some = sampler(size=100, available=0.7, drop_out=0.2)
     rounds = [some.draw(round_number) for round_number in range(ROUNDS)]
     reached = sum(len(clients) for clients in rounds)
@@ -85,7 +80,7 @@ def test_availability_and_drop_out_have_their_rates_and_are_independent() -> Non
     assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
 
 
-def test_everybody_and_nobody() -> None:
+def test_everybody_and_nobody():
     for settings in ({"size": 0, "sampling": "fixed"}, {"size": 0, "sampling": "poisson"}, {"size": 200}):
         everybody = sampler(**settings)
         assert np.array_equal(everybody.draw(0), ELIGIBLE)
@@ -99,7 +94,7 @@ def test_everybody_and_nobody() -> None:
         assert np.all(some.arrives(0, some.draw(0)) == arrive)
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_settings_that_cannot_work_are_refused():
     chances = [(name, chance) for name in ("available", "drop_out") for chance in (-0.1, 1.1, float("nan"))]
     for settings, line in (
         ({"size": 201}, r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"),
@@ -108,16 +103,14 @@ def test_settings_that_cannot_work_are_refused() -> None:
         *(({name: chance}, f"cohort.{name} is {chance}") for name, chance in chances),
         *(({name: chance}, "is the chance that") for name, chance in (("available", 0.0), ("drop_out", 1.0))),
     ):
-        with pytest.raises(BadInput, match=line):
-            sampler(**settings)
-    with pytest.raises(BadInput, match="no client has anything to learn from"):
-        CohortSampler(CohortSettings(), np.empty(0, np.int64), 0)
+        raises(BadInput, line, sampler, **settings)
+    raises(BadInput, "no client has anything to learn from", CohortSampler, CohortSettings(), np.empty(0, np.int64), 0)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_drawing_from_a_million_clients_does_not_touch_them_all(sampling: str) -> None:
+def test_drawing_from_a_million_clients_does_not_touch_them_all(sampling):
     """A pass over the population would need at least 8 MB (a permutation) or 1 MB (a flag for each)."""
-    settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)  # type: ignore[arg-type]
+    settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)
     large = CohortSampler(settings, np.arange(1_000_000), 5)
     large.arrives(0, large.draw(0))
     tracemalloc.start()
@@ -134,11 +127,11 @@ SCHEMA = Schema((Tensor("items", (N_ITEMS, 4), True), Tensor("layer", (5, 4), Fa
 KEEP = math.exp(2.0) / (1.0 + math.exp(2.0))
 
 
-def tally(*counts: float, reports: int = 100) -> Tally:
+def tally(*counts, reports=100):
     return Tally(np.array(counts, np.float64), reports)
 
 
-def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None:
+def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8():
     # privacy-math, section 6: epsilon 2, n = 1000
     told = tally(300, 100, reports=1000)
     assert ReportThreshold(keep_probability=KEEP).frequencies(told) == pytest.approx([0.237393, 0.0], abs=1e-6)
@@ -155,27 +148,24 @@ def test_items_above_the_mean_or_above_a_given_threshold_of_equation_8() -> None
     assert FullModelRounds().next(3, {}, None).number == 3
     parts = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
     spec = parts.next(0, {}, told)  # rows that come from elsewhere
-    assert spec.rows is not None
     assert spec.rows.tolist() == [0, 2]
     assert dict(spec.shares) == {"layer": 0.25}
 
 
-def test_a_ballot_counts_good_reports_only() -> None:
+def test_a_ballot_counts_good_reports_only():
     response = RandomisedResponse(length=3, epsilon=1.0, change="one bit")
     ballot = Ballot(RandomisedReports(response), 4)
     ballot.receive(messages.encode_report(np.array([True, False, True]), 4))
     ballot.receive(messages.encode_report(np.array([True, False, False]), 4))
-    with pytest.raises(BadMessage):
-        ballot.receive(messages.encode_report(np.array([True, True, True]), 5))
+    raises(BadMessage, None, ballot.receive, messages.encode_report(np.array([True, True, True]), 5))
     assert ballot.reports == 2
     assert ballot.counts.tolist() == [2, 0, 1]
     few = Ballot(ItemHistogram(length=3, max_items=1, epsilon=1.0, delta=1e-6, adjacency="add-remove"), 4)
-    with pytest.raises(BadUpdate, match="at most 1"):
-        few.receive(messages.encode_report(np.array([True, False, True]), 4))
+    raises(BadUpdate, "at most 1", few.receive, messages.encode_report(np.array([True, False, True]), 4))
     assert (few.reports, few.counts.sum()) == (0, 0)
 
 
-def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
+def test_moved_rows_are_in_and_the_rest_gets_its_chance():
     start = np.zeros((N_ITEMS, 4), np.float32)
     round_planner = MovedRows(start, "items", 0.4, 1)
     weights = start.copy()
@@ -183,7 +173,6 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
     seen = set()
     for number in range(20):
         rows = round_planner.next(number, {"items": weights}, None).rows
-        assert rows is not None
         assert len(rows) == len(set(rows.tolist())) == 12
         assert {2, 9} <= set(rows.tolist())
         seen |= set(rows.tolist())
@@ -191,19 +180,15 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
     assert MovedRows(start, "items", 1.0, 1).next(0, {"items": weights}, None).rows is None
 
 
-def test_seeded_parts_and_directions_are_public() -> None:
+def test_seeded_parts_and_directions_are_public():
     round_planner = SeededParts(schema=SCHEMA, public_seed=4, row_share=0.5, entry_share=0.25, names=("layer",))
     one, same, other = round_planner.next(0, {}, None), round_planner.next(0, {}, None), round_planner.next(1, {}, None)
-    assert one.rows is not None
-    assert other.rows is not None
     assert len(one.rows) == 15
     assert np.array_equal(one.rows, same.rows)
     assert not np.array_equal(one.rows, other.rows)
     entries, later = one.entries("layer", 20), other.entries("layer", 20)
-    assert entries is not None
     assert len(entries) == 5
     assert not np.array_equal(entries, later)
     assert one.entries("items", 120) is None
     basis = SeededDirections(rank=2, public_seed=1).next(0, {}, None).basis(4)
-    assert basis is not None
     assert np.allclose(basis.T @ basis, np.eye(2), atol=1e-6)

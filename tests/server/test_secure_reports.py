@@ -1,19 +1,13 @@
 """Reports that a coordinator does not see, and the states of a round: what a kill leaves, and what a wait holds."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.server.test_coordinator import CLIENTS, plan_of, start
-from veilrec.core.arrays import Offsets
+from tests.server.test_coordinator import CLIENTS, plan_of, refusal, start
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, place_of_sum
 from veilrec.privacy.randomness import noise_of_histogram
 from veilrec.server.coordinator import Coordinator, MessageRefused
@@ -27,34 +21,36 @@ class Killed(BaseException):
     """The process is gone: whatever was not on disk is lost."""
 
 
+def kill(*_):
+    raise Killed
+
+
 class Adding:
     """Sums of what is not masked at all, in the place of a protocol; who was asked what is noted."""
 
     waits = True
 
-    def __init__(self, length: int, attempts: int = 1) -> None:
+    def __init__(self, length, attempts=1):
         self.length, self.attempts = length, attempts
-        self.opened: list[RoundSpec | ReportSum] = []
-        self.asked: list[tuple[bytes, list[bytes]]] = []
+        self.opened, self.asked = [], []
         self.begins = self.adds_up = True
-        self.before: Any = lambda: None
-        self.after: Any = lambda: None
+        self.before = self.after = lambda: None
 
-    def open(self, spec: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
+    def open(self, spec, cohort):
         self.opened.append(spec)
         return f"sum {spec.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
 
-    def senders(self, invitation: bytes, cohort: int) -> int:
+    def senders(self, invitation, cohort):
         return cohort
 
-    def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
+    def crossed(self, invitation, cohort):
         return cohort * len(invitation), 7
 
-    def check(self, invitation: bytes, client: int, message: bytes) -> None:
+    def check(self, invitation, client, message):
         if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != client:
             raise BadMessage("not a vector of this device")
 
-    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def total(self, invitation, messages):
         self.asked.append((invitation, list(messages)))
         self.before()
         if not self.adds_up:
@@ -64,186 +60,161 @@ class Adding:
         return np.asarray(total)
 
 
-def votes() -> Plan:
+def votes():
     return plan_of("dpals", "cohort.size=0")
 
 
-def told(plan: Plan, client: int) -> np.ndarray:
-    """The items of a synthetic client."""
-    assert plan.reports is not None
-    own = np.zeros(plan.reports.mechanism.length, np.bool_)
+def told(client):
+    own = np.zeros(votes().reports.mechanism.length, np.bool_)
     own[: 2 + client] = True
     return own
 
 
-def vector(plan: Plan, client: int) -> bytes:
-    assert plan.reports is not None
-    return client.to_bytes(8, "little") + plan.reports.mechanism.weigh(told(plan, client)).astype("<i8").tobytes()
+def vector(client):
+    return client.to_bytes(8, "little") + votes().reports.mechanism.weigh(told(client)).astype("<i8").tobytes()
 
 
-def hidden(folder: Path, plan: Plan, *, least: int = CLIENTS, **options: Any) -> tuple[Coordinator, Adding]:
-    assert plan.reports is not None
-    secure = Adding(plan.reports.mechanism.length, **options)
-    return start(folder, plan, minimum_reports=least, minimum_messages=1, secure=secure), secure
+def hidden(folder, *, least=CLIENTS, **options):
+    secure = Adding(votes().reports.mechanism.length, **options)
+    return start(folder, votes(), minimum_reports=least, minimum_messages=1, secure=secure), secure
 
 
-def answered(server: Coordinator, plan: Plan, clients: int = CLIENTS) -> None:
+def again_in(folder, secure, least=CLIENTS):
+    return Coordinator(folder, votes(), minimum_reports=least, minimum_messages=1, secure=secure)
+
+
+def answered(server, clients=CLIENTS):
     assert server.ask() is not None
     for client in range(clients):
-        assert server.receive_report(f"client {client}", vector(plan, client)) == "taken"
+        assert server.receive_report(f"client {client}", vector(client)) == "taken"
 
 
-def wanted(plan: Plan, clients: int = CLIENTS) -> np.ndarray:
-    assert plan.reports is not None
-    mechanism = plan.reports.mechanism
-    counts = sum(
-        (mechanism.weigh(told(plan, client)) for client in range(clients)), np.zeros(mechanism.length, np.int64)
-    )
+def wanted(clients=CLIENTS):
+    mechanism = votes().reports.mechanism
+    counts = np.sum([mechanism.weigh(told(client)) for client in range(clients)], axis=0)
     return mechanism.protect(counts, noise_of_histogram(SECRET, 0))
 
 
-def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path / "hidden", plan)
-    answered(server, plan)
+def test_the_tally_is_that_of_reports_that_are_seen(tmp_path):
+    server, secure = hidden(tmp_path / "hidden")
+    answered(server)
     assert server.count_reports()
-    seen = start(tmp_path / "seen", plan, minimum_reports=CLIENTS)
+    seen = start(tmp_path / "seen", votes(), minimum_reports=CLIENTS)
     seen.ask()
     for client in range(CLIENTS):
-        seen.receive_report(f"client {client}", bits.encode_report(told(plan, client), 0))
+        seen.receive_report(f"client {client}", bits.encode_report(told(client), 0))
     seen.open_round()
     tallies = [one._store.tally() for one in (server, seen)]
-    assert tallies[0] is not None and tallies[1] is not None
     np.testing.assert_array_equal(tallies[0].counts, tallies[1].counts)
-    np.testing.assert_array_equal(tallies[0].counts, wanted(plan))
+    np.testing.assert_array_equal(tallies[0].counts, wanted())
     assert tallies[0].reports == tallies[1].reports == CLIENTS
     assert server.ask() is None  # one tally serves the whole run
     assert server.open_round()[1] == seen.open_round()[1]
     assert secure.opened == [ReportSum(0), RoundSpec(0)]
     report = server.close_round()
-    assert report.report_bytes == CLIENTS * len(vector(plan, 0)) + 7
+    assert report.report_bytes == CLIENTS * len(vector(0)) + 7
     assert [len(messages) for _, messages in secure.asked] == [CLIENTS]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when: str, tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path, plan, least=3)
-    answered(server, plan, 3)
-
-    def kill() -> None:
-        raise Killed
+def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when, tmp_path):
+    server, secure = hidden(tmp_path, least=3)
+    answered(server, 3)
 
     setattr(secure, when, kill)
-    with pytest.raises(Killed):
-        server.count_reports()
+    raises(Killed, None, server.count_reports)
     server.close()
     setattr(secure, when, lambda: None)
-    with Coordinator(tmp_path, plan, minimum_reports=3, secure=secure) as again:
+    with again_in(tmp_path, secure, 3) as again:
         assert again.stage == "counting"
         with pytest.raises(MessageRefused, match="no reports are asked for"):  # a late one would make it another list
-            again.receive_report("client 3", vector(plan, 3))
-        with pytest.raises(BadInput, match="round 0 is counting"):
-            again.ask()
+            again.receive_report("client 3", vector(3))
+        raises(BadInput, "round 0 is counting", again.ask)
         assert again.count_reports()
         tally = again._store.tally()
-        assert tally is not None
-        np.testing.assert_array_equal(tally.counts, wanted(plan, 3))
+        np.testing.assert_array_equal(tally.counts, wanted(3))
         assert tally.reports == 3
     assert secure.asked[0] == secure.asked[1]
     assert len(secure.asked[0][1]) == 3
 
 
-def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path, plan)
+def test_killed_while_clients_are_asked_it_goes_on_with_the_same_invitation(tmp_path):
+    server, secure = hidden(tmp_path)
     question = server.ask()
     assert question is not None and question.invitation
-    server.receive_report("client 0", vector(plan, 0))
+    server.receive_report("client 0", vector(0))
     server.close()
-    with Coordinator(tmp_path, plan, minimum_reports=CLIENTS, minimum_messages=1, secure=secure) as again:
+    with again_in(tmp_path, secure) as again:
         assert again.ask() == question
         assert secure.opened == [ReportSum(0)]
         assert again.came("reports") == ("client 0",)
-        assert again.receive_report("client 0", vector(plan, 0)) == "known already"
+        assert again.receive_report("client 0", vector(0)) == "known already"
 
 
-def test_what_is_no_answer_of_the_client_is_refused(tmp_path: Path) -> None:
-    plan = votes()
-    server, _ = hidden(tmp_path, plan)
-    good = vector(plan, 0)
-    with pytest.raises(MessageRefused, match="no reports are asked for"):
-        server.receive_report("client 0", good)
+def test_what_is_no_answer_of_the_client_is_refused(tmp_path):
+    server, _ = hidden(tmp_path)
+    good = vector(0)
+    raises(MessageRefused, "no reports are asked for", server.receive_report, "client 0", good)
     server.ask()
     server.receive_report("client 0", good)
     cases = [
         ("second message", "client 0", good[:-1] + bytes([good[-1] ^ 1])),
         ("bad bytes", "client 1", good),  # in the name of another
-        ("bad bytes", "client 1", vector(plan, 1)[:-8]),
-        ("bad bytes", "client 1", bits.encode_report(told(plan, 1), 0)),  # nothing is read that is not masked
+        ("bad bytes", "client 1", vector(1)[:-8]),
+        ("bad bytes", "client 1", bits.encode_report(told(1), 0)),  # nothing is read that is not masked
         ("not enrolled", "stranger", good),
     ]
     for reason, client, message in cases:
-        with pytest.raises(MessageRefused) as error:
-            server.receive_report(client, message)
-        assert error.value.reason == reason
+        assert refusal(server.receive_report, client, message) == reason
     assert server.came("reports") == ("client 0",)
 
 
-def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path, plan)
-    answered(server, plan, CLIENTS - 1)
-    with pytest.raises(BadInput, match="3 clients have reported: a secure sum waits for 4"):
-        server.count_reports()
-    with pytest.raises(BadInput, match="call count_reports first"):
-        server.open_round()
+def test_too_few_are_waited_for_and_a_sum_of_another_length_is_no_tally(tmp_path):
+    server, secure = hidden(tmp_path)
+    answered(server, CLIENTS - 1)
+    raises(BadInput, "3 clients have reported: a secure sum waits for 4", server.count_reports)
+    raises(BadInput, "call count_reports first", server.open_round)
     assert (server.stage, secure.asked) == ("asking", [])
-    server.receive_report("client 3", vector(plan, 3))
+    server.receive_report("client 3", vector(3))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(secure, "total", lambda *_: np.zeros(3, np.int64))
-        with pytest.raises(VeilrecError, match="shape"):
-            server.count_reports()
+        raises(VeilrecError, "shape", server.count_reports)
     assert server._store.tally() is None
     assert server.count_reports()
-    with pytest.raises(BadInput, match="round 0 is open"):
-        server.open_round() and server.count_reports()
+    server.open_round()
+    raises(BadInput, "round 0 is open", server.count_reports)
 
 
-def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_its_own(tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path, plan, attempts=3)
+def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_its_own(tmp_path):
+    server, secure = hidden(tmp_path, attempts=3)
     secure.begins = False
     question = server.ask()
     assert question is not None and question.invitation == b""
     assert (server.stage, server.report_number) == ("asking", FIRST_REPORT_SUM + 1)
     secure.begins, secure.adds_up = True, False
-    answered(server, plan)
+    answered(server)
     assert not server.count_reports()
     assert server._store.tally() is None
     assert (server.stage, server.came("reports"), server.report_number) == ("asking", (), FIRST_REPORT_SUM + 2)
     server.close()
-    with Coordinator(tmp_path, plan, minimum_reports=CLIENTS, minimum_messages=1, secure=secure) as again:
-        answered(again, plan)
-        with pytest.raises(VeilrecError, match="3 times at most: make the federation anew"):
-            again.count_reports()
+    with again_in(tmp_path, secure) as again:
+        answered(again)
+        raises(VeilrecError, "3 times at most: make the federation anew", again.count_reports)
         assert again.stage == "counting"
         secure.adds_up = True
         assert again.count_reports()
         assert secure.opened == [ReportSum(0), ReportSum(1), ReportSum(2)]
-        tally = again._store.tally()
-        assert tally is not None
-        np.testing.assert_array_equal(tally.counts, wanted(plan))
+        np.testing.assert_array_equal(again._store.tally().counts, wanted())
         again.open_round()
-        assert again.close_round().report_bytes == 2 * CLIENTS * len(vector(plan, 0)) + 3 * 7
+        assert again.close_round().report_bytes == 2 * CLIENTS * len(vector(0)) + 3 * 7
 
 
-def unlocked(server: Coordinator) -> None:
+def unlocked(server):
     """Fail if a lock or a transaction of the coordinator is held: another thread looks at it meanwhile."""
     assert not server._store._database.in_transaction
     looked = threading.Event()
 
-    def look() -> None:
+    def look():
         server.history()
         server.came("messages")
         looked.set()
@@ -252,30 +223,28 @@ def unlocked(server: Coordinator) -> None:
     assert looked.wait(5.0)
 
 
-def watched(secure: Adding, name: str, before: Callable[[], object]) -> None:
-    """Call something whenever the coordinator waits for helpers or clients."""
+def watched(secure, name, before):
     work = getattr(secure, name)
 
-    def waiting(*arguments: Any) -> Any:
+    def waiting(*arguments):
         before()
         return work(*arguments)
 
     setattr(secure, name, waiting)
 
 
-def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transaction(tmp_path: Path) -> None:
-    plan, states = votes(), list[RoundState]()
-    server, secure = hidden(tmp_path, plan)
+def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transaction(tmp_path):
+    states = []
+    server, secure = hidden(tmp_path)
 
-    def look() -> None:
+    def look():
         states.append(server.stage)
         unlocked(server)
-        with pytest.raises(MessageRefused, match="no reports are asked for"):
-            server.receive_report("client 0", vector(plan, 0))
+        raises(MessageRefused, "no reports are asked for", server.receive_report, "client 0", vector(0))
 
     watched(secure, "open", look)
     watched(secure, "total", look)
-    answered(server, plan)
+    answered(server)
     assert server.count_reports()
     server.open_round()
     assert server.stage is RoundState.OPEN
@@ -284,32 +253,27 @@ def test_every_wait_for_others_is_in_its_own_state_without_a_lock_or_a_transacti
     assert server.stage is RoundState.IDLE
 
 
-def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_path: Path) -> None:
-    plan = votes()
-    server, secure = hidden(tmp_path, plan)
-    answered(server, plan)
+def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_path):
+    server, secure = hidden(tmp_path)
+    answered(server)
     assert server.count_reports()
     server.begin_round()
     assert server.stage is RoundState.OPENING
     cohort, began = server._store.cohort(), secure.open
 
-    def kill(*_: object) -> bytes:
-        raise Killed
-
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(secure, "open", kill)
-        with pytest.raises(Killed):
-            server.open_sum()
+        raises(Killed, None, server.open_sum)
     server.close()
     assert secure.open == began
-    with Coordinator(tmp_path, plan, minimum_reports=1, minimum_messages=1, secure=secure) as again:
+    with again_in(tmp_path, secure) as again:
         assert (again.stage, again.round_number) == (RoundState.OPENING, 0)
         assert again.open_round()[1] == cohort
         assert again.stage is RoundState.OPEN
     assert secure.opened[1] == secure.opened[-1]
 
 
-def test_states_and_numbers_are_those_of_earlier_databases() -> None:
+def test_states_and_numbers_are_those_of_earlier_databases():
     numbers = [*(ReportSum(attempt).number for attempt in range(3)), 0, 1, FIRST_REPORT_SUM - 1]
     assert min(numbers[:3]) >= FIRST_REPORT_SUM  # sums of reports have numbers of their own, and come before all rounds
     order = [place_of_sum(number) for number in numbers]

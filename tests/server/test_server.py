@@ -1,19 +1,16 @@
 """The server: its rounds, the tensors that reports fill, and the bound of the next round."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.audit.bounded_plans import ITEMS, adaptive_plan, data, people, plain_plan
 from tests.methods.tastes import build, same, small_problem
+from tests.wire.raising import raises
 from veilrec.client import local_training
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan, ReportSpec
@@ -38,37 +35,37 @@ from veilrec.wire.messages import BadMessage
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 
 
-def plan_of(aggregation: str = "mean", rate: ServerRate | None = None, **other: Any) -> Plan:
+def plan_of(aggregation="mean", rate=None, **other):
     return Plan(
         schema=SCHEMA,
         start={"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)},
-        trainer=None,  # type: ignore[arg-type]
-        ranker=None,  # type: ignore[arg-type]
+        trainer=None,
+        ranker=None,
         cohort=CohortSettings(size=2),
         rounds=9,
-        aggregation=aggregation,  # type: ignore[arg-type]
+        aggregation=aggregation,
         server=rate or ServerRate(),
         **({"mechanism": NoNoise(SCHEMA)} | other),
     )
 
 
-def make_server(*arguments: Any, **other: Any) -> Server:
+def make_server(*arguments, **other):
     return Server(plan_of(*arguments, **other))
 
 
-def protected() -> Server:
+def protected():
     everybody = Rounds(rounds=1, population=2, cohort=2)
     mechanism = CohortSum(schema=SCHEMA, clip_norm=20.0, noise_multiplier=1.0, taking_part=everybody, delta=1e-6)
     return make_server("sum", mechanism=mechanism)
 
 
-def message(round_number: int, row: int, value: float) -> bytes:
+def message(round_number, row, value):
     rows = Rows(np.array([0, 1]), np.array([row], np.int32), np.full((1, 2), value, np.float32))
     dense = {"bias": np.full((1, 3), value, np.float32)}
     return messages.encode_update(ClientUpdates(round_number, 1, {"items": rows}, dense), SCHEMA)
 
 
-def test_a_round_from_messages_to_the_next_model() -> None:
+def test_a_round_from_messages_to_the_next_model():
     plan = plan_of()
     server, expected = Server(plan), plan.start["items"].copy()
     model = messages.decode_update(messages.encode_update(server.broadcast(), SCHEMA), SCHEMA, 0)
@@ -82,8 +79,7 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     assert server.weights["bias"].tolist() == [3.0, 3.0, 3.0]
     assert not plan.start["bias"].any()  # what was given at the start is not changed
     assert server.spec.number == 1
-    with pytest.raises(BadMessage, match="round 0, expected round 1"):
-        server.receive(message(0, 1, 4.0))
+    raises(BadMessage, "round 0, expected round 1", server.receive, message(0, 1, 4.0))
     server.step()  # nothing of the first round is left
     assert np.array_equal(server.weights["items"], expected)
     decaying = make_server(decay_share=0.25)
@@ -94,37 +90,28 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     assert np.allclose(decaying.weights["items"], expected)
 
 
-def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then() -> None:
+def test_a_sum_is_used_with_its_noise_only_and_nothing_is_added_to_it_then():
     server = protected()
     server.receive(message(0, 1, 4.0))
-    with pytest.raises(VeilrecError, match="no noise yet"):
-        server.step()
+    raises(VeilrecError, "no noise yet", server.step)
     server.protect(SeededSource(0))
-    with pytest.raises(VeilrecError, match="has its noise already"):
-        server.receive(message(0, 5, 2.0))
-    with pytest.raises(VeilrecError, match="has its noise already"):
-        server.open_round(RoundSpec(0))
-    with pytest.raises(VeilrecError, match="has its noise already"):
-        server.protect(SeededSource(0))
+    raises(VeilrecError, "has its noise already", server.receive, message(0, 5, 2.0))
+    raises(VeilrecError, "has its noise already", server.open_round, RoundSpec(0))
+    raises(VeilrecError, "has its noise already", server.protect, SeededSource(0))
     server.step()
     server.receive(message(1, 5, 2.0))
 
 
-def test_a_message_that_is_too_long_changes_nothing() -> None:
+def test_a_bad_message_and_one_that_is_too_long_change_nothing():
     server = protected()
-    with pytest.raises(BadUpdate, match="takes at most 20"):
-        server.receive(message(0, 1, 400.0))
+    raises(BadUpdate, "takes at most 20", server.receive, message(0, 1, 400.0))
     assert all(np.all(total == 0.0) for total in server._aggregator.sums.values())
-
-
-def test_a_bad_message_changes_nothing() -> None:
     clean, attacked = make_server(), make_server()
     good = message(0, 1, 4.0)
     clean.receive(good)
     attacked.receive(good)
     for bad in (good[:-1], good + b"\0", message(1, 1, 4.0), message(0, 1, np.nan), b""):
-        with pytest.raises(BadMessage):
-            attacked.receive(bad)
+        raises(BadMessage, None, attacked.receive, bad)
     clean.step()
     attacked.step()
     for name, value in clean.weights.items():
@@ -136,27 +123,18 @@ PRIVACY = PrivacySettings(epsilon=4.0)
 
 
 @cache
-def of_fedmf() -> Simulation:
-    made = build("dp-fedmf", small_problem(CLIENTS), (f"cohort.size={COHORT}",), secret=SECRET)
-    assert isinstance(made, Simulation)
-    return made
+def of_fedmf():
+    return build("dp-fedmf", small_problem(CLIENTS), (f"cohort.size={COHORT}",), secret=SECRET)
 
 
-def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
+def with_popularity(*, noise=True, averaging=0.0):
     plan, popularity = of_fedmf().plan, PopularityTensor()
     n_items = plan.schema.tables[0].shape[0]
     schema = Schema((*plan.schema.tensors, popularity.tensor(n_items)))
     before = private_votes(PRIVACY, plan.cohort, n_items, share=0.2)
-    mechanism = noisy_sum(
-        PRIVACY,
-        plan.cohort,
-        schema,
-        rounds=plan.rounds,
-        clients=CLIENTS,
-        keeps_state=True,
-        before=before.event,
-        numbers_before=before.numbers,
-    )
+    known = {"rounds": plan.rounds, "clients": CLIENTS, "keeps_state": True}
+    told = {"before": before.event, "numbers_before": before.numbers}
+    mechanism = noisy_sum(PRIVACY, plan.cohort, schema, **known, **told)
     return replace(
         plan,
         schema=schema,
@@ -168,13 +146,13 @@ def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
     )
 
 
-def simulated(plan: Plan) -> Simulation:
+def simulated(plan):
     known = of_fedmf()
     return Simulation(plan, known.data, known.histories, known.seeds)
 
 
 @pytest.mark.parametrize("noise", [True, False])
-def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool) -> None:
+def test_real_rounds_fill_what_the_simulation_fills(tmp_path, noise):
     plan = with_popularity(noise=noise, averaging=0.5)
     here, real = simulated(plan), RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
     for number in range(2):
@@ -195,11 +173,10 @@ def test_real_rounds_fill_what_the_simulation_fills(tmp_path: Path, noise: bool)
     assert noise or np.allclose(popularity[:, 0], votes, atol=1e-6)
 
 
-def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) -> None:
+def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path):
     plan = with_popularity()
     real = RealRun(tmp_path, plan, of_fedmf().data, of_fedmf().seeds)
     question = real.coordinator.ask()
-    assert question is not None
     for name in question.clients:
         real.coordinator.receive_report(name, real.client(name).report(question.round_number, question.period))
     broadcast, _ = real.coordinator.open_round()
@@ -209,26 +186,22 @@ def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) 
         assert again.server_state.server.weights["popularity"].any()
 
 
-def test_what_is_learnt_or_reported_every_round_is_not_filled() -> None:
+def test_what_is_learnt_or_reported_every_round_is_not_filled():
     plan = with_popularity()
     server = Server(plan)
-    with pytest.raises(ValueError, match="learnt"):
-        server.fill({"items": server.weights["items"]})
-    with pytest.raises(ValueError, match="shape"):
-        server.fill({"popularity": np.zeros((1, 1), np.float32)})
-    assert plan.reports is not None
-    with pytest.raises(ValueError, match="once"):
-        replace(plan, reports=replace(plan.reports, fresh=True))
+    raises(ValueError, "learnt", server.fill, {"items": server.weights["items"]})
+    raises(ValueError, "shape", server.fill, {"popularity": np.zeros((1, 1), np.float32)})
+    raises(ValueError, "once", replace, plan, reports=replace(plan.reports, fresh=True))
 
 
 RULE = GeometricClipping(cohort=20, smallest=0.01, largest=100.0)
 
 
-def simulation(plan: Any, secret: bytes | None = SECRET) -> Simulation:
+def simulation(plan, secret=SECRET):
     return Simulation(plan, data(), people(), Seeds.all_from(1, secret))
 
 
-def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
+def test_the_geometric_rule_is_that_of_andrew_and_others():
     # 15 of 20 within: (15 - 5) / 2 = 5 counted; S exp(-0.2 (0.75 - 0.5))
     assert RULE.next(2.0, 5.0) == pytest.approx(2.0 * math.exp(-0.05))
     assert RULE.next(2.0, 0.0) == 2.0
@@ -237,31 +210,28 @@ def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
     assert RULE.next(100.0, -10.0) == 100.0
 
 
-def test_the_printed_rule_falls_below_nothing() -> None:
+def test_the_printed_rule_falls_below_nothing():
     # privacy-math, section 5(c): S 40, gamma 0.9, alpha_4 1, everybody always within: 400 rounds to 0
     rule, bound = PublishedClipping(cohort=30, quantile=0.9, rate=1.0), 40.0
     for _ in range(400):
         bound = rule.next(bound, 30.0)
     assert bound == pytest.approx(0.0, abs=1e-9)
     assert rule.next(bound, 30.0) < 0.0
-    with pytest.raises(VeilrecError, match="bound has become nan"):
-        rule.next(1.0, math.nan)
+    raises(VeilrecError, "bound has become nan", rule.next, 1.0, math.nan)
 
 
-def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path: Path) -> None:
+def test_a_rule_that_makes_no_sense_or_has_no_tensor_is_refused(tmp_path):
     for wrong in ({"cohort": 0}, {"smallest": 0.0}, {"quantile": 1.5}, {"rate": math.nan}, {"largest": 0.001}):
-        with pytest.raises(BadInput):
-            replace(RULE, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="need each other"):
-        Server(replace(adaptive_plan(), clipping_rule=None))
-    with pytest.raises(BadInput, match="need each other"):
-        Server(replace(plain_plan(CohortSettings(size=20, sampling="poisson")), clipping_rule=RULE))
+        raises(BadInput, None, replace, RULE, **wrong)
+    raises(BadInput, "need each other", Server, replace(adaptive_plan(), clipping_rule=None))
+    plain = replace(plain_plan(CohortSettings(size=20, sampling="poisson")), clipping_rule=RULE)
+    raises(BadInput, "need each other", Server, plain)
     Coordinator(put_secret(tmp_path / "server"), adaptive_plan()).close()
-    with pytest.raises(BadInput, match="another plan"):  # a run does not go on by another rule
-        Coordinator(tmp_path / "server", adaptive_plan(rate=0.1))
+    other = adaptive_plan(rate=0.1)  # a run does not go on by another rule
+    raises(BadInput, "another plan", Coordinator, tmp_path / "server", other)
 
 
-def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> None:
+def test_the_round_spec_has_the_bound_of_the_model_and_what_another_planner_says():
     plan = adaptive_plan()
     weights = {**plan.start, BOUND: np.array([0.3], np.float32)}
     spec = LearntBound().next(4, weights, None)
@@ -269,48 +239,38 @@ def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> N
     parts = LearntBound(SeededParts(schema=plan.schema, public_seed=1, row_share=0.5))
     assert parts.leaves_out
     assert not LearntBound().leaves_out
-    assert len(parts.next(4, weights, None).rows) == 30  # type: ignore[arg-type]
+    assert len(parts.next(4, weights, None).rows) == 30
 
 
-def test_the_bound_moves_by_the_protected_count_and_by_nothing_else() -> None:
+def test_the_bound_moves_by_the_protected_count_and_by_nothing_else():
     plan = replace(adaptive_plan(), server=ServerRate(optimiser="adam", rate=0.1), decay_share=0.01)
     run = simulation(plan)
-    assert plan.clipping_rule is not None
     for number in range(3):
         before = float(run.server.weights[BOUND][0])
-        protected: list[float] = []
+        protected = []
         step = run.server.step
 
-        def watched(step: Any = step, protected: list[float] = protected) -> None:
+        def watched(step=step, protected=protected):
             protected.append(float(run.server._aggregator.sums[BOUND][0]))
             step()
 
-        run.server.step = watched  # type: ignore[method-assign]
+        run.server.step = watched
         run.step(number)
-        run.server.step = step  # type: ignore[method-assign]
+        run.server.step = step
         assert run.server.weights[BOUND][0] == np.float32(plan.clipping_rule.next(before, protected[0]))
         assert run.server.weights[BOUND][0] != np.float32(before)
     assert not any(BOUND in name for name in run.server.state() if name.startswith("optimiser."))
 
 
 @pytest.mark.parametrize("start", [0.1, 90.0])
-def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
+def test_the_bound_finds_the_quantile_of_the_norms(start):
     """Votes of n items have norm sqrt(n); the noise on the count is below one person."""
     everybody = Rounds(rounds=60, sampling="poisson", population=60, cohort=60)
-    mechanism = AdaptiveSum(
-        schema=with_bound(local_training.schema(ITEMS)),
-        clip_norm=start,
-        noise_multiplier=1e-3,
-        count_standard_deviation=0.3,
-        taking_part=everybody,
-        delta=1e-6,
-    )
-    plain = replace(
-        plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
-        schema=local_training.schema(ITEMS),
-        trainer=local_training.VoteLocalTrainer(),
-        start=local_training.start_weights(ITEMS),
-    )
+    schema, weights = local_training.schema(ITEMS), local_training.start_weights(ITEMS)
+    noise = {"noise_multiplier": 1e-3, "count_standard_deviation": 0.3, "delta": 1e-6}
+    mechanism = AdaptiveSum(schema=with_bound(schema), clip_norm=start, taking_part=everybody, **noise)
+    plain = plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60)
+    plain = replace(plain, schema=schema, trainer=local_training.VoteLocalTrainer(), start=weights)
     run = simulation(with_learnt_bound(plain, mechanism, rate=0.1), None)
     for number in range(80):
         run.step(number)
@@ -319,7 +279,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_real_clients_and_a_coordinator_give_the_simulation(sampling: str, tmp_path: Path) -> None:
+def test_real_clients_and_a_coordinator_give_the_simulation(sampling, tmp_path):
     plan = adaptive_plan(sampling)
     simulated = simulation(plan)
     real = RealRun(tmp_path, plan, data(), simulated.seeds)

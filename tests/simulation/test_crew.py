@@ -1,11 +1,8 @@
 """Workers, in this process, in others and of Ray, give the bits of one process."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.wire.raising import raises
 from veilrec.audit.contract_subject import SECRET, ContractSubject, copied, same
 from veilrec.core.errors import BadInput, Diverged
-from veilrec.simulation.pieces import OpenRound, Piece, PieceReport
+from veilrec.simulation.pieces import Piece
 from veilrec.simulation.simulation import Simulation
-from veilrec.simulation.workers import LostWorker, Packed, PartialSum, ProcessPool, RayWorkers, Worker, shared_out
+from veilrec.simulation.workers import LostWorker, Packed, ProcessPool, RayWorkers, Worker, shared_out
 
 # Private state; reports and parts of the model; large private state and noise on what is sent; noise on messages drawn
 # at once; weights by examples; a network; noise before learning.
@@ -36,26 +34,25 @@ ROUNDS = 2
 class Here:
     """A crew in this process, to which everything goes as bytes."""
 
-    def __init__(self, workers: int, folder: Path, simulation: Simulation) -> None:
+    def __init__(self, workers, folder, simulation):
         packed = Packed.write(folder / "numbers", simulation.plan, simulation.data, simulation.seeds)
         self.workers = [Worker(pickle.loads(pickle.dumps(packed))) for _ in range(workers)]  # noqa: S301
 
-    def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], list[PartialSum]]:
+    def learn(self, opened, pieces):
         given = [pickle.loads(pickle.dumps((opened, part))) for part in shared_out(pieces, len(self.workers))]  # noqa: S301
         answers = [worker.learn(*one) for worker, one in zip(self.workers, given, strict=True)]
         return [told for part, _ in answers for told in part], [total for _, total in answers]
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def simulation_of(name: str, *settings: str, at_once: int = 7, secret: bytes | None = None) -> Simulation:
-    """One whose cohorts are many pieces, and lose some messages."""
+def simulation_of(name, *settings, at_once=7, secret=None):
     made = ContractSubject(name).on_clients(None, "cohort.drop_out=0.1", *settings, secret=secret)
     return Simulation(replace(made.plan, clients_per_batch=at_once), made.data, made.histories, made.seeds)
 
 
-def assert_same_run(alone: Simulation, together: Simulation, rounds: int = ROUNDS) -> None:
+def assert_same_run(alone, together, rounds=ROUNDS):
     start = copied(alone.state())
     for number in range(rounds):
         assert together.step(number) == alone.step(number)
@@ -64,7 +61,7 @@ def assert_same_run(alone: Simulation, together: Simulation, rounds: int = ROUND
 
 
 @pytest.mark.parametrize(("name", "secret"), [*((name, None) for name in METHODS), ("dp-fedmf", SECRET)])
-def test_workers_give_the_bits_of_one_process(name: str, secret: bytes | None, tmp_path: Path) -> None:
+def test_workers_give_the_bits_of_one_process(name, secret, tmp_path):
     """With a secret they rehearse real clients."""
     alone, *crews = (simulation_of(name, *METHODS[name], secret=secret) for _ in range(3))
     start = copied(alone.state())
@@ -78,7 +75,7 @@ def test_workers_give_the_bits_of_one_process(name: str, secret: bytes | None, t
     assert not same(alone.state(), start)
 
 
-def test_processes_give_the_bits_of_one() -> None:
+def test_processes_give_the_bits_of_one():
     alone, together = (simulation_of("priv-fedmf-sub") for _ in range(2))
     with ProcessPool(2, together.plan, together.data, together.seeds) as crew:
         together.crew = crew
@@ -87,31 +84,28 @@ def test_processes_give_the_bits_of_one() -> None:
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'veilrec[ray]'")
 @pytest.mark.parametrize(("name", "workers"), [("fedmf", 1), ("fedmf", 2), ("priv-fedmf-sub", 2)])
-def test_ray_gives_the_bits_of_one_process(name: str, workers: int) -> None:
+def test_ray_gives_the_bits_of_one_process(name, workers):
     alone, together = (simulation_of(name) for _ in range(2))
     with RayWorkers(workers, together.plan, together.data, together.seeds) as crew:
         together.crew = crew
         assert_same_run(alone, together)
 
 
-def test_a_worker_that_is_killed_is_noticed_and_one_that_fails_says_why() -> None:
+def test_a_worker_that_is_killed_is_noticed_and_one_that_fails_says_why():
     simulation = simulation_of("fedmf")
     with ProcessPool(1, simulation.plan, simulation.data, simulation.seeds) as crew:
         simulation.crew = crew
         simulation.server.weights["items"][...] = np.nan
-        with pytest.raises(Diverged, match="diverged"):
-            simulation.step(0)
+        raises(Diverged, "diverged", simulation.step, 0)
         folder = Path(crew._folder.name)
         assert folder.exists()
         pid = crew._workers[0].pid
-        assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(LostWorker, match="--resume"):
-            simulation.step(1)
+        raises(LostWorker, "--resume", simulation.step, 1)
     assert not folder.exists()
 
 
-def test_the_file_of_numbers_is_all_that_a_worker_reads(tmp_path: Path) -> None:
+def test_the_file_of_numbers_is_all_that_a_worker_reads(tmp_path):
     simulation = simulation_of("fedmf")
     packed = Packed.write(tmp_path / "numbers", simulation.plan, simulation.data, simulation.seeds)
     assert len(packed.head) < simulation.data.rows.items.nbytes
@@ -119,13 +113,11 @@ def test_the_file_of_numbers_is_all_that_a_worker_reads(tmp_path: Path) -> None:
     assert np.array_equal(hand.data.rows.items, simulation.data.rows.items)
     assert not hand.data.rows.items.flags.writeable
     (tmp_path / "numbers").unlink()
-    with pytest.raises(BadInput, match="--shared"):
-        packed.open()
+    raises(BadInput, "--shared", packed.open)
 
 
-def test_pieces_are_shared_out_whole_and_in_order() -> None:
+def test_pieces_are_shared_out_whole_and_in_order():
     pieces = [Piece(start, np.arange(1), np.ones(1, np.bool_), {}) for start in range(5)]
     assert [[piece.start for piece in part] for part in shared_out(pieces, 2)] == [[0, 1], [2, 3, 4]]
     assert [[piece.start for piece in part] for part in shared_out(pieces[:1], 3)] == [[], [0], []]
-    with pytest.raises(BadInput, match="--workers is 0"):
-        ProcessPool(0, None, None, None)  # type: ignore[arg-type]
+    raises(BadInput, "--workers is 0", ProcessPool, 0, None, None, None)

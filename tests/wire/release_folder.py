@@ -1,19 +1,13 @@
 """A small folder signed as a release, without a model in it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 from safetensors.numpy import save_file
 
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.wire.releases import CLIENT, FORMAT, describe_file, sign_release
-from veilrec.wire.signing import Rotation, SigningKey
 
 
-def manifest_of(folder: Path, **changed: Any) -> dict[str, Any]:
+def manifest_of(folder, **changed):
     listed = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("manifest"))
     files = {path.relative_to(folder).as_posix(): describe_file(path) for path in listed if path.name != "keys.json"}
     fields = {
@@ -38,7 +32,7 @@ def manifest_of(folder: Path, **changed: Any) -> dict[str, Any]:
     return fields | changed
 
 
-def signed_folder(folder: Path, key: SigningKey, keys: tuple[Rotation, ...] = (), **changed: Any) -> Path:
+def signed_folder(folder, key, keys=(), **changed):
     (folder / "model").mkdir(parents=True, exist_ok=True)
     save_file({"a": np.arange(6, dtype=np.float32).reshape(2, 3)}, folder / "a.safetensors")
     (folder / "model" / "ranker.json").write_text("{}\n")

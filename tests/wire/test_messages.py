@@ -1,7 +1,5 @@
 """Messages survive the way through bytes, have the length foretold, and whatever else comes is refused, at no cost."""
 
-from __future__ import annotations
-
 import math
 import struct
 import tracemalloc
@@ -12,13 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.wire.raising import raises
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, whole_model
 from veilrec.wire import messages, rounds
-from veilrec.wire.messages import CODINGS, BadMessage, NotFinite, ValueCoding
+from veilrec.wire.messages import CODINGS, BadMessage, NotFinite
 
 
 @st.composite
-def schemas(draw: st.DrawFn) -> Schema:
+def schemas(draw):
     tensors = []
     for number in range(draw(st.integers(0, 4))):
         if draw(st.booleans()):
@@ -30,7 +29,7 @@ def schemas(draw: st.DrawFn) -> Schema:
     return Schema(tuple(tensors))
 
 
-def some_rows(generator: np.random.Generator, tensor: Tensor, counts: list[int]) -> Rows:
+def some_rows(generator, tensor, counts):
     height, width = tensor.shape
     index = [generator.choice(height, count, replace=False) for count in counts]
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -39,7 +38,7 @@ def some_rows(generator: np.random.Generator, tensor: Tensor, counts: list[int])
 
 
 @st.composite
-def drawn_updates(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
+def drawn_updates(draw):
     schema = draw(schemas())
     generator = np.random.default_rng(draw(st.integers(0, 999)))
     n = draw(st.integers(1, 3))
@@ -57,7 +56,7 @@ def drawn_updates(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
     return schema, ClientUpdates(draw(st.integers(0, 2**32 - 1)), n, tables, dense, packed)
 
 
-def assert_same(sent: ClientUpdates, client: int, got: ClientUpdates) -> None:
+def assert_same(sent, client, got):
     assert (got.round_number, got.count) == (sent.round_number, 1)
     assert got.tables.keys() == sent.tables.keys()
     assert got.dense.keys() == sent.dense.keys()
@@ -72,12 +71,11 @@ def assert_same(sent: ClientUpdates, client: int, got: ClientUpdates) -> None:
     if sent.examples is None:
         assert got.examples is None
     else:
-        assert got.examples is not None
         assert got.examples.tolist() == [sent.examples[client]]
 
 
 @given(drawn_updates())
-def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Schema, ClientUpdates]) -> None:
+def test_what_is_encoded_comes_back_and_has_the_size_foretold(message):
     schema, updates = message
     sizes = messages.sizes(updates, schema)
     carried = [*(rows.values for rows in updates.tables.values()), *updates.dense.values()]
@@ -89,7 +87,7 @@ def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Sch
 
 
 @pytest.mark.parametrize("height", [8, 300, 65_536, 65_537, 70_001])
-def test_every_index_coding_has_the_size_foretold(height: int) -> None:
+def test_every_index_coding_has_the_size_foretold(height):
     """0 rows, short list, where bitmap and list cost the same, bitmap, all rows; u16 and u32 lists."""
     tensor = Tensor("items", (height, 3), by_row=True)
     width = 2 if height <= 65_536 else 4
@@ -105,7 +103,7 @@ def test_every_index_coding_has_the_size_foretold(height: int) -> None:
         assert_same(updates, client, messages.decode_update(content, schema, 1))
 
 
-def test_the_layout_is_the_documented_one() -> None:
+def test_the_layout_is_the_documented_one():
     schema = Schema((Tensor("items", (20, 1), True), Tensor("bias", (2,), False)))
     rows = Rows(np.array([0, 1]), np.array([17], np.int32), np.array([[1.5]], np.float32))
     updates = ClientUpdates(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
@@ -115,7 +113,7 @@ def test_the_layout_is_the_documented_one() -> None:
     assert messages.encode_update(updates, schema) == bytes.fromhex(head + items + bias)
 
 
-def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
+def test_a_matrix_of_low_rank_is_sent_as_its_factors():
     schema = Schema((Tensor("matrix", (30, 20), by_row=False), Tensor("vector", (30,), by_row=False)))
     generator = np.random.default_rng(1)
     left, scales, right = (generator.normal(size=s).astype(np.float32) for s in ((2, 30, 1), (2, 1), (2, 1, 20)))
@@ -127,8 +125,7 @@ def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
         assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[client])
     other = bytearray(messages.encode_update(sent, schema))
     other[13] = 1  # the same as the vector
-    with pytest.raises(messages.BadMessage, match="does not fit its kind"):
-        messages.decode_update(bytes(other), schema, 0)
+    raises(messages.BadMessage, "does not fit its kind", messages.decode_update, bytes(other), schema, 0)
 
 
 SCHEMA = Schema((Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True)))
@@ -136,36 +133,34 @@ DENSE, ALL_ROWS, BITMAP, LIST = range(4)
 ROUND = 7
 
 
-def good() -> bytes:
+def good():
     items = Rows(np.array([0, 2]), np.array([4, 11], np.int32), np.ones((2, 2), np.float32))
     words = Rows(np.array([0, 2]), np.array([0, 69_999], np.int32), np.ones((2, 1), np.float32))
     dense = {"bias": np.array([[1.0, 2.0, 3.0]], np.float32)}
-    return messages.encode_update(
-        ClientUpdates(ROUND, 1, {"items": items, "words": words}, dense, np.array([5])), SCHEMA
-    )
+    updates = ClientUpdates(ROUND, 1, {"items": items, "words": words}, dense, np.array([5]))
+    return messages.encode_update(updates, SCHEMA)
 
 
-def header(tensors: int, magic: bytes = b"VRM1", round_number: int = ROUND) -> bytes:
+def header(tensors, magic=b"VRM1", round_number=ROUND):
     return struct.pack("<4sIIB", magic, round_number, 0, tensors)
 
 
-def table(number: int, coding: int, count: int, index: bytes, values: int) -> bytes:
+def table(number, coding, count, index, values):
     return struct.pack("<BBI", number, coding, count) + index + np.zeros(values, "<f4").tobytes()
 
 
-def u16(*rows: int) -> bytes:
+def u16(*rows):
     return np.array(rows, "<u2").tobytes()
 
 
-def u32(*rows: int) -> bytes:
+def u32(*rows):
     return np.array(rows, "<u4").tobytes()
 
 
-def test_the_good_message_is_good_and_cut_at_any_byte_it_is_refused() -> None:
+def test_the_good_message_is_good_and_cut_at_any_byte_it_is_refused():
     assert set(messages.decode_update(good(), SCHEMA, ROUND).tables) == {"items", "words"}
     for length in range(len(good())):
-        with pytest.raises(BadMessage, match="ends after"):
-            messages.decode_update(good()[:length], SCHEMA, ROUND)
+        raises(BadMessage, "ends after", messages.decode_update, good()[:length], SCHEMA, ROUND)
 
 
 BAD = {
@@ -197,14 +192,14 @@ BAD = {
 }
 
 
-def test_each_lie_is_named() -> None:
+def test_each_lie_is_named():
     for name, (content, problem) in BAD.items():
         with pytest.raises(BadMessage, match=problem):
             messages.decode_update(content, SCHEMA, ROUND)
             pytest.fail(name)
 
 
-def test_values_have_to_be_finite() -> None:
+def test_values_have_to_be_finite():
     dense = header(1) + b"\1\0"
     row = header(1) + struct.pack("<BBI", 0, LIST, 1) + u16(3) + bytes(4)
     for head, tail in ((dense, bytes(8)), (row, b"")):
@@ -214,7 +209,7 @@ def test_values_have_to_be_finite() -> None:
                 messages.decode_update(head + np.array([value], "<f4").tobytes() + tail, SCHEMA, ROUND)
 
 
-def assert_sound_or_refused(content: bytes) -> None:
+def assert_sound_or_refused(content):
     try:
         message = messages.decode_update(content, SCHEMA, ROUND)
     except BadMessage:
@@ -233,27 +228,26 @@ def assert_sound_or_refused(content: bytes) -> None:
 @settings(max_examples=400)
 @given(st.binary(max_size=200), st.booleans())
 @example(b"", False)
-def test_random_bytes(content: bytes, behind_a_header: bool) -> None:
+def test_random_bytes(content, behind_a_header):
     assert_sound_or_refused(header(2) + content if behind_a_header else content)
 
 
 @settings(max_examples=600)
 @given(st.lists(st.tuples(st.integers(0, len(good()) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_changed_bytes(changes: list[tuple[int, int]]) -> None:
+def test_changed_bytes(changes):
     content = bytearray(good())
     for position, value in changes:
         content[position] = value
     assert_sound_or_refused(bytes(content))
 
 
-def test_a_short_message_cannot_ask_for_much_memory() -> None:
+def test_a_short_message_cannot_ask_for_much_memory():
     large = Schema((Tensor("words", (50_000_000, 8), True), Tensor("dense", (50_000_000,), False)))
     asking = [header(1) + table(0, coding, 50_000_000, b"", 0) for coding in (ALL_ROWS, BITMAP, LIST)]
     tracemalloc.start()
     try:
         for content in (*asking, header(1) + b"\1\0"):
-            with pytest.raises(BadMessage):
-                messages.decode_update(content, large, ROUND)
+            raises(BadMessage, None, messages.decode_update, content, large, ROUND)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -269,9 +263,7 @@ RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.5
     st.integers(0, 99),
     st.sampled_from([1e-6, 1.0, 1e3]),
 )
-def test_the_other_side_reads_what_rounding_foretold(
-    coding: ValueCoding, rows: int, width: int, seed: int, size: float
-) -> None:
+def test_the_other_side_reads_what_rounding_foretold(coding, rows, width, seed, size):
     given_values = size * np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
     content = messages.encode_values(given_values, coding)
     assert len(content) == rows * messages.row_size(coding, width)
@@ -282,7 +274,7 @@ def test_the_other_side_reads_what_rounding_foretold(
     assert np.all(np.abs(read - given_values) <= (1.01 * RELATIVE[coding]) * largest + slack)
 
 
-def test_half_way_between_two_steps_both_sides_round_alike() -> None:
+def test_half_way_between_two_steps_both_sides_round_alike():
     for coding, largest in (("int8", 127), ("int4", 7)):
         generator = np.random.default_rng(2)
         units = (generator.integers(128, 256, (400, 1)) / 256).astype(np.float32)  # exact as a scale
@@ -292,14 +284,11 @@ def test_half_way_between_two_steps_both_sides_round_alike() -> None:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCoding) -> None:
+def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding):
     generator = np.random.default_rng(1)
-    schema = Schema(
-        (Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False))
-    ).coded(coding)
-    rows = Rows(
-        np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), generator.standard_normal((3, 5)).astype(np.float32)
-    )
+    tensors = Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False)
+    schema, values = Schema(tensors).coded(coding), generator.standard_normal((3, 5)).astype(np.float32)
+    rows = Rows(np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), values)
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
     sent = ClientUpdates(4, 2, {"items": rows}, dense)
     expected = messages.rounded_update(sent, schema)
@@ -307,21 +296,20 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
         content = messages.encode_update(sent, schema, client)
         assert len(content) == size
         got = messages.decode_update(content, schema, 4)
-        assert np.array_equal(
-            got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)]
-        )
+        came = got.tables["items"]
+        assert np.array_equal(came.values, expected.tables["items"].values[: len(came.index)])
         for name in dense:
             assert np.array_equal(got.dense[name][0], expected.dense[name][client])
 
 
-def through(rows: np.ndarray, coding: ValueCoding) -> np.ndarray:
+def through(rows, coding):
     """Rows as the other side reads them, which has to be what rounding foretells."""
     read = messages.decode_values(memoryview(messages.encode_values(rows, coding)), *rows.shape, coding)
     np.testing.assert_array_equal(read, messages.rounded_values(rows, coding))
     return read
 
 
-def test_zeros_tiny_large_and_infinite_values() -> None:
+def test_zeros_tiny_large_and_infinite_values():
     for coding in CODINGS:
         read = through(np.array([[0.0, 0.0], [1e30, -1e30]], np.float32), coding)
         assert np.array_equal(read[0], [0.0, 0.0])
@@ -334,28 +322,27 @@ def test_zeros_tiny_large_and_infinite_values() -> None:
             assert not np.isfinite(through(np.array([[1.0, odd, 0.0]], np.float32), coding)).any()
 
 
-def test_another_coding_than_the_schemas_and_an_infinite_scale_are_refused() -> None:
+def test_another_coding_than_the_schemas_and_an_infinite_scale_are_refused():
     schema = Schema((Tensor("bias", (4,), False),))
     sent = ClientUpdates(0, 1, {}, {"bias": np.ones((1, 4), np.float32)})
     with pytest.raises(BadMessage, match="does not fit"):
         messages.decode_update(messages.encode_update(sent, schema.coded("float16")), schema, 0)
     content = bytearray(messages.encode_update(sent, schema.coded("int8")))
     content[-6:-4] = b"\x80\x7f"  # infinity
-    with pytest.raises(BadMessage, match="not finite"):
-        messages.decode_update(bytes(content), schema.coded("int8"), 0)
+    raises(BadMessage, "not finite", messages.decode_update, bytes(content), schema.coded("int8"), 0)
 
 
 REPORT = messages.encode_report(np.array([True, False, True]), 4)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70), st.integers(0, 2**32 - 1))
-def test_a_report_comes_back(flags: list[bool], round_number: int) -> None:
+def test_a_report_comes_back(flags, round_number):
     content = messages.encode_report(np.array(flags), round_number)
     assert len(content) == messages.size(len(flags)) == 12 + -(-len(flags) // 8)
     assert messages.decode_report(content, len(flags), round_number).tolist() == flags
 
 
-def test_odd_reports_are_refused() -> None:
+def test_odd_reports_are_refused():
     for content, problem in (
         (REPORT[:-1], "has 12 bytes"),
         (REPORT + b"\0", "has 14 bytes"),
@@ -364,27 +351,24 @@ def test_odd_reports_are_refused() -> None:
         (messages.encode_report(np.array([True] * 5), 4), "on 5 items"),
         (REPORT[:-1] + b"\xff", "do not exist"),
     ):
-        with pytest.raises(BadMessage, match=problem):
-            messages.decode_report(content, 3, 4)
+        raises(BadMessage, problem, messages.decode_report, content, 3, 4)
 
 
 @given(st.binary(max_size=20))
-def test_any_bytes_are_a_report_or_refused(content: bytes) -> None:
+def test_any_bytes_are_a_report_or_refused(content):
     with suppress(BadMessage):
         assert messages.decode_report(content, 3, 4).shape == (3,)
 
 
-def test_a_gain_comes_back_and_odd_ones_are_refused() -> None:
+def test_a_gain_comes_back_and_odd_ones_are_refused():
     for gain in (0.0, 0.1, -0.1, 5e-324, 1.0 / 3.0):
         assert len(messages.encode_gain(gain)) == messages.SIZE == 8
         assert messages.decode_gain(messages.encode_gain(gain)) == gain
     assert messages.encode_gain(-0.0) == messages.encode_gain(0.0)
     for content in (b"", bytes(7), bytes(9)):
-        with pytest.raises(BadMessage, match="bytes"):
-            messages.decode_gain(content)
+        raises(BadMessage, "bytes", messages.decode_gain, content)
     for odd in (math.nan, math.inf, -math.inf):
-        with pytest.raises(NotFinite):
-            messages.decode_gain(struct.pack("<d", odd))
+        raises(NotFinite, None, messages.decode_gain, struct.pack("<d", odd))
 
 
 PARTS = Schema(
@@ -397,7 +381,7 @@ PARTS = Schema(
 MODEL = whole_model(PARTS, {tensor.name: np.ones(tensor.shape, np.float32) for tensor in PARTS.tensors}, 4)
 
 
-def test_a_round_about_some_tensors_comes_back() -> None:
+def test_a_round_about_some_tensors_comes_back():
     for tensors in (None, ("first",), ("first", "second")):
         spec = RoundSpec(4, clip_norm=0.5, tensors=tensors)
         sent = rounds.encode(spec, MODEL, PARTS)
@@ -407,9 +391,8 @@ def test_a_round_about_some_tensors_comes_back() -> None:
         assert rounds.size(spec, PARTS) < len(sent)
 
 
-def test_rounds_about_impossible_tensors_and_rounds_that_end_early_are_refused() -> None:
+def test_rounds_about_impossible_tensors_and_rounds_that_end_early_are_refused():
     sent = rounds.encode(RoundSpec(4, tensors=("first",)), MODEL, PARTS)
     odd = [sent[:5] + bytes([len(n), *n]) + sent[7:] for n in ((), (0,), (2, 1), (1, 1), (3,), (0, 1))]
     for content in (*odd, *(sent[:length] for length in range(5, 8))):
-        with pytest.raises(BadMessage):
-            rounds.decode(content, PARTS, 4)
+        raises(BadMessage, None, rounds.decode, content, PARTS, 4)

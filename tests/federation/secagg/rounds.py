@@ -1,8 +1,5 @@
 """Whole rounds of both protocols among synthetic clients, with whoever is lost at every step."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +13,6 @@ from veilrec.federation.secagg.terms import Neighbourhood, Terms
 from veilrec.wire.signing import SigningKey
 
 FEDERATION = bytes(range(32))
-Lost = Callable[[str, Iterable[int]], list[int]]  # who of these stays at a step
 
 
 def everybody(step, numbers):
@@ -24,27 +20,25 @@ def everybody(step, numbers):
 
 
 @lru_cache
-def identity(number: int) -> SigningKey:
+def identity(number):
     return SigningKey(Ed25519PrivateKey.from_private_bytes(number.to_bytes(32, "big")))
 
 
-def registry(clients: int) -> dict[int, bytes]:
+def registry(clients):
     return {number: identity(number).public for number in range(clients)}
 
 
-def made_values(clients: int, length: int, seed: int, largest: int = 2**15) -> dict[int, np.ndarray]:
+def made_values(clients, length, seed, largest=2**15):
     draws = np.random.default_rng([seed, clients, length])
     return {number: draws.integers(-largest, largest, length) for number in range(clients)}
 
 
-def total(values: dict[int, np.ndarray], numbers: Iterable[int]) -> np.ndarray:
+def total(values, numbers):
     return np.sum([values[number] for number in numbers], axis=0)
 
 
 @dataclass
 class Helped:
-    """A federation with helpers, in a folder."""
-
     folder: Path
     clients: int = 8
     length: int = 50
@@ -54,7 +48,7 @@ class Helped:
     round_number: int = 5
     made: list[Helper] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.registered = registry(self.clients)
         self.keys = [identity(1000 + place) for place in range(self.helpers)]
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
@@ -62,39 +56,37 @@ class Helped:
         self.made = [self.helper(place) for place in range(self.helpers)]
         self.server = HelperSum(self.proposal, self.registered)
 
-    def helper(self, place: int, **other) -> Helper:
+    def helper(self, place, **other):
         settings = {"federation": FEDERATION, "registered": self.registered, "least": self.least} | other
         return Helper(self.folder / f"helper-{place}", self.keys[place], **settings)
 
-    def client(self, number: int, **other) -> HelperSumClient:
+    def client(self, number, **other):
         settings = {"federation": FEDERATION, "helpers": self.proposal.helpers, "least": self.least} | other
         return HelperSumClient(number, identity(number), **settings)
 
-    def invitation(self) -> bytes:
+    def invitation(self):
         return self.server.invite([helper.open(self.proposal.encode()) for helper in self.made])
 
-    def send(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> list[int]:
+    def send(self, values, stay=everybody):
         invitation = self.invitation()
         came = stay("upload", values)
         for number in came:
             self.server.receive(self.client(number).update(invitation, values[number]))
         return came
 
-    def finish(self) -> np.ndarray:
+    def finish(self):
         request = self.server.request()
         for helper in self.made:
             self.server.receive_answer(helper.answer(request))
         return self.server.finish()
 
-    def close(self) -> None:
+    def close(self):
         for helper in self.made:
             helper.close()
 
 
 @dataclass
 class Paired:
-    """A round among clients alone."""
-
     neighbourhood: Neighbourhood
     clients: int = 12
     length: int = 40
@@ -102,52 +94,52 @@ class Paired:
     least: int = 3
     round_number: int = 5
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.registered = registry(self.clients)
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
         self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered)
         self.made = {number: self.client(number) for number in range(self.clients)}
 
-    def client(self, number: int) -> PairwiseSumClient:
-        return PairwiseSumClient(
-            number,
-            identity(number),
-            self.registered,
-            federation=FEDERATION,
-            neighbourhood=self.neighbourhood,
-            least=self.least,
-        )
+    def client(self, number):
+        settings = {"federation": FEDERATION, "neighbourhood": self.neighbourhood, "least": self.least}
+        return PairwiseSumClient(number, identity(number), self.registered, **settings)
 
-    def group(self, stay: Lost = everybody) -> dict[int, bytes]:
+    def group(self, stay=everybody):
         for number in stay("advertise", self.made):
             self.server.receive_advert(self.made[number].advertise(self.server.propose()))
         return self.server.groups()
 
-    def share(self, stay: Lost = everybody) -> dict[int, bytes]:
+    def share(self, stay=everybody):
         groups = self.group(stay)
         for number in stay("share", groups):
             self.server.receive_shares(self.made[number].share(groups[number]))
         return self.server.boxes()
 
-    def mask(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> list[int]:
+    def mask(self, values, stay=everybody):
         boxes = self.share(stay)
         came = stay("mask", boxes)
         for number in came:
             self.server.receive_masked(self.made[number].mask(boxes[number], values[number]))
         return came
 
-    def sign(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> tuple[list[int], list[int]]:
+    def sign(self, values, stay=everybody):
         came = self.mask(values, stay)
-        survivors = self.server.survivors()
         signed = stay("sign", came)
-        for number in signed:
-            self.server.receive_signature(self.made[number].sign(survivors))
+        self.signed(signed)
         return came, signed
 
-    def run(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> tuple[np.ndarray, list[int]]:
+    def run(self, values, stay=everybody):
         """The sum, and whose vectors are in it."""
         came, signed = self.sign(values, stay)
+        return self.reveal(stay("reveal", signed)), came
+
+    def signed(self, numbers):
+        survivors = self.server.survivors()
+        for number in numbers:
+            self.server.receive_signature(self.made[number].sign(survivors))
+
+    def reveal(self, numbers):
         signatures = self.server.signatures()
-        for number in stay("reveal", signed):
+        for number in numbers:
             self.server.receive_reveal(self.made[number].reveal(signatures))
-        return self.server.finish(), came
+        return self.server.finish()

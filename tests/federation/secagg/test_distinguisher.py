@@ -10,8 +10,6 @@ Sound: the number of right guesses is binomial with 1/2. A test fails if it lies
 so that an alarm stays. Whoever guesses right 9 times in 10 is seen in all but one in 100,000 runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,35 +34,19 @@ class View:
     second: list[np.ndarray] = field(default_factory=list)
 
 
-def bare(view: View, v, w) -> float:
-    """How many numbers have no mask."""
-    return float((view.first[0] == v[0]).sum() + (view.second[0] == w[0]).sum())
+GUESSES = {
+    # How many numbers have no mask; how many masks have bare high bits, and so do not fill the ring.
+    "bare": lambda view, v, w: (view.first[0] == v[0]).sum() + (view.second[0] == w[0]).sum(),
+    "small": lambda view, v, w: (view.first[0] - v[0] < 2**29).sum(),
+    # How many differences show through: of two clients that have one mask; of one client in two rounds.
+    "shared": lambda view, v, w: (view.first[0] - view.second[0] == v[0] - w[0]).sum(),
+    "repeated": lambda view, v, w: (view.first[0] - view.first[1] == v[0] - v[1]).sum(),
+    # How far from half of the bits are set: of masks of any kind that are not uniform.
+    "biased": lambda view, v, w: abs(np.unpackbits((view.first[0] - v[0]).view(np.uint8)).mean() - 0.5),
+}
 
 
-def small(view: View, v, w) -> float:
-    """How many masks have bare high bits: those that do not fill the ring."""
-    return float((view.first[0] - v[0] < 2**29).sum())
-
-
-def shared(view: View, v, w) -> float:
-    """How many differences of the two vectors show through: of a mask that both have."""
-    return float((view.first[0] - view.second[0] == v[0] - w[0]).sum())
-
-
-def repeated(view: View, v, w) -> float:
-    """The same for the vectors of one client in two rounds."""
-    return float((view.first[0] - view.first[1] == v[0] - v[1]).sum())
-
-
-def biased(view: View, v, w) -> float:
-    """How far from half of the bits are set: of masks of any kind that are not uniform."""
-    return abs(float(np.unpackbits((view.first[0] - v[0]).view(np.uint8)).mean()) - 0.5)
-
-
-GUESSES = {"bare": bare, "small": small, "shared": shared, "repeated": repeated, "biased": biased}
-
-
-def right_guesses(look, trials: int = TRIALS) -> dict[str, int]:
+def right_guesses(look, trials=TRIALS):
     """How often each way of guessing finds the world out; `look` plays two rounds of a world and is given vectors."""
     draws, right = np.random.default_rng(7), dict.fromkeys(GUESSES, 0)
     for trial in range(trials):
@@ -79,13 +61,13 @@ def right_guesses(look, trials: int = TRIALS) -> dict[str, int]:
     return right
 
 
-def seen(right: dict[str, int], trials: int = TRIALS) -> set[str]:
+def seen(right, trials=TRIALS):
     """The ways of guessing that are better (or worse) than chance."""
     low, high = binom.ppf([5e-7, 1 - 5e-7], trials, 0.5)
     return {name for name, count in right.items() if not low <= count <= high}
 
 
-def look_at_helpers(first, second, trial) -> View:
+def look_at_helpers(first, second, trial):
     """Two rounds with two helpers, of which the second tells the server its keys; no folders, for speed."""
     left = View()
     honest, traitor = X25519PrivateKey.generate(), X25519PrivateKey.generate()
@@ -109,7 +91,7 @@ def look_at_helpers(first, second, trial) -> View:
     return left
 
 
-def look_at_pairs(first, second, trial) -> View:
+def look_at_pairs(first, second, trial):
     """Two rounds of five clients: the last drops out, so that its key is opened; client 3 tells the server all."""
     left, nothing = View(), np.zeros(LENGTH, np.int64)
     for number in range(2):
@@ -119,10 +101,8 @@ def look_at_pairs(first, second, trial) -> View:
         masked = {client: one.made[client].mask(boxes[client], values[client]) for client in values}
         for content in masked.values():
             one.server.receive_masked(content)
-        for client in values:
-            one.server.receive_signature(one.made[client].sign(one.server.survivors()))
-        for client in values:
-            one.server.receive_reveal(one.made[client].reveal(one.server.signatures()))
+        one.signed(values)
+        one.reveal(values)
         gone = X25519PrivateKey.from_private_bytes(one.server._secret(4, "key"))
         for client, stripped in ((0, left.first), (1, left.second)):
             words = decode_masked(masked[client], one.terms)[1].copy()
@@ -159,7 +139,7 @@ class SmallMasks(MaskStream):
         (np.add if sign == 1 else np.subtract)(total, mask, out=total)
 
 
-def plant(monkeypatch, bug: str) -> None:
+def plant(monkeypatch, bug):
     if bug in ("missing mask", "28 bits"):
         broken = PartlyMasked if bug == "missing mask" else SmallMasks
         for module in (helpers, pairs):

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from tests.federation.secagg.rounds import FEDERATION, Helped, identity, made_values, total
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import helpers
 from veilrec.federation.secagg.helpers import MAX_OPEN, HelperRefusal, HelperSum, MaskRequest, Proposal
@@ -16,9 +15,11 @@ from veilrec.wire.signing import BadSignature
 def helped(tmp_path):
     made = []
 
-    def make(**settings):
-        made.append(Helped(tmp_path / str(len(made)), **settings))
-        return made[-1]
+    def make(sent=False, **settings):
+        made.append(one := Helped(tmp_path / str(len(made)), **settings))
+        if sent:
+            one.send(made_values(one.clients, one.length, 0))
+        return one
 
     yield make
     for one in made:
@@ -45,15 +46,11 @@ def test_a_third_is_lost_in_random_rounds_and_every_sum_is_exact_or_void(helped)
 def test_too_few_vectors_or_a_missing_helper_void_the_round(helped):
     one = helped(least=5)
     one.send(made_values(4, one.length, 0))
-    with pytest.raises(TooFew, match="4 vectors came, and sums of 5"):
-        one.server.request()
-    one = helped(helpers=3)
-    one.send(made_values(one.clients, one.length, 0))
+    raises(TooFew, "4 vectors came, and sums of 5", one.server.request)
+    one = helped(sent=True, helpers=3)
     one.server.receive_answer(one.made[0].answer(one.server.request()))
-    with pytest.raises(Void, match="no answer came from helpers 1, 2"):
-        one.server.finish()
-    with pytest.raises(Void, match="no key came from helpers 0, 1"):
-        helped(helpers=2).server.invite([])
+    raises(Void, "no answer came from helpers 1, 2", one.server.finish)
+    raises(Void, "no key came from helpers 0, 1", helped(helpers=2).server.invite, [])
 
 
 @pytest.mark.parametrize("width", [32, 40])
@@ -72,21 +69,17 @@ def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width):
             return check.tobytes() + words.tobytes()
 
         monkeypatch.setattr(helpers, "_masks", lying)
-        one = helped(width=width)
-        one.send(made_values(one.clients, one.length, 0))
-        with pytest.raises(BrokenSum, match="does not pass its check|beyond 40 bits"):
-            one.finish()
+        one = helped(sent=True, width=width)
+        raises(BrokenSum, "does not pass its check|beyond 40 bits", one.finish)
 
 
 def test_a_sum_that_does_not_fit_is_noticed_rather_than_wrapped(helped):
     one = helped(width=32)
     one.send(made_values(one.clients, one.length, 0, largest=2**31))
-    with pytest.raises(BrokenSum):
-        one.finish()
+    raises(BrokenSum, None, one.finish)
     narrow = helped(width=20)
     narrow.send(made_values(8, narrow.length, 0, largest=2**19))
-    with pytest.raises(BrokenSum, match="beyond 20 bits"):
-        narrow.finish()
+    raises(BrokenSum, "beyond 20 bits", narrow.finish)
 
 
 class Killed(BaseException):
@@ -96,8 +89,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helped, monkeypatch, is_killed):
     """The list is on disk before the answer is made."""
-    one = helped()
-    one.send(made_values(one.clients, one.length, 0))
+    one = helped(sent=True)
     request = one.server.request()
     fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[1:]).encode()
     helper = one.made[0]
@@ -107,27 +99,23 @@ def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helpe
             helper.answer(request)
         helper.close()
         helper = one.made[0] = one.helper(0)
-        with pytest.raises(HelperRefusal, match="answered for another list"):
-            helper.answer(fewer)
+        raises(HelperRefusal, "answered for another list", helper.answer, fewer)
     answer = helper.answer(request)
     for _ in range(2):
         assert helper.answer(request) == answer
-        with pytest.raises(HelperRefusal, match="answered for another list"):
-            helper.answer(fewer)
-        with pytest.raises(BadInput, match="is another helper running on it"):
-            one.helper(0)
+        raises(HelperRefusal, "answered for another list", helper.answer, fewer)
+        raises(BadInput, "is another helper running on it", one.helper, 0)
         helper.close()
         helper = one.made[0] = one.helper(0)
     one.finish()
 
 
-def _forged(claim: RoundKey, **changes) -> RoundKey:
+def _forged(claim, **changes):
     return RoundKey(**{"number": claim.number, "public": claim.public, "signature": claim.signature} | changes)
 
 
 def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_keys(helped):
-    one = helped(least=4)
-    one.send(made_values(one.clients, one.length, 0))
+    one = helped(sent=True, least=4)
     session, claims = one.proposal.session, MaskRequest.decode(one.server.request()).claims
     stranger = RoundKey.signed(bytes(32), identity(99), session, "client", 99)
     other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "client", 0)
@@ -141,12 +129,10 @@ def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_key
         "is not that": (as_helper, *claims[1:]),
     }
     for words, listed in bad.items():
-        with pytest.raises(VeilrecError, match=words):
-            one.made[0].answer(MaskRequest(session, one.round_number, tuple(listed)).encode())
+        raises(VeilrecError, words, one.made[0].answer, MaskRequest(session, one.round_number, tuple(listed)).encode())
     with pytest.raises(HelperRefusal, match="another session"):
         one.made[0].answer(MaskRequest(bytes(32), one.round_number, claims).encode())
-    with pytest.raises(HelperRefusal, match="never opened"):
-        one.made[0].answer(MaskRequest(session, 7, claims).encode())
+    raises(HelperRefusal, "never opened", one.made[0].answer, MaskRequest(session, 7, claims).encode())
     one.finish()  # nothing of that was an answer
     twice = helped(clients=4, least=4)
     twice.registered[3] = twice.registered[2]
@@ -171,16 +157,13 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
         "this helper asks for 3": proposal(least=2),
         "does not name this helper": proposal(helpers=names[1:]),
     }.items():
-        with pytest.raises(HelperRefusal, match=words):
-            helper.open(asked)
+        raises(HelperRefusal, words, helper.open, asked)
     one.send(made_values(one.clients, one.length, 0))
     one.finish()
-    with pytest.raises(HelperRefusal, match="round 4 is over"):
-        helper.open(proposal(number=4))
+    raises(HelperRefusal, "round 4 is over", helper.open, proposal(number=4))
     for number in range(6, 6 + MAX_OPEN):
         helper.open(proposal(number=number))
-    with pytest.raises(HelperRefusal, match=f"{MAX_OPEN} rounds are open"):
-        helper.open(proposal(number=60))
+    raises(HelperRefusal, f"{MAX_OPEN} rounds are open", helper.open, proposal(number=60))
 
 
 def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
@@ -195,8 +178,7 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
         if number == 5:
             earlier = request
         else:
-            with pytest.raises(HelperRefusal, match="its key is gone"):
-                one.made[0].answer(earlier)
+            raises(HelperRefusal, "its key is gone", one.made[0].answer, earlier)
         one.close()
     on_disk = b"".join(path.read_bytes() for path in sorted((tmp_path / "helper-0").iterdir()))
     assert secrets[0] not in on_disk
@@ -206,20 +188,15 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
 def test_clients_refuse_other_helpers_federations_and_smaller_sums(helped):
     one = helped()
     invitation, values = one.invitation(), np.zeros(one.length, np.int64)
-    with pytest.raises(BadInput, match="another federation"):
-        one.client(0, federation=bytes(32)).update(invitation, values)
-    with pytest.raises(BadInput, match="other helpers"):
-        one.client(0, helpers=one.proposal.helpers[::-1]).update(invitation, values)
-    with pytest.raises(BadInput, match="only among 4 or more"):
-        one.client(0, least=4).update(invitation, values)
-    with pytest.raises(BadInput, match="adds up 50 int64"):
-        one.client(0).update(invitation, values[1:])
+    raises(BadInput, "another federation", one.client(0, federation=bytes(32)).update, invitation, values)
+    raises(BadInput, "other helpers", one.client(0, helpers=one.proposal.helpers[::-1]).update, invitation, values)
+    raises(BadInput, "only among 4 or more", one.client(0, least=4).update, invitation, values)
+    raises(BadInput, "adds up 50 int64", one.client(0).update, invitation, values[1:])
     # A server that puts a key of its own in the place of a helper's is found out.
     own = RoundKey.signed(bytes(32), identity(7), one.proposal.session, "helper", 0).encode()
     forged = invitation.replace(one.made[0].open(one.proposal.encode()), own)
     assert forged != invitation
-    with pytest.raises(BadSignature):
-        one.client(0).update(forged, values)
+    raises(BadSignature, None, one.client(0).update, forged, values)
 
 
 def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
@@ -232,34 +209,26 @@ def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
         "not registered": one.client(99).update(invitation, values[0]),
         "ends after": one.client(7).update(invitation, values[7])[:-1],
     }.items():
-        with pytest.raises(BadMessage, match=words):
-            one.server.receive(update)
-    with pytest.raises(BadMessage, match="no helper has been asked"):
-        one.server.receive_answer(b"")
+        raises(BadMessage, words, one.server.receive, update)
+    raises(BadMessage, "no helper has been asked", one.server.receive_answer, b"")
     one.server.request()
-    with pytest.raises(BadMessage, match="asked already"):
-        one.server.receive(one.client(7).update(invitation, values[7]))
+    raises(BadMessage, "asked already", one.server.receive, one.client(7).update(invitation, values[7]))
     np.testing.assert_array_equal(one.finish(), total(values, range(7)))
 
 
 def test_answers_are_signed_for_their_request_and_count_once(helped):
-    one = helped()
-    one.send(made_values(one.clients, one.length, 0))
+    one = helped(sent=True)
     request = one.server.request()
     answer = one.made[0].answer(request)
     flipped = bytearray(answer)
     flipped[-1] ^= 1
     as_other = (1).to_bytes(4, "little") + answer[4:]
     for bad in (bytes(flipped), as_other):
-        with pytest.raises(BadSignature):
-            one.server.receive_answer(bad)
-    with pytest.raises(BadMessage, match="there are 2"):
-        one.server.receive_answer((2).to_bytes(4, "little") + answer[4:])
-    with pytest.raises(BadMessage, match="another request"):
-        one.server.receive_answer(answer[:4] + bytes(32) + answer[36:])
+        raises(BadSignature, None, one.server.receive_answer, bad)
+    raises(BadMessage, "there are 2", one.server.receive_answer, (2).to_bytes(4, "little") + answer[4:])
+    raises(BadMessage, "another request", one.server.receive_answer, answer[:4] + bytes(32) + answer[36:])
     one.server.receive_answer(answer)
-    with pytest.raises(BadMessage, match="has answered already"):
-        one.server.receive_answer(answer)
+    raises(BadMessage, "has answered already", one.server.receive_answer, answer)
 
 
 def test_a_server_that_starts_again_with_the_same_messages_asks_the_same(helped):

@@ -1,8 +1,7 @@
 """Bytes from strangers: read back as they were, or refused with one kind of error."""
 
-from __future__ import annotations
-
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,51 +9,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.federation.secagg.rounds import FEDERATION, identity
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg import pairs
-from veilrec.federation.secagg.helpers import (
-    HelperInvitation,
-    MaskRequest,
-    Proposal,
-    read_answer,
-    read_update,
-    signed_answer,
-)
+from veilrec.federation.secagg import helpers, pairs
 from veilrec.federation.secagg.pairs import Group, Reveal, SealedShares
 from veilrec.federation.secagg.terms import BrokenSum, MessageReader, RoundKey, Terms, digest, whole
 from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
-PROPOSAL = Proposal(TERMS, (b"a" * 32, identity(1).public))
-numbers = st.sets(st.integers(0, 2**32 - 1), max_size=6).map(sorted).map(tuple)
+PROPOSAL = helpers.Proposal(TERMS, (b"a" * 32, identity(1).public))
+number = st.integers(0, 2**32 - 1)
+numbers = st.sets(number, max_size=6).map(sorted).map(tuple)
+
+
+def exactly(size):
+    return st.binary(min_size=size, max_size=size)
 
 
 def keys_of(count):
-    return st.builds(
-        RoundKey,
-        st.integers(0, 2**32 - 1),
-        st.binary(min_size=32 * count, max_size=32 * count),
-        st.binary(min_size=64, max_size=64),
-    )
+    return st.builds(RoundKey, number, exactly(32 * count), exactly(64))
 
 
 def by_number(value):
-    return st.dictionaries(st.integers(0, 2**32 - 1), value, max_size=5).map(lambda found: dict(sorted(found.items())))
+    return st.dictionaries(number, value, max_size=5).map(lambda found: dict(sorted(found.items())))
 
 
-boxes = by_number(st.binary(min_size=pairs.BOX_BYTES, max_size=pairs.BOX_BYTES))
-share = st.tuples(st.sampled_from(["seed", "key"]), st.binary(min_size=33, max_size=33))
-claims = st.lists(keys_of(1), max_size=5, unique_by=lambda key: key.number).map(
-    lambda found: tuple(sorted(found, key=lambda key: key.number))
-)
+boxes = by_number(exactly(pairs.BOX_BYTES))
+share = st.tuples(st.sampled_from(["seed", "key"]), exactly(33))
+claims = by_number(keys_of(1)).map(lambda found: tuple(replace(key, number=at) for at, key in found.items()))
 MESSAGES = st.one_of(
-    st.builds(
-        HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), st.binary(min_size=32, max_size=32)
-    ),
-    st.builds(MaskRequest, st.binary(min_size=32, max_size=32), st.integers(0, 2**32 - 1), claims),
+    st.builds(helpers.HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), exactly(32)),
+    st.builds(helpers.MaskRequest, exactly(32), number, claims),
     st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
-    st.builds(SealedShares, st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32), boxes),
-    st.builds(Reveal, st.integers(0, 2**32 - 1), by_number(share)),
+    st.builds(SealedShares, number, exactly(32), boxes),
+    st.builds(Reveal, number, by_number(share)),
     st.just(PROPOSAL),
 )
 
@@ -64,7 +52,7 @@ def test_every_message_comes_back_as_it_was(message):
     assert type(message).decode(message.encode()) == message
 
 
-@given(boxes, numbers, by_number(st.binary(min_size=64, max_size=64)))
+@given(boxes, numbers, by_number(exactly(64)))
 def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
     assert whole(pairs.encode_parts(some_boxes), pairs.read_boxes) == some_boxes
     assert whole(pairs.encode_numbers(some_numbers), pairs.read_numbers) == some_numbers
@@ -72,19 +60,14 @@ def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
 
 
 DECODERS = (
-    HelperInvitation.decode,
-    MaskRequest.decode,
-    Proposal.decode,
-    Group.decode,
-    SealedShares.decode,
-    Reveal.decode,
-    pairs.decode_advert,
+    *(helpers.HelperInvitation.decode, helpers.MaskRequest.decode, helpers.Proposal.decode),
+    *(Group.decode, SealedShares.decode, Reveal.decode, pairs.decode_advert),
     lambda content: whole(content, pairs.read_boxes),
     lambda content: whole(content, pairs.read_numbers),
     pairs.decode_signatures,
     lambda content: pairs.decode_masked(content, TERMS),
-    lambda content: read_update(content, TERMS),
-    lambda content: read_answer(content, PROPOSAL, b"request"),
+    lambda content: helpers.read_update(content, TERMS),
+    lambda content: helpers.read_answer(content, PROPOSAL, b"request"),
 )
 
 
@@ -116,8 +99,7 @@ def test_messages_that_were_tampered_with_are_refused_or_are_another_message(mes
 def test_announced_sizes_are_capped_before_anything_is_made():
     huge = (2**32 - 1).to_bytes(4, "little")
     for content in (huge, (1 << 21).to_bytes(4, "little")):
-        with pytest.raises(BadMessage, match="there can be"):
-            whole(content, pairs.read_numbers)
+        raises(BadMessage, "there can be", whole, content, pairs.read_numbers)
     with pytest.raises(BadMessage, match="length of a secure sum"):
         Terms.read(MessageReader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
 
@@ -129,18 +111,16 @@ def test_messages_for_vectors_have_one_length():
     assert number == 3
     np.testing.assert_array_equal(read, words)
     for bad in (masked[:-1], masked + b"\0"):
-        with pytest.raises(BadMessage):
-            pairs.decode_masked(bad, TERMS)
+        raises(BadMessage, None, pairs.decode_masked, bad, TERMS)
     body = bytes(8) + words.tobytes()
-    answer = signed_answer(1, b"request", body, identity(1), PROPOSAL.session)
-    assert read_answer(answer, PROPOSAL, b"request") == (1, body)
+    answer = helpers.signed_answer(1, b"request", body, identity(1), PROPOSAL.session)
+    assert helpers.read_answer(answer, PROPOSAL, b"request") == (1, body)
 
 
 def test_terms_are_within_limits_and_sessions_differ_in_everything_that_was_agreed():
     right = {"federation": FEDERATION, "round_number": 3, "length": 20, "width": 32, "least": 4}
     for changes in ({"federation": b"x"}, {"length": 0}, {"width": 65}, {"least": 1}, {"round_number": -1}):
-        with pytest.raises(BadInput):
-            Terms(**right | changes)
+        raises(BadInput, None, Terms, **right | changes)
     others = ({"federation": bytes(32)}, {"round_number": 4}, {"length": 21}, {"width": 31}, {"least": 5})
     sessions = {Terms(**right | changes).session(b"pairs") for changes in ({}, *others)}
     sessions |= {TERMS.session(b"helpers"), TERMS.session(b"pairs", b"x"), PROPOSAL.session}
@@ -152,5 +132,4 @@ def test_terms_are_within_limits_and_sessions_differ_in_everything_that_was_agre
         assert terms.words.itemsize == (4 if width <= 32 else 8)
         np.testing.assert_array_equal(terms.from_words(terms.to_words(values)), values)
         if width not in (32, 64):
-            with pytest.raises(BrokenSum, match=f"beyond {width} bits"):
-                terms.from_words(terms.to_words(np.array([0, edge, 0])))
+            raises(BrokenSum, f"beyond {width} bits", terms.from_words, terms.to_words(np.array([0, edge, 0])))

@@ -1,7 +1,5 @@
 """The mask graph, masks, and the keys that they come from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -11,35 +9,21 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from tests.federation.secagg.rounds import identity
+from tests.wire.raising import raises
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.terms import (
-    FAILURE,
-    LEAK,
-    MaskStream,
-    MessageReader,
-    RoundKey,
-    agreed_key,
-    check_value,
-    choose,
-    derived_key,
-    missed,
-    neighbours,
-    public_half,
-)
+from veilrec.federation.secagg import terms
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 
 
 def test_known_neighbourhoods_and_what_cannot_be():
     for clients, corrupt, degree, threshold in ((500, 0.05, 48, 19), (500, 0.2, 102, 52), (10_000, 0.05, 66, 26)):
-        woven = choose(clients, corrupt=corrupt, lost=0.3)
+        woven = terms.choose(clients, corrupt=corrupt, lost=0.3)
         assert (woven.degree, woven.threshold) == (degree, threshold)
-    woven = choose(5, corrupt=0.2, lost=0.2)  # chance does not help: everybody is next to everybody
+    woven = terms.choose(5, corrupt=0.2, lost=0.2)  # chance does not help: everybody is next to everybody
     assert (woven.degree, woven.threshold, woven.quorum(5)) == (4, 2, 4)
-    with pytest.raises(BadInput, match="have to stay to the end"):
-        choose(100, corrupt=0.05, lost=0.5)
-    with pytest.raises(BadInput, match="give 3 or more"):
-        choose(2, corrupt=0.0, lost=0.0)
+    raises(BadInput, "have to stay to the end", terms.choose, 100, corrupt=0.05, lost=0.5)
+    raises(BadInput, "give 3 or more", terms.choose, 2, corrupt=0.0, lost=0.0)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +31,14 @@ def test_known_neighbourhoods_and_what_cannot_be():
     [(20, 20, 0.2, 0.3), (100, 100, 0.05, 0.45), (70, 100, 0.2, 0.3), (450, 500, 0.05, 0.4)],
 )
 def test_the_chances_hold_for_every_number_of_clients_that_a_round_may_begin_with(fewest, most, corrupt, lost):
-    woven = choose(fewest, most=most, corrupt=corrupt, lost=lost)
+    woven = terms.choose(fewest, most=most, corrupt=corrupt, lost=lost)
     k, t, bad = woven.degree, woven.threshold, woven.corrupt
     assert (woven.clients, woven.most, bad) == (fewest, most, round(corrupt * most))
     for members in range(fewest, most + 1):
         gone = int(lost * members)
-        assert members * hypergeom.sf(t - 1, members - 1, bad, k) <= LEAK
-        assert members * (members - 1) / 2 * hypergeom.pmf(k, members, bad + gone, k) <= LEAK
-        assert members * hypergeom.cdf(t - 1, members - 1, members - 1 - gone, k) <= FAILURE
+        assert members * hypergeom.sf(t - 1, members - 1, bad, k) <= terms.LEAK
+        assert members * (members - 1) / 2 * hypergeom.pmf(k, members, bad + gone, k) <= terms.LEAK
+        assert members * hypergeom.cdf(t - 1, members - 1, members - 1 - gone, k) <= terms.FAILURE
         assert 2 * woven.quorum(members) > members + bad
         assert woven.quorum(members) <= members - gone
 
@@ -62,32 +46,32 @@ def test_the_chances_hold_for_every_number_of_clients_that_a_round_may_begin_wit
 def test_in_small_rounds_everybody_is_next_to_everybody_however_many_come():
     for most in (3, 4, 7, 20, 26):
         fewest = max(3, most - int(0.3 * most))
-        woven = choose(fewest, most=most, corrupt=0.2, lost=0.3)
+        woven = terms.choose(fewest, most=most, corrupt=0.2, lost=0.3)
         for members in range(fewest, most + 1):
-            around = neighbours(b"s", list(range(members)), woven.degree)
+            around = terms.neighbours(b"s", list(range(members)), woven.degree)
             assert {len(others) for others in around.values()} == {members - 1}
             assert woven.corrupt < woven.threshold < woven.quorum(members)
 
 
 def test_one_neighbour_fewer_would_not_do():
-    woven = choose(100, corrupt=0.2, lost=0.3)
+    woven = terms.choose(100, corrupt=0.2, lost=0.3)
     k = woven.degree - 2
-    enough = [t for t in range(1, k + 1) if 100 * hypergeom.sf(t - 1, 99, 20, k) <= LEAK]
-    torn = 4950 * hypergeom.pmf(k, 100, 50, k) > LEAK
-    assert torn or not enough or 100 * hypergeom.cdf(enough[0] - 1, 99, 69, k) > FAILURE
+    enough = [t for t in range(1, k + 1) if 100 * hypergeom.sf(t - 1, 99, 20, k) <= terms.LEAK]
+    torn = 4950 * hypergeom.pmf(k, 100, 50, k) > terms.LEAK
+    assert torn or not enough or 100 * hypergeom.cdf(enough[0] - 1, 99, 69, k) > terms.FAILURE
 
 
 def test_everybody_has_the_same_number_of_neighbours_and_is_theirs():
     for members, degree in ((range(30), 6), (range(5, 11), 8), ([3, 8, 100, 4], 2)):
-        around = neighbours(b"session", list(members), degree)
+        around = terms.neighbours(b"session", list(members), degree)
         assert set(around) == set(members)
         for one, others in around.items():
             assert len(set(others)) == min(degree, len(around) - 1)
             assert one not in others
             assert all(one in around[other] for other in others)
-    first, second = (neighbours(session, list(range(50)), 4) for session in (b"one", b"two"))
+    first, second = (terms.neighbours(session, list(range(50)), 4) for session in (b"one", b"two"))
     assert first != second
-    assert first == neighbours(b"one", list(range(49, -1, -1)), 4)
+    assert first == terms.neighbours(b"one", list(range(49, -1, -1)), 4)
 
 
 def test_rings_fall_apart_no_more_often_than_the_bound_says():
@@ -97,7 +81,7 @@ def test_rings_fall_apart_no_more_often_than_the_bound_says():
     """
     draws, torn = np.random.default_rng(0), 0
     for trial in range(2000):
-        around = neighbours(trial.to_bytes(4, "little"), list(range(30)), 6)
+        around = terms.neighbours(trial.to_bytes(4, "little"), list(range(30)), 6)
         left = set(draws.permutation(30)[:15].tolist())
         reached, border = set(), [min(left)]
         while border:
@@ -114,49 +98,47 @@ def test_a_mask_is_the_stream_of_aes_256_in_counter_mode_and_comes_off_again(dty
     length = (1 << 18) // 4 + 77  # more than a piece of 32-bit words
     values = np.arange(length).astype(dtype)
     words = values.copy()
-    MaskStream(bytes(32)).add_to(words)
-    parts, stream = values.copy(), MaskStream(bytes(32))
+    terms.MaskStream(bytes(32)).add_to(words)
+    parts, stream = values.copy(), terms.MaskStream(bytes(32))
     for start, end in ((0, 3), (3, 1000), (1000, length)):
         stream.add_to(parts[start:end])
     np.testing.assert_array_equal(words, parts)
     stream = Cipher(algorithms.AES(bytes(32)), modes.CTR(bytes(16))).encryptor()
     np.testing.assert_array_equal(words - values, np.frombuffer(stream.update(bytes(values.nbytes)), dtype))
-    MaskStream(bytes(32)).add_to(words, sign=-1)
+    terms.MaskStream(bytes(32)).add_to(words, sign=-1)
     np.testing.assert_array_equal(words, values)
 
 
 def test_both_sides_agree_and_every_use_has_its_own_key():
     one, other = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     about = (b"mask", b"session")
-    key = agreed_key(one, public_half(other), *about)
-    assert key == agreed_key(other, public_half(one), *about)
+    key = terms.agreed_key(one, terms.public_half(other), *about)
+    assert key == terms.agreed_key(other, terms.public_half(one), *about)
     uses = [about, (b"mask", b"another"), (b"masks", b"ession"), (b"mask",), (b"", b"mask", b"session")]
-    assert len({agreed_key(one, public_half(other), *use) for use in uses}) == len(uses)
-    with pytest.raises(BadMessage, match="no key to agree by"):
-        agreed_key(one, bytes(32), *about)  # a point of small order
+    assert len({terms.agreed_key(one, terms.public_half(other), *use) for use in uses}) == len(uses)
+    raises(BadMessage, "no key to agree by", terms.agreed_key, one, bytes(32), *about)  # a point of small order
 
 
 def test_keys_are_not_drawn_from_few():
     """Of 2^16 keys of 28 bits two would be the same, but with chance e^-8; of 256 bits never, but with 2^-225."""
-    keys = {derived_key(bytes(32), number.to_bytes(4, "little")) for number in range(1 << 16)}
+    keys = {terms.derived_key(bytes(32), number.to_bytes(4, "little")) for number in range(1 << 16)}
     assert len(keys) == 1 << 16
     assert len({key[:3] + bytes([key[3] >> 4]) for key in keys}) < 1 << 16
 
 
 def test_a_round_key_is_bound_to_session_role_number_and_key():
-    key = RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "client", 7)
+    key = terms.RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "client", 7)
     key.check(identity(1).public, b"s" * 32, "client")
-    assert RoundKey.read(MessageReader(key.encode())) == key
-    assert len(key.encode()) == RoundKey.size()
+    assert terms.RoundKey.read(terms.MessageReader(key.encode())) == key
+    assert len(key.encode()) == terms.RoundKey.size()
     for signer, session, role, claimed in (
         (2, b"s" * 32, "client", key),
         (1, b"t" * 32, "client", key),
         (1, b"s" * 32, "helper", key),
-        (1, b"s" * 32, "client", RoundKey(8, key.public, key.signature)),
-        (1, b"s" * 32, "client", RoundKey(7, b"q" * 32, key.signature)),
+        (1, b"s" * 32, "client", terms.RoundKey(8, key.public, key.signature)),
+        (1, b"s" * 32, "client", terms.RoundKey(7, b"q" * 32, key.signature)),
     ):
-        with pytest.raises(BadSignature):
-            claimed.check(identity(signer).public, session, role)
+        raises(BadSignature, None, claimed.check, identity(signer).public, session, role)
 
 
 @given(st.integers(1, 70), st.integers(0, 2**32))
@@ -164,9 +146,9 @@ def test_the_check_of_a_sum_is_the_sum_of_the_checks(length, seed):
     draws = np.random.default_rng(seed)
     values = draws.integers(-(2**40), 2**40, (5, length))
     key = draws.bytes(32)
-    checks = sum((check_value(row, key) for row in values), np.zeros(1, np.uint64))
-    assert check_value(values.sum(axis=0), key) == checks
-    assert check_value(values.sum(axis=0), bytes(32)) != checks
+    checks = sum((terms.check_value(row, key) for row in values), np.zeros(1, np.uint64))
+    assert terms.check_value(values.sum(axis=0), key) == checks
+    assert terms.check_value(values.sum(axis=0), bytes(32)) != checks
 
 
 def test_a_change_of_one_number_passes_the_check_just_as_often_as_is_said():
@@ -179,8 +161,8 @@ def test_a_change_of_one_number_passes_the_check_just_as_often_as_is_said():
         changed = values.copy()
         changed[11] += 1 << bit
         keys = [number.to_bytes(32, "little") for number in range(1000)]
-        same = np.mean([check_value(values, key) == check_value(changed, key) for key in keys])
-        expected = missed(bit + 1)
+        same = np.mean([terms.check_value(values, key) == terms.check_value(changed, key) for key in keys])
+        expected = terms.missed(bit + 1)
         assert abs(same - expected) <= 5 * np.sqrt(expected / 1000)
-    assert missed(32) < 2.0**-28
-    assert missed(46) < 2.0**-15
+    assert terms.missed(32) < 2.0**-28
+    assert terms.missed(46) < 2.0**-15
