@@ -1,7 +1,5 @@
 """The YAML files: what is refused, the papers' numbers, and rows that their methods can run."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,11 +65,11 @@ panels:
 """
 
 
-def numbers(experiment: str, panel: int = 0) -> dict[str, dict[str, PrintedNumber]]:
+def numbers(experiment, panel=0):
     return {row.label: dict(row.printed) for row in EXPERIMENTS[experiment].panels[panel].rows if row.printed}
 
 
-def variants(name: str, data: str, **options):
+def variants(name, data, **options):
     study = make_study(EXPERIMENTS[name], StudyOptions(skip_missing=True, data=data, **options), OUT)
     return [variant for panel in study.panels for variant in panel.variants]
 

@@ -1,18 +1,16 @@
 """The picture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from tests.cli.running import says
 from veilrec.report.reproduce import figures
 from veilrec.report.reproduce.calculated import laplace_budgets
-from veilrec.report.reproduce.summary import StudySummary
 
 
-def drawn_as(summary: StudySummary, **changes) -> StudySummary:
+def drawn_as(summary, **changes):
     return replace(summary, study=replace(summary.study, experiment=replace(summary.study.experiment, **changes)))
 
 
@@ -23,12 +21,11 @@ def test_pictures_name_every_line_and_are_always_the_same(toy_summary, tmp_path,
         figures.save(summary, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    for words in ("FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick, 3 rounds, not for quoting"):
-        assert words in text
+    says(text, "FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick, 3 rounds, not for quoting")
     assert ("paper" if picture == "points" else "DP-FedMF in the paper") in text
 
 
-def along(summary: StudySummary, places: dict[str, float], **changes) -> StudySummary:
+def along(summary, places, **changes):
     """The first panel as a curve: its first line again at every place, by label."""
     panel = summary.panels[0]
     rows = [replace(panel.lines[0].variant.row, label=label, at=at) for label, at in places.items()]

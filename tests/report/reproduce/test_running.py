@@ -1,7 +1,5 @@
 """From an experiment to runs that are read again, go on, or fail alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Experiments small enough to run in a second or two."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from veilrec.report.reproduce.experiment import (
     QuickVersion,
     load_experiment,
 )
+from veilrec.report.reproduce.results import execute, take
 
 EXPERIMENTS = {name: load_experiment(name) for name in NAMES}
 
@@ -45,10 +44,16 @@ FEDMF = ExperimentRow("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
 OUT = Path("nowhere")  # of studies that are not run
 
 
-def with_rows(*rows: ExperimentRow) -> Experiment:
+def with_rows(*rows):
     """The toy with other rows."""
     return replace(TOY, panels=(replace(TOY.panels[0], rows=rows),))
 
 
-def quiet(_: str) -> None:
+def quiet(_):
     """Say nothing."""
+
+
+def run(study):
+    """What came of its trainings and measurements."""
+    runs = execute(study.trials(), say=quiet)
+    return {**runs, **take(study.probes(), runs, say=quiet)}
