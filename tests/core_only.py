@@ -122,12 +122,9 @@ def protect():
 
     values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
     norms = clip_clients([(np.array([0, 5, 5, 12]), values)], (), 2.0)
-    return {
-        "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
-        "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),
-        "norms": norms,
-        "clipped": values,
-    }
+    kinds = samplers.lattice_gaussian, samplers.lattice_laplace
+    gaussian, laplace = (draw(SeededSource(SEED), 4_000) for draw in kinds)
+    return {"gaussian": gaussian, "laplace": laplace, "norms": norms, "clipped": values}
 
 
 def take_part():

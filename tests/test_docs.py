@@ -138,24 +138,16 @@ def test_the_walk_through_of_a_method_runs(tmp_path, monkeypatch):
     for line in lines:
         running.shown(*shlex.split(line)[1:])
     written = (tmp_path / "my-method" / "src" / "my_method.py").read_text()
-    for name in re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE):
-        assert name in written, name
+    running.says(written, *re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE))
     entry = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[0]
     assert entry in (tmp_path / "my-method" / "pyproject.toml").read_text()
 
 
-PRINTED = [
-    (command, name, value)
-    for page in PAGES
-    for command, name, value in re.findall(
-        r"^(veilrec privacy .+ --json)  # (\w+) ([\d.]+)$", TEXTS[page], re.MULTILINE
-    )
-]
-
-
 def test_the_calculators_print_the_numbers_beside_them():
-    assert PRINTED
-    for command, name, value in PRINTED:
+    line = re.compile(r"^(veilrec privacy .+ --json)  # (\w+) ([\d.]+)$", re.MULTILINE)
+    printed = [row for text in TEXTS.values() for row in line.findall(text)]
+    assert printed
+    for command, name, value in printed:
         told = running.told(*shlex.split(command.removesuffix(" --json"))[1:])
         assert f"{told[name]:.{len(value.partition('.')[2])}f}" == value, command
 
@@ -183,10 +175,8 @@ def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out():
     bad = [case for case in all_cases() if case.kind != "proven"]
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     row = r"^\| `([\w-]+)` \|(?: [\w-]+ \| (\w+) \|)? ([\d.e-]+) \| ([\d.]+) \| ≥ ([\d.]+) \|"
-    rows = {
-        (name, float(delta), round(float(claim), 3)): (unit, float(bound))
-        for name, unit, delta, claim, bound in re.findall(row, text, re.MULTILINE)
-    }
+    found = re.findall(row, text, re.MULTILINE)
+    rows = {(name, float(d), round(float(claim), 3)): (unit, float(bound)) for name, unit, d, claim, bound in found}
     assert len(rows) == len(bad)
     for case in bad:
         unit, bound = rows[case.name, case.delta, round(case.claimed_epsilon, 3)]
@@ -201,12 +191,9 @@ def test_the_table_of_commands_is_complete():
         if command.hidden:
             continue
         inner = [f"{name} {word}" for word in getattr(command, "commands", {}) if word != _default_of(command)]
-        for path in inner or [name]:
-            assert f"`veilrec {path}" in text, path
-    train = _COMMAND.commands["train"]
-    for parameter in train.params:
-        for option in (o for o in parameter.opts if o.startswith("--")):
-            assert option in text, option
+        running.says(text, *(f"`veilrec {path}" for path in inner or [name]))
+    options = [option for parameter in _COMMAND.commands["train"].params for option in parameter.opts]
+    running.says(text, *(option for option in options if option.startswith("--")))
 
 
 def test_pictures_are_small_and_no_page_names_a_local_folder():

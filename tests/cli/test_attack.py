@@ -13,7 +13,7 @@ from veilrec.cli.attack import ATTACKS
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 OPEN = ["--set", "cohort.size=20", "--calibration", "none"]
-FEW = ["--data", NEWS, *SMALL, "--uploads", "10"]
+FEW = ["--data", NEWS, *SMALL, "--updates", "10"]
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
 VOTES = ["--method", "private-popularity", "--data", RATINGS, "--set", "cohort.size=0"]
 told, shown, refused = typed("attack")
@@ -96,7 +96,7 @@ def test_rows_and_numbers_as_json_and_tables(tmp_path):
         ("row-support", {"sum", "update"}, "before any noise"),
         ("inversion", {"message", "secure sum", "released"}, "secure aggregation"),
     ):
-        asked = [attack, *VOTES, "--quick", "--uploads", "20"]
+        asked = [attack, *VOTES, "--quick", "--updates", "20"]
         picture = tmp_path / f"{attack}.png"
         by_view = {f["view"]: f for f in told(*asked, "--plot", picture)["findings"]}
         assert by_view.keys() == views
@@ -126,7 +126,7 @@ def test_a_federation_is_attacked_by_its_run(votes, tmp_path):
     for attack in ("row-support", "gradient-rows"):
         assert "a federation without a run: finish it with `veilrec federate up" in refused(attack, made)
     shutil.copytree(votes, made / "run")
-    report = told("row-support", made, "--quick", "--uploads", "10")
+    report = told("row-support", made, "--quick", "--updates", "10")
     assert report["model"] == f"{made / 'run'} after 1 rounds"
 
 
@@ -142,35 +142,32 @@ def test_nobody_sees_messages_that_are_masked(trust, sums):
         assert [one.view for one in found] == views
 
 
-BAD_LINES = [
-    ("gradient-rows --method nrms", "sends no messages"),
-    (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
-    ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
-    ("gradient-rows --method fednewsrec --uploads 0", "--uploads is 0"),
-    ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
-    ("gradient-rows --method fednewsrec --calibration strong", "strong"),
-    ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
-    ("gradient-rows --method nosuch", "nosuch"),
-    ("gradient-rows nosuch", "there is no run"),
-    ("gradient-rows", "nothing to attack"),
-    ("membership", "nothing to attack"),
-    ("membership --method nosuch", "nosuch"),
-    ("membership --method ease", "sends no messages"),
-    ("membership VOTES --kind odd", "odd"),
-    ("membership VOTES --canaries 1000", "1000 canaries"),
-    ("membership VOTES --trainings 0", "--trainings is 0"),
-    ("row-support VOTES --uploads 0", "uploads is 0"),
-    ("row-support VOTES --plot x.pdf", ".svg or .png"),
-    ("inversion nosuch", "there is no run"),
-    ("poisoning VOTES --share 0.7", "--share is 0.7"),
-    ("poisoning VOTES --poison arsenic", "arsenic"),
-    ("poisoning VOTES --defence prayer", "prayer"),
-    ("poisoning VOTES --rounds 0", "--rounds is 0"),
-]
-
-
 def test_bad_input_is_one_line():
-    for line, words in BAD_LINES:
+    for line, words in (
+        ("gradient-rows --method nrms", "sends no messages"),
+        (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
+        ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
+        ("gradient-rows --method fednewsrec --updates 0", "--updates is 0"),
+        ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
+        ("gradient-rows --method fednewsrec --calibration strong", "strong"),
+        ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
+        ("gradient-rows --method nosuch", "nosuch"),
+        ("gradient-rows nosuch", "there is no run"),
+        ("gradient-rows", "nothing to attack"),
+        ("membership", "nothing to attack"),
+        ("membership --method nosuch", "nosuch"),
+        ("membership --method ease", "sends no messages"),
+        ("membership VOTES --kind odd", "odd"),
+        ("membership VOTES --canaries 1000", "1000 canaries"),
+        ("membership VOTES --trainings 0", "--trainings is 0"),
+        ("row-support VOTES --updates 0", "updates is 0"),
+        ("row-support VOTES --plot x.pdf", ".svg or .png"),
+        ("inversion nosuch", "there is no run"),
+        ("poisoning VOTES --share 0.7", "--share is 0.7"),
+        ("poisoning VOTES --poison arsenic", "arsenic"),
+        ("poisoning VOTES --defence prayer", "prayer"),
+        ("poisoning VOTES --rounds 0", "--rounds is 0"),
+    ):
         assert words in refused(*line.replace("VOTES", " ".join(VOTES)).split()), line
 
 

@@ -33,10 +33,8 @@ def test_tables_json_and_files_of_a_comparison(out):
     assert compare(out, "--format", "json").out == done.out
     found = json.loads(done.out)
     assert [entry["label"] for entry in found["methods"]][-2:] == ["popularity", "random"]
-    assert found["command"] == (
-        f"veilrec compare mf:dim=8 dp-fedmf:privacy.epsilon=4 ease --data {DATA} --seeds 2 --protocol loo-99"
-        " --metric ndcg@10 --rounds 2"
-    )
+    options = f"--data {DATA} --seeds 2 --protocol loo-99 --metric ndcg@10 --rounds 2"
+    assert found["command"] == f"veilrec compare mf:dim=8 dp-fedmf:privacy.epsilon=4 ease {options}"
     rows = list(csv.DictReader(io.StringIO(compare(out, "--format", "csv").out)))
     assert [row["method"] for row in rows] == ["mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease", "popularity", "random"]
     assert r"\begin{tabular}" in compare(out, "--format", "latex").out

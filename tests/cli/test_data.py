@@ -190,10 +190,10 @@ def test_fetch_needs_consent_and_says_where_files_are(tmp_path):
 
 
 def test_export_writes_minds_format(elsewhere):
-    written = told("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "made-up")
+    written = told("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "synthetic")
     assert "train/behaviors.tsv" in written["files"]
-    assert (elsewhere / "made-up" / "train" / "news.tsv").is_file()
+    assert (elsewhere / "synthetic" / "train" / "news.tsv").is_file()
     assert told("check", "mind:synthetic")["users"] <= 100
     assert "has no impressions" in refused("export", "synthetic-ratings:users=50,items=60", "--out", "no")
-    assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "made-up")
+    assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "synthetic")
     assert not (elsewhere / "no").exists()

@@ -18,12 +18,8 @@ served, _, refused = typed("evaluate")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("served")
-    for method, options in (
-        ("nrms", SMALL),
-        ("npa", SMALL),
-        ("privaterec", [*SMALL, "--set", "calibration=none", "--set", "cohort.size=10"]),
-        ("popularity", []),
-    ):
+    private = [*SMALL, "--set", "calibration=none", "--set", "cohort.size=10"]
+    for method, options in {"nrms": SMALL, "npa": SMALL, "privaterec": private, "popularity": []}.items():
         shown("train", method, "--data", NEWS, "--rounds", "1", "--out", place / method, *options)
     return place
 
@@ -118,10 +114,9 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(idle, tmp_path, monk
         ("--metrics every", "'every' is not one of"),
     ):
         code, said, wrong = veilrec("evaluate", idle[0], *options.split())
-        assert (code, said) == (2, "")
+        assert (code, said) == (2, ""), options
         assert complaint in " ".join(wrong.split())
-        assert "Traceback" not in wrong
-        assert list(tmp_path.iterdir()) == []
+        assert "Traceback" not in wrong and list(tmp_path.iterdir()) == [], options
 
 
 def test_nothing_sent_is_the_model_to_the_last_digit(runs):

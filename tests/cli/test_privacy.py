@@ -40,7 +40,7 @@ def test_show_prints_the_statement_as_text_json_and_page(finished):
     assert "20 rounds" in settings
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
     assert str(written) in run("show", finished, "--html", written)
-    says(written.read_text(), '<ol class="flow"', "A person&#39;s ", GUARANTEE.line())
+    says(written.read_text(), '<ol class="flow"', "A person&#39;s device", GUARANTEE.line())
     assert run_json("show", finished, "--html", written)["html"] == str(written)
 
 
@@ -48,7 +48,7 @@ def test_the_picture_shows_where_data_is_used(finished):
     for method, words in (
         ("popularity", "Nothing stays with the person"),
         ("random", "nobody&#39;s data"),
-        ("of-tomorrow", "s client"),
+        ("of-tomorrow", "s device"),
     ):
         result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
         (finished / "result.json").write_text(json.dumps(result))
@@ -115,29 +115,26 @@ def test_what_a_number_means_fits_the_terminal(monkeypatch):
     assert "1,000,000,000,000" not in tiny
 
 
-BAD_LINES = [
-    ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
-    ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
-    ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
-    ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
-    ("calibrate --mechanism randomised-response --epsilon 1 --candidates 3", "response takes no --candidates"),
-    ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
-    ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
-    ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
-    ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
-    ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
-    ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
-    ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
-    (
-        "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
-        "a cohort of 4",
-    ),
-]
-
-
 def test_bad_input_is_one_clear_line():
-    for arguments, message in BAD_LINES:
+    for arguments, message in (
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
+        ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
+        ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
+        ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
+        ("calibrate --mechanism randomised-response --epsilon 1 --candidates 3", "response takes no --candidates"),
+        ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
+        ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
+        ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
+        ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
+        ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
+        ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
+        (
+            "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
+            "a cohort of 4",
+        ),
+    ):
         assert message in refused(*arguments.split())

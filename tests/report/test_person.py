@@ -10,10 +10,7 @@ from veilrec.data.datasets import load
 from veilrec.report import person as tastes
 from veilrec.runs.saved import open_model
 
-
-@pytest.fixture(scope="module")
-def population():
-    return load(DATA)
+POPULATION = load(DATA)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +19,8 @@ def models(run_folders):
 
 
 @pytest.fixture(scope="module")
-def person(models, population):
-    return tastes.example_person(models, population)
+def person(models):
+    return tastes.example_person(models, POPULATION)
 
 
 def test_the_person_is_the_first_with_ten_items(person, models):
@@ -47,21 +44,21 @@ def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categorie
         assert own.fit.favourites == sum(own.fits)
 
 
-def test_favourites_and_chance_are_counted(person, models, population):
-    known = population.catalogue
-    used = models[0].clients.used.row(population.users.find(person.user) or 0)
+def test_favourites_and_chance_are_counted(person, models):
+    known = POPULATION.catalogue
+    used = models[0].clients.used.row(POPULATION.users.find(person.user) or 0)
     categories = [known.categories[item] for item in used.tolist()]
     counts = sorted((categories.count(name) for name in set(categories)), reverse=True)
     assert list(person.favourites.values()) == counts[:3]
     assert all(categories.count(name) == count for name, count in person.favourites.items())
     of_these = sum(name in person.favourites for name in known.categories)
-    assert person.chance.favourites == pytest.approx(10 * of_these / population.n_items)
+    assert person.chance.favourites == pytest.approx(10 * of_these / POPULATION.n_items)
     mains = list(known.categories).count(next(iter(person.favourites)))
-    assert person.chance.main == pytest.approx(10 * mains / population.n_items)
+    assert person.chance.main == pytest.approx(10 * mains / POPULATION.n_items)
 
 
-def test_the_mean_is_over_everybody(person, models, population):
-    names = list(population.catalogue.categories)
+def test_the_mean_is_over_everybody(person, models):
+    names = list(POPULATION.catalogue.categories)
     overlaps = []
     for best in models[0].recommend_everybody(10):
         own = [names[item] for item in models[0].clients.used.row(best.user).tolist()]
@@ -87,9 +84,8 @@ def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average():
     drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, 10, 20_000) / 10
     expected = np.minimum(drawn, counts / counts.sum()).sum(axis=1).mean()
     chance = tastes._by_chance(counts, sizes, 0, [0, 1, 2])
-    assert chance == tastes.CategoryFit(
-        0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005)
-    )
+    overlap = pytest.approx(expected, abs=0.005)
+    assert chance == tastes.CategoryFit(0.9, 6.0, overlap, overlap)
 
 
 def test_favourites_are_had_popularity_leaves_out_what_is_used_and_titles_are_cut():
@@ -102,6 +98,6 @@ def test_favourites_are_had_popularity_leaves_out_what_is_used_and_titles_are_cu
     assert tastes.TitledItem("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
 
 
-def test_without_titles_there_is_nothing_to_tell(models, population):
+def test_without_titles_there_is_nothing_to_tell(models):
     with pytest.raises(BadInput, match="no titles and categories"):
-        tastes.example_person(models, replace(population, catalogue=None))
+        tastes.example_person(models, replace(POPULATION, catalogue=None))

@@ -63,12 +63,8 @@ def test_the_chart_shows_what_was_sent_between_what_is_compared(runs):
     chart = plots.over_bytes(runs, "hr@10", {"hr@10": 0.9})
     assert [curve.label for curve in chart.curves] == ["fedmf"]
     assert chart.curves[0].y == [point.metrics["hr@10"] for point in runs[0].points]
-    assert chart.levels == {
-        "mf (centralised)": runs[1].metrics["hr@10"],
-        "popularity": runs[0].baselines["popularity"]["hr@10"],
-        "random": runs[0].baselines["random"]["hr@10"],
-        plots.BEST_POSSIBLE: 0.9,
-    }
+    levels = {name: runs[0].baselines[name]["hr@10"] for name in ("popularity", "random")}
+    assert chart.levels == {"mf (centralised)": runs[1].metrics["hr@10"], **levels, plots.BEST_POSSIBLE: 0.9}
     assert chart.curves[0].x[-1] == pytest.approx((runs[0].down_bytes + runs[0].up_bytes) / 1e6)
     assert "MB" in chart.x_label
     other = plots.over_bytes([replace(run, dataset='B "x"/<y>') for run in runs], "hr@10", {})
@@ -114,11 +110,9 @@ def labels(rows):
 
 def test_every_claim_has_a_row_with_its_terms(tmp_path):
     rows = verdicts("k-ary-response", "top-k-update", "reused-noise")
-    assert labels(rows) == [
-        "k-ary-response categories 5 (history, replace-one, 0)",
-        "top-k-update dimension 8 (user, replace-one, 0)",
-        "reused-noise (user, replace-one, 1e-06)",
-    ]
+    response, update = "k-ary-response categories 5 (history", "top-k-update dimension 8 (user"
+    noise = "reused-noise (user, replace-one, 1e-06)"
+    assert labels(rows) == [f"{response}, replace-one, 0)", f"{update}, replace-one, 0)", noise]
     trusting = labels(verdicts("adaptive-sum"))
     assert trusting and all("per round, trusting: server, " in label for label in trusting)
     assert "trusting nobody unless a row says otherwise" in plots.draw_audit(rows).get_suptitle()

@@ -73,9 +73,8 @@ def test_every_page_is_whole_and_loads_nothing_and_no_epsilon_stands_without_its
 
 
 def test_everything_of_the_statement_is_on_the_page_plain_words_first():
-    statement = Statement(
-        KNOWN, method="dp-fedmf", dataset="ml-1m", noise=("gaussian noise",), publication=("Nothing.",), simulated=True
-    )
+    told = {"method": "dp-fedmf", "dataset": "ml-1m", "noise": ("gaussian noise",), "publication": ("Nothing.",)}
+    statement = Statement(KNOWN, **told, simulated=True)
     words, parts = words_of(statement), statement.to_json()
     for name in ("meaning", "noise", "assumptions", "not_protected", "caveats", "publication"):
         says(words, *(line[1:] for line in parts[name]))
@@ -102,10 +101,8 @@ def test_what_others_wrote_is_escaped():
 
 
 def test_seeded_noise_is_warned_of():
-    sound, seeded = (
-        render_page(Statement(KNOWN, simulated=True, drawn_again=why), where="clients")
-        for why in ("", "whoever has the seed")
-    )
+    told = (Statement(KNOWN, simulated=True, drawn_again=why) for why in ("", "whoever has the seed"))
+    sound, seeded = (render_page(statement, where="clients") for statement in told)
     assert '<p class="formula">' in sound
     assert "with secure noise" not in sound
     assert '<p class="warning">There is no guarantee as it lies here' in seeded

@@ -400,7 +400,7 @@ def gradient_rows(
     from veilrec.core.errors import BadInput
 
     if updates < 1 or rounds < 1:
-        name, value = ("uploads", updates) if updates < 1 else ("rounds", rounds)
+        name, value = ("updates", updates) if updates < 1 else ("rounds", rounds)
         raise BadInput(f"--{name} is {value}: give at least 1")
 
     def attack(subject: AttackSubject) -> Result:

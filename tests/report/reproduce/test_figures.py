@@ -44,8 +44,7 @@ def test_a_colour_is_a_method_and_a_dash_a_way_to_run_it(toy_summary):
     assert figure.axes[0].get_xscale() == "log"
     figure.canvas.draw()
     ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels(which="both")]
-    assert {"1", "2"} <= set(ticks)
-    assert all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
+    assert {"1", "2"} <= set(ticks) and all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
 
 
 def test_bytes_are_labelled_as_people_say_them_and_many_metrics_take_a_second_row(toy_summary):
@@ -86,10 +85,8 @@ def test_numbers_of_other_data_are_said_to_be(toy_summary):
     same = replace(toy_summary, panels=(replace(panel, data=panel.panel.data),))
     other = replace(toy_summary, panels=(replace(panel, data="frappe"),))
     for picture in ("points", "rounds"):
-        labels = [
-            " ".join(figures.draw(drawn_as(summary, picture=picture)).axes[0].get_legend_handles_labels()[1])
-            for summary in (same, other)
-        ]
+        drawn = [figures.draw(drawn_as(summary, picture=picture)).axes[0] for summary in (same, other)]
+        labels = [" ".join(axes.get_legend_handles_labels()[1]) for axes in drawn]
         assert "paper" in labels[0] and "other data" not in labels[0]
         assert f"paper (on {panel.panel.published_on}: other data)" in labels[1]
 
@@ -99,9 +96,7 @@ def test_a_curve_keeps_its_colour_where_a_metric_lacks_another_one(toy_summary):
     first, second = summary.panels[0].lines
     second = replace(second, measured={**second.measured, "skew": second.measured["hr@10"]})
     figure = figures.draw(replace(summary, panels=(replace(summary.panels[0], lines=(first, second)),)))
-    colours = [
-        {c.get_label(): c.lines[0].get_color() for c in axes.containers if hasattr(c, "lines")}
-        for axes in figure.axes[:2]
-    ]
+    curves = [[curve for curve in axes.containers if hasattr(curve, "lines")] for axes in figure.axes[:2]]
+    colours = [{curve.get_label(): curve.lines[0].get_color() for curve in some} for some in curves]
     assert set(colours[0]) == {"one, tuned", "two, tuned"}
     assert colours[1] == {"two, tuned": colours[0]["two, tuned"]}

@@ -7,12 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from tests.cli.running import says
+from tests.cli.running import says, typed
 from tests.report.reproduce.toys import DATA, EXPERIMENTS, OUT, quiet, run
-from veilrec.cli.reproduce import reproduce
 from veilrec.report.reproduce import experiment, figures, results
 from veilrec.report.reproduce.experiment import QuickVersion
 from veilrec.report.reproduce.results import RunOutcome, execute, read, recall, summarise
@@ -225,21 +222,14 @@ def test_options_choose_rows_seeds_and_panels():
 
 
 def test_the_command_shows_what_is_finished_and_trains_nothing(tmp_path, monkeypatch):
-    app = typer.Typer()
-    app.command()(reproduce)
     few = replace(SMALL, panels=with_methods(SMALL.panels[:2], "ease"))
     monkeypatch.setattr(experiment, "load_experiment", lambda name: few)
 
-    def call(*more):
-        return CliRunner().invoke(app, ["frontier", "--quick", "--out", str(tmp_path), *more], catch_exceptions=False)
-
-    before = call("--finished")
-    assert before.exit_code == 0
-    assert "not run" in before.stdout
+    told, shown, _ = typed("reproduce", "frontier", "--quick", "--out", tmp_path)
+    assert "not run" in shown("--finished")
     assert not (tmp_path / "runs").exists()
-    assert call().exit_code == 0
-    after = call("--finished", "--json")
-    report = json.loads(after.stdout)
+    shown()
+    report = told("--finished")
     assert report["command"] == "veilrec reproduce frontier --quick --finished"
     assert report["panels"][1]["rows"][0]["ours"]["hr@10"]["mean"] > 0
     assert {"frontier.csv", "frontier.svg", "frontier-more.png"} <= {path.name for path in tmp_path.iterdir()}

@@ -95,8 +95,7 @@ def test_of_a_run_that_failed_nothing_is_measured(tmp_path, asked):
     (probe,) = study.probes()
     runs = {probe.trial.folder: RunOutcome(None, problem="failed: too few")}
     found = take([probe], runs, say=quiet)
-    assert found[probe.place].problem == "failed: too few"
-    assert asked == []
+    assert (found[probe.place].problem, asked) == ("failed: too few", [])
 
 
 def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):

@@ -19,10 +19,9 @@ EXPERIMENTS = {name: load_experiment(name) for name in NAMES}
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 SMALL = ("cohort.size=20", "rounds=3")
 
+PRINTED = {"hr@10": PrintedNumber("0.650"), "paper_params": PrintedNumber("9487.36")}
 ROWS = (
-    ExperimentRow(
-        "FedMF", "fedmf", {"hr@10": PrintedNumber("0.650"), "paper_params": PrintedNumber("9487.36")}, SMALL, ("tuned",)
-    ),
+    ExperimentRow("FedMF", "fedmf", PRINTED, SMALL, ("tuned",)),
     ExperimentRow("DP-FedMF", "dp-fedmf", {"hr@10": PrintedNumber("0.515")}, SMALL, ("tuned",)),
     ExperimentRow("NoSuch", "no-such-method", presets=("tuned",)),
 )
