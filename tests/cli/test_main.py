@@ -114,7 +114,7 @@ def test_one_method_is_told_in_full_and_many_are_filtered():
 def test_trouble_is_one_line(monkeypatch, capsys):
     for raised, code, words in (
         (PermissionError(13, "Permission denied", "/runs/x"), 2, "/runs/x cannot be used (Permission denied)"),
-        (OSError("no such device"), 2, "no such client"),
+        (OSError("no such device"), 2, "no such device"),
         (MemoryError(), 2, "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "not enough memory"),
         (SystemExit(130), 130, "veilrec: interrupted"),

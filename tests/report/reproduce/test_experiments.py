@@ -74,12 +74,6 @@ def variants(name, data, **options):
     return [variant for panel in study.panels for variant in panel.variants]
 
 
-def config_of(row, preset, dataset="ml-1m"):
-    calibration = row.calibrations[:1] if row.method == "dp-privrec" else ()
-    settings = (*row.settings, *(f"calibration={name}" for name in calibration))
-    return configure(get(row.method), preset=preset, dataset=dataset, settings=settings)[0]
-
-
 def test_every_file_has_a_name_in_the_list_and_every_calculation_a_user():
     folder = Path(papers.__file__).parent
     assert {path.stem for path in folder.glob("*.yaml")} == set(papers.NAMES)
@@ -251,7 +245,9 @@ def test_every_row_of_privrec_can_be_run_and_is_evaluated_at_its_end_alone():
 def test_privrecs_figure_2_varies_one_parameter_at_a_time():
     figure = PRIVREC["privrec-fig2"]
     for row in (row for panel in figure.panels for row in panel.rows):
-        config = config_of(row, row.presets[0])
+        calibration = row.calibrations[:1] if row.method == "dp-privrec" else ()
+        settings = (*row.settings, *(f"calibration={name}" for name in calibration))
+        config, *_ = configure(get(row.method), preset=row.presets[0], dataset="ml-1m", settings=settings)
         steps = config.local.epochs if row.presets == ("paper",) else config.local.steps
         assert row.at in (steps, config.cohort.size, row.rounds)
     study = make_study(figure, StudyOptions(data=RATINGS, seeds=1, presets=("paper",)), OUT)
