@@ -392,7 +392,7 @@ def gradient_rows(
 
         veilrec attack gradient-rows --method fednewsrec --calibration none --calibration proven
 
-        veilrec attack gradient-rows runs/mine --uploads 300 --plot leak.png
+        veilrec attack gradient-rows runs/mine --updates 300 --plot leak.png
 
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
