@@ -23,8 +23,6 @@ def one_torch_thread():
 
 @pytest.fixture(scope="session")
 def packed():
-    """Rows written as lists -> Csr."""
-
     def pack(rows):
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return Csr(offsets, np.array([item for row in rows for item in row], np.int32))

@@ -210,4 +210,6 @@ def test_the_real_demo_learns(tmp_path, monkeypatch):
     assert {mode: one["sent_bytes"] for mode, one in asked.items()} == sizes
     assert all(one["used"] == mode for mode, one in asked.items())
     assert asked["plain"]["same_as_on_the_client"] == 10
+    release = open_release(tmp_path / "veilrec-demo" / "release")
+    assert release.protected and release.key.hex() == service["release"]["key"]
     says((tmp_path / "report.html").read_text(), "From the model to private queries", "serve veilrec-demo/release")

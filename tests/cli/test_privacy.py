@@ -13,6 +13,7 @@ TRAINING = (
     "account --mechanism gaussian --noise-multiplier 1 --sampling fixed --population 4800 --cohort 30 --rounds 1000"
     " --delta 1e-6"
 )
+NOISE = "account --noise-multiplier 1"
 TERMS = ("unit", "adjacency", "scope", "trust", "basis", "epsilon", "delta")
 run_json, run, refused = typed("privacy")
 
@@ -132,9 +133,6 @@ def test_bad_input_is_one_clear_line():
         ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
         ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
         ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
-        (
-            "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
-            "a cohort of 4",
-        ),
+        (f"{NOISE} --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4", "a cohort of 4"),
     ):
         assert message in refused(*arguments.split())
