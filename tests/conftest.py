@@ -1,9 +1,6 @@
 """What every test shares: one thread, and small populations written as lists."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Sequence
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy or torch load their thread pools
 
@@ -18,17 +15,15 @@ hypothesis.settings.load_profile("veilrec")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_torch_thread() -> None:
+def one_torch_thread():
     import torch
 
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def packed() -> Callable[[Sequence[Sequence[int]]], Csr]:
-    """Rows written as lists -> Csr."""
-
-    def pack(rows: Sequence[Sequence[int]]) -> Csr:
+def packed():
+    def pack(rows):
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return Csr(offsets, np.array([item for row in rows for item in row], np.int32))
 
@@ -36,7 +31,7 @@ def packed() -> Callable[[Sequence[Sequence[int]]], Csr]:
 
 
 @pytest.fixture(scope="session")
-def tiny_train() -> Csr:
+def tiny_train():
     """40 clients with 1 to 12 of 60 items; clients 0 and 7 have none."""
     generator = np.random.default_rng(20)
     lengths = generator.integers(1, 13, 40)

@@ -4,8 +4,6 @@ Every function below is one check and returns what it computed, so that a test c
 kernels give. `--hide` makes the extras look as if they were not installed, where they are.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys
@@ -13,39 +11,34 @@ import tempfile
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-EXTRAS = (
-    *("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting"),
-    *("starlette", "uvicorn", "msgspec"),
-)
+EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL")
+EXTRAS += ("dp_accounting", "starlette", "uvicorn", "msgspec")
 PACKAGES = ("wire", "privacy", "server")  # every module of these, but for
 NOT_CORE = "veilrec.serving"  # which the extra `serve` is for
 MODULES = """client.recommender client.federated client.reptile client.mf client.rankers models.scores core.plan
 methods.privrec.dp_privrec methods.privrec.baselines methods.priv_fedmf_sub.fedmf runs.release_model runs.saved
 cli.main cli.recommend"""
 N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
-Results = dict[str, NDArray[np.generic]]
 
 
 class _Hidden(MetaPathFinder):
-    def __init__(self, extras: tuple[str, ...]) -> None:
+    def __init__(self, extras):
         self.extras = extras
 
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+    def find_spec(self, fullname, path, target=None):
         if fullname.partition(".")[0] in self.extras:
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-def hide(*extras: str) -> None:
+def hide(*extras):
     """Make these, or all, look as if they were not installed."""
     sys.meta_path.insert(0, _Hidden(extras or EXTRAS))
 
 
-def imports() -> Results:
+def imports():
     """Everything that a client, a server or a reader of messages imports."""
     names = [f"veilrec.{name}" for name in MODULES.split()]
     for name_ in PACKAGES:
@@ -58,7 +51,7 @@ def imports() -> Results:
     return {"modules": np.array(sorted(names)), "extras": np.array(loaded, str)}
 
 
-def draws() -> Results:
+def draws():
     """Keyed words of 64 bits, and what is made of them."""
     from veilrec.core import rng
 
@@ -75,17 +68,17 @@ def draws() -> Results:
     }
 
 
-def learn() -> Results:
+def learn():
     """A user's device learns matrix factorisation: example by example, in batches, and on its own items at once."""
     from veilrec.client import mf
     from veilrec.client.local_training import Cohort, OwnItems
     from veilrec.core.csr import Csr
     from veilrec.core.schema import RoundSpec
 
-    results: Results = {}
+    results = {}
     own, client = np.array([3, 17, 5, 39, 8, 21, 0, 30, 12], np.int32), np.array([6])
     for name, how in {"each": {}, "batch": {"batch": 7}, "full": {"batch": 0, "negatives": 0}}.items():
-        trainer = mf.MfLocalTrainer(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
+        trainer = mf.MfLocalTrainer(mf.MfSettings(dim=DIM, **how))
         data, private = OwnItems(Csr(np.array([0, len(own)]), own)), trainer.fresh_private_state(client, SEED)
         cohort = Cohort(client, data, private, SEED)
         learned = trainer.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), RoundSpec(ROUND))
@@ -95,7 +88,7 @@ def learn() -> Results:
     return results
 
 
-def adapt() -> Results:
+def adapt():
     """A user's device adapts a feature network, with every loss, and ranks with what came of it."""
     from veilrec.client.reptile import Adapter, MetaSettings
     from veilrec.core.csr import Csr
@@ -109,10 +102,10 @@ def adapt() -> Results:
     items = assembled([kind, Feature(mark, "number")], N_ITEMS, [kinds], [marks])
     own = Csr(np.array([0, 9]), np.array([0, 3, 5, 8, 12, 17, 21, 30, 39], np.int32))
     votes = {POPULARITY: np.arange(-3.0, N_ITEMS - 3.0, dtype=np.float32).reshape(-1, 1)}
-    results: Results = {}
+    results = {}
     for loss, embedding, hidden in (("logistic", 3, (5, 4)), ("softmax", 0, ()), ("rating", 2, (4,))):
         inputs = Inputs(people.take(np.zeros(0, np.int64)), items, embedding, True)
-        how = MetaSettings(loss=loss, steps=3, negatives=6, proximal=0.1, needed=5.0)  # type: ignore[arg-type]
+        how = MetaSettings(loss=loss, steps=3, negatives=6, proximal=0.1, needed=5.0)
         adapter = Adapter(inputs.net(hidden), inputs, how)
         start, read = adapter.net.flat(adapter.net.start(SEED, spread=0.5)), inputs.of_items(votes)
         learnt, lost = adapter.adapt(start, read, own, people, clients=np.array([6]), seed=SEED, round_number=ROUND)
@@ -121,7 +114,7 @@ def adapt() -> Results:
     return results
 
 
-def protect() -> Results:
+def protect():
     """Clipping and noise on the lattice; seeded, so that it can be compared."""
     from veilrec.privacy import samplers
     from veilrec.privacy.mechanisms.clipping import clip_clients
@@ -129,15 +122,12 @@ def protect() -> Results:
 
     values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
     norms = clip_clients([(np.array([0, 5, 5, 12]), values)], (), 2.0)
-    return {
-        "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
-        "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),
-        "norms": norms,
-        "clipped": values,
-    }
+    kinds = samplers.lattice_gaussian, samplers.lattice_laplace
+    gaussian, laplace = (draw(SeededSource(SEED), 4_000) for draw in kinds)
+    return {"gaussian": gaussian, "laplace": laplace, "norms": norms, "clipped": values}
 
 
-def take_part() -> Results:
+def take_part():
     """A client answers a broadcast, and a server reads the answer and steps."""
     from veilrec.client.federated import FederatedClient
     from veilrec.client.local_training import OwnItems
@@ -153,38 +143,26 @@ def take_part() -> Results:
     from veilrec.wire import messages, rounds
 
     shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
-    plan: Any = SimpleNamespace(schema=shape, trainer=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
+    plan = SimpleNamespace(schema=shape, trainer=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
     plan.reports, plan.model_selection, plan.sends_examples = None, None, False
     own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
     budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
     broadcast = rounds.encode(RoundSpec(0), whole_model(shape, weights, 0), shape)
+    how = {"number": 6, "draws_seed": SEED, "unprotected": True}
     with (
         tempfile.TemporaryDirectory() as folder,
-        FederatedClient.create(
-            Path(folder), plan, own, [budget], number=6, draws_seed=SEED, unprotected=True
-        ) as client,
+        FederatedClient.create(Path(folder), plan, own, [budget], **how) as client,
     ):
         message = client.take_part(broadcast, 0)
-    server = Server(
-        Plan(
-            schema=shape,
-            start=weights,
-            trainer=plan.trainer,
-            mechanism=plan.mechanism,
-            rounds=1,
-            cohort=CohortSettings(),
-            aggregation="sum",
-            server=ServerRate(),
-            ranker=None,  # type: ignore[arg-type]
-        )
-    )
+    whole = {"rounds": 1, "cohort": CohortSettings(), "aggregation": "sum", "server": ServerRate(), "ranker": None}
+    server = Server(Plan(schema=shape, start=weights, trainer=plan.trainer, mechanism=plan.mechanism, **whole))
     server.receive(message)
     server.step()
     answer = messages.decode_update(message, shape, 0).tables[ITEMS]
     return {"sent.index": answer.index, "sent.values": answer.values, "stepped": server.weights[ITEMS]}
 
 
-def code() -> Results:
+def code():
     """Messages with fewer digits, as the other side reads them."""
     from veilrec.wire import messages
 
@@ -192,7 +170,7 @@ def code() -> Results:
     return {coding: messages.rounded_values(rows, coding) for coding in messages.CODINGS}
 
 
-def charge() -> Results:
+def charge():
     """A ledger on disk gives out messages until its budget is gone."""
     from veilrec.privacy.budget import Budget
     from veilrec.privacy.ledger import Ledger
@@ -203,16 +181,15 @@ def charge() -> Results:
     with tempfile.TemporaryDirectory() as folder:
         budget = Budget(unit=mechanism.unit, adjacency=mechanism.adjacency, epsilon=2.5, delta=1e-6)
         ledger = Ledger.create(Path(folder) / "ledger", [budget], minimum_period_seconds=60.0)
-        options: dict[str, Any] = {"encode": lambda told: told.tobytes(), "otherwise": b""}
-        answers = [
-            ledger.message(mechanism, bits, SecureSource(), model_version=version, **options) for version in "abc"
-        ]
+        options = {"encode": lambda told: told.tobytes(), "otherwise": b""}
+        source = SecureSource()
+        answers = [ledger.message(mechanism, bits, source, model_version=version, **options) for version in "abc"]
         spent = ledger.report()[0].spent.epsilon
         ledger.close()
     return {"personal": np.array([answer.personal for answer in answers]), "spent": np.array(spent)}
 
 
-def rank() -> Results:
+def rank():
     """Scores of items for a user, all and some."""
     from veilrec.models.scores import FactorScores
 
@@ -226,7 +203,7 @@ def rank() -> Results:
 CHECKS = (imports, draws, learn, adapt, protect, take_part, code, charge, rank)
 
 
-def main(out: str, *options: str) -> None:
+def main(out, *options):
     """Run every check and save what it gave."""
     if "--hide" in options:
         hide()

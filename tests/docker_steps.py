@@ -4,8 +4,6 @@ Paths of the image (/opt/veilrec, /source, /work, /cache) become folders of the 
 its own, such as making a user, is left out and said.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -30,24 +28,24 @@ class Step:
     text: str
 
     @property
-    def words(self) -> list[str]:
+    def words(self):
         """A list in JSON, or words as a shell reads them."""
         return [str(word) for word in json.loads(self.text)] if self.text.startswith("[") else shlex.split(self.text)
 
 
-def read_steps(path: Path = ROOT / "Dockerfile") -> list[Step]:
+def read_steps(path=ROOT / "Dockerfile"):
     """Every instruction in order, lines that go on put together."""
     lines = (line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#"))
     joined = "\n".join(lines).replace("\\\n", " ")
     return [Step(*map(str.strip, line.split(maxsplit=1))) for line in joined.splitlines() if line.strip()]
 
 
-def copied(steps: list[Step]) -> list[tuple[list[str], str]]:
+def copied(steps):
     """What is copied from the repository, and where to."""
     return [(s.words[:-1], s.words[-1]) for s in steps if s.name == "COPY" and not s.text.startswith("--from")]
 
 
-def is_sent(path: str, ignore: Path = ROOT / ".dockerignore") -> bool:
+def is_sent(path, ignore=ROOT / ".dockerignore"):
     """Whether .dockerignore lets a path into the build; the last pattern that fits decides."""
     sent = True
     for line in ignore.read_text(encoding="utf-8").splitlines():
@@ -59,14 +57,14 @@ def is_sent(path: str, ignore: Path = ROOT / ".dockerignore") -> bool:
     return sent
 
 
-def _here(text: str, image: Path) -> str:
+def _here(text, image):
     """The same command with the folders of the image inside the temporary one."""
     for own in _OWN_PATHS:
         text = text.replace(own, f"{image}{own}")
     return text
 
 
-def main() -> None:
+def main():
     """Run every step; raise where one fails."""
     steps = read_steps()
     with tempfile.TemporaryDirectory() as folder:
@@ -94,17 +92,13 @@ def main() -> None:
         (entry,) = [step.words for step in steps if step.name == "ENTRYPOINT"]
         (health,) = [step.text.partition(" CMD ")[2] for step in steps if step.name == "HEALTHCHECK"]
         _run(health, where, environment)
-        data = "synthetic-ratings:users=150,items=150"
-        for line in (
-            "--help",
-            f"train fedmf --data {data} --rounds 2 --out runs/first",
-            "recommend runs/first --user u001",
-        ):
+        train = "train fedmf --data synthetic-ratings:users=150,items=150 --rounds 2 --out runs/first"
+        for line in ("--help", train, "recommend runs/first --user u001"):
             _run(shlex.join([*entry, *line.split()]), where, environment)
     print("The image's steps work.")
 
 
-def _copy(sources: list[str], target: Path) -> None:
+def _copy(sources, target):
     for name in sources:
         source = ROOT / name
         if source.is_dir():
@@ -114,13 +108,12 @@ def _copy(sources: list[str], target: Path) -> None:
             shutil.copy(source, target)
 
 
-def _run(command: str, where: Path, environment: dict[str, str]) -> None:
+def _run(command, where, environment):
     print(f"  {command}"[:150], flush=True)
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], cwd=where, env=environment, stdout=subprocess.DEVNULL, check=False
-    )
-    if done.returncode:
-        sys.exit(f"{command} ended with {done.returncode}")
+    shell, quiet = ["/bin/sh", "-c", command], subprocess.DEVNULL
+    code = subprocess.run(shell, cwd=where, env=environment, stdout=quiet, check=False).returncode
+    if code:
+        sys.exit(f"{command} ended with {code}")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,13 @@
 """Programs that die by SIGKILL at a chosen line of some files: to see what survives that."""
 
-from __future__ import annotations
-
 import os
-import random
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 
-def log_line(path: Path, line: str) -> None:
+def log_line(path, line):
     """What the world has seen: once this returns, it has."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(handle, line.encode() + b"\n")
@@ -22,11 +15,11 @@ def log_line(path: Path, line: str) -> None:
     os.close(handle)
 
 
-def dying_at(line: int, watched: Collection[str]) -> Callable[[FrameType, str, Any], Any]:
+def dying_at(line, watched):
     """A trace function that kills the process when it comes to its n-th line of the watched files."""
     left = line
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
+    def trace(frame, event, _):
         nonlocal left
         if frame.f_code.co_filename not in watched:
             return None
@@ -38,11 +31,11 @@ def dying_at(line: int, watched: Collection[str]) -> Callable[[FrameType, str, A
     return trace
 
 
-def lines_of(work: Callable[[], None], watched: Collection[str]) -> int:
+def lines_of(work, watched):
     """How many lines of the watched files some work runs through."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
+    def trace(frame, event, _):
         nonlocal count
         count += event == "line" and frame.f_code.co_filename in watched
         return trace if frame.f_code.co_filename in watched else None
@@ -53,7 +46,7 @@ def lines_of(work: Callable[[], None], watched: Collection[str]) -> int:
     return count
 
 
-def forked(work: Callable[[], None]) -> int:
+def forked(work):
     """Run in a child that never returns here."""
     child = os.fork()
     if child == 0:
@@ -69,11 +62,11 @@ def forked(work: Callable[[], None]) -> int:
     return child
 
 
-def killed(work: Callable[[], None], dice: random.Random, lines: int, watched: Collection[str]) -> bool:
+def killed(work, dice, lines, watched):
     """Run in a child that dies at a random line, or (one of four) after a random time; whether it did."""
     by_time, line = dice.random() < 0.25, dice.randint(1, lines)
 
-    def traced() -> None:
+    def traced():
         if not by_time:
             sys.settrace(dying_at(line, watched))
         work()

@@ -6,14 +6,11 @@ coordinator: the same for a coordinator, from its first round to its last; print
 whether its model and history are those of a coordinator that nobody killed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +19,6 @@ from tests.methods.tastes import build, same, small_problem
 from veilrec.client import federated as client_module
 from veilrec.client.federated import FederatedClient, RoundIsOver
 from veilrec.core.files import replacing
-from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy import ledger, ledger_store
 from veilrec.privacy.randomness import noise_of_client
@@ -31,17 +27,11 @@ from veilrec.server import round_store
 from veilrec.server import server as server_state
 from veilrec.server.coordinator import Coordinator
 from veilrec.simulation.real_clients import SECRET, RealRun, budget_for, put_secret
-from veilrec.simulation.simulation import Simulation
 from veilrec.wire import rounds
 
 CLIENT_FILES = {client_module.__file__, ledger.__file__, ledger_store.__file__, __file__}
-COORDINATOR_FILES = {
-    coordinator_module.__file__,
-    round_store.__file__,
-    server_state.__file__,
-    replacing.__code__.co_filename,
-    __file__,
-}
+COORDINATOR_MODULES = coordinator_module, round_store, server_state
+COORDINATOR_FILES = {*(module.__file__ for module in COORDINATOR_MODULES), replacing.__code__.co_filename, __file__}
 AT_ONCE = 3  # rounds that a client answers if nobody kills it
 ROUNDS = 3  # of the coordinator
 
@@ -49,29 +39,20 @@ ROUNDS = 3  # of the coordinator
 class Answering:
     """A client of DP-FedMF as published: its messages have noise of its own."""
 
-    def __init__(self, folder: Path, *, keyed: bool) -> None:
+    def __init__(self, folder, *, keyed):
         simulated = build("dp-fedmf:as-published", small_problem(4), ("cohort.size=2",), secret=SECRET)
-        assert isinstance(simulated, Simulation)
         self.folder, self.plan = folder, simulated.plan
         self.data = simulated.data.take(np.array([1]))
-        self.noise: Any = (lambda number: noise_of_client(SECRET, number, 1)) if keyed else None
+        self.noise = (lambda number: noise_of_client(SECRET, number, 1)) if keyed else None
 
-    def create(self, name: str) -> None:
-        made = FederatedClient.create(
-            self.folder / name,
-            self.plan,
-            self.data,
-            [budget_for(self.plan)],
-            number=1,
-            draws_seed=5,
-            noise_of_message=self.noise,
-        )
-        made.close()
+    def create(self, name):
+        given = self.folder / name, self.plan, self.data, [budget_for(self.plan)]
+        FederatedClient.create(*given, number=1, draws_seed=5, noise_of_message=self.noise).close()
 
-    def open(self, name: str) -> FederatedClient[Any]:
+    def open(self, name):
         return FederatedClient.open(self.folder / name, self.plan, self.data, noise_of_message=self.noise)
 
-    def answer(self, name: str, first: int, count: int = AT_ONCE) -> None:
+    def answer(self, name, first, count=AT_ONCE):
         """What leaves is written down: the round, and a digest of the message."""
         with self.open(name) as client:
             for number in range(first, first + count):
@@ -81,22 +62,21 @@ class Answering:
                     continue
                 log_line(self.folder / f"{name}.sent", f"{number} {hashlib.sha256(message).hexdigest()}")
 
-    def sent(self, name: str) -> list[tuple[int, str]]:
+    def sent(self, name):
         path = self.folder / f"{name}.sent"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
-    def charged(self, name: str) -> int:
+    def charged(self, name):
         with self.open(name) as client:
             return client.spent()[0].messages
 
 
-def broadcast(plan: Plan, number: int) -> bytes:
-    about = RoundSpec(number)
-    return rounds.encode(about, whole_model(plan.schema, plan.start, number), plan.schema)
+def broadcast(plan, number):
+    return rounds.encode(RoundSpec(number), whole_model(plan.schema, plan.start, number), plan.schema)
 
 
-def abuse_client(folder: Path, seed: int, kills: int) -> None:
+def abuse_client(folder, seed, kills):
     dice = random.Random(seed)  # noqa: S311 - it chooses where to die
     for keyed in (False, True):
         client, name = Answering(folder, keyed=keyed), f"keyed {keyed}"
@@ -131,11 +111,10 @@ def abuse_client(folder: Path, seed: int, kills: int) -> None:
 class Coordinating:
     """A run of Priv-FedMF-Sub: reports choose the items, the sums have noise; its clients' messages are known."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         simulated = build("priv-fedmf-sub", small_problem(6), ("cohort.size=4",), secret=SECRET)
-        assert isinstance(simulated, Simulation)
         self.folder, self.plan = folder, simulated.plan
-        self.messages: dict[str, bytes] = {}
+        self.messages = {}
         unharmed = RealRun(folder / "unharmed", simulated.plan, simulated.data, simulated.seeds)
         self._listen(unharmed.coordinator)
         for _ in range(ROUNDS):
@@ -143,21 +122,21 @@ class Coordinating:
         self.state, self.history = unharmed.coordinator.server_state.state(), unharmed.coordinator.history()
         unharmed.close()
 
-    def _listen(self, server: Coordinator) -> None:
+    def _listen(self, server):
         """Keep every message that comes in."""
         receive, receive_report = server.receive, server.receive_report
 
-        def keep(name: str, message: bytes) -> Any:
+        def keep(name, message):
             self.messages[f"{server.round_number} {name}"] = message
             return receive(name, message)
 
-        def keep_report(name: str, message: bytes) -> Any:
+        def keep_report(name, message):
             self.messages[f"report {name}"] = message
             return receive_report(name, message)
 
-        server.receive, server.receive_report = keep, keep_report  # type: ignore[method-assign]
+        server.receive, server.receive_report = keep, keep_report
 
-    def go_on(self, name: str = "run") -> None:
+    def go_on(self, name="run"):
         """From wherever the run stands to its end."""
         with Coordinator(put_secret(self.folder / name), self.plan) as server:
             for number in range(6):
@@ -165,7 +144,7 @@ class Coordinating:
             while server.round_number < ROUNDS:
                 self._round(server, self.folder / f"{name}.acknowledged")
 
-    def _round(self, server: Coordinator, log: Path) -> None:
+    def _round(self, server, log):
         known = set(log.read_text().splitlines()) if log.exists() else set()
         question = server.ask() if server.stage in ("between rounds", "asking") else None
         for client in () if question is None else question.clients:
@@ -175,14 +154,14 @@ class Coordinating:
             self._send(server.receive, f"{server.round_number} {client}", known, log)
         server.close_round()
 
-    def _send(self, receive: Any, key: str, known: set[str], log: Path) -> None:
+    def _send(self, receive, key, known, log):
         receipt = receive(f"client {key.rsplit(maxsplit=1)[1]}", self.messages[key])
         if key in known and receipt != "known already":
             log_line(log.with_name("lost"), key)
         log_line(log, key)
 
 
-def abuse_coordinator(folder: Path, seed: int, kills: int) -> None:
+def abuse_coordinator(folder, seed, kills):
     dice = random.Random(seed)  # noqa: S311 - it chooses where to die
     run = Coordinating(folder)
     lines = lines_of(lambda: run.go_on("warm-up"), COORDINATOR_FILES)
@@ -203,6 +182,5 @@ def abuse_coordinator(folder: Path, seed: int, kills: int) -> None:
 
 
 if __name__ == "__main__":
-    {"client": abuse_client, "coordinator": abuse_coordinator}[sys.argv[1]](
-        Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    )
+    abuse = {"client": abuse_client, "coordinator": abuse_coordinator}[sys.argv[1]]
+    abuse(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,12 +1,9 @@
 """The core alone: it runs, and gives what the compiled kernels give; what it lacks is named in one line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +20,18 @@ ROUNDED = {"rtol": 2e-5, "atol": 2e-6}
 PIP = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", "--retries", "1", "--timeout", "15")
 
 
-def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(python, *arguments):
     paths = {"PYTHONPATH": f"{ROOT / 'src'}:{SCRIPT.parent}", "PYTHONWARNINGS": "error::RuntimeWarning"}
     command = [python, *arguments]
     return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=120, check=False)
 
 
-def needs(command: str, package: str, extra: str) -> str:
+def needs(command, package, extra):
     return f"veilrec {command} needs {package}, which is not installed: pip install 'veilrec[{extra}]'\n"
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def core(tmp_path_factory):
     """The interpreter of an environment with the dependencies of the core and nothing else."""
     folder = tmp_path_factory.mktemp("core")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -48,7 +45,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def check_results(python: Path, out: Path, *options: str) -> None:
+def check_results(python, out, *options):
     """The script's results are those of this process, in which everything is compiled."""
     done = run(python, str(SCRIPT), str(out), *options)
     assert done.returncode == 0, done.stderr
@@ -61,7 +58,7 @@ def check_results(python: Path, out: Path, *options: str) -> None:
                 same(check, name, found[f"{check.__name__}.{name}"], expected)
 
 
-def same(check: Callable[[], core_only.Results], name: str, found: np.ndarray, expected: np.ndarray) -> None:
+def same(check, name, found, expected):
     where = f"{check.__name__}.{name}"
     assert found.dtype == expected.dtype, where
     if np.issubdtype(expected.dtype, np.floating) and where != "draws.uniforms" and check is not core_only.code:
@@ -70,45 +67,37 @@ def same(check: Callable[[], core_only.Results], name: str, found: np.ndarray, e
         np.testing.assert_array_equal(found, expected, err_msg=where)
 
 
-def test_with_the_extras_out_of_sight_everything_gives_the_same(tmp_path: Path) -> None:
+def test_with_the_extras_out_of_sight_everything_gives_the_same(tmp_path):
     check_results(Path(sys.executable), tmp_path / "plain.npz", "--hide")
 
 
-@pytest.mark.parametrize(
-    ("hidden", "arguments", "package", "extra"),
-    [
+def test_what_a_command_lacks_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for hidden, arguments, package, extra in (
         ("", "train fedmf", "numba", "train"),
         ("", "data check csv:x.csv", "polars", "train"),
         ("", "demo", "matplotlib", "report"),
         ("", "audit laplace", "dp-accounting", "train"),
         ("'matplotlib'", "audit laplace --quick --plot x.svg", "matplotlib", "report"),
-    ],
-)
-def test_what_a_command_lacks_is_one_line(
-    hidden: str, arguments: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run(Path(sys.executable), "-c", HIDE.format(hidden), *arguments.split())
-    command = "data check" if arguments.startswith("data") else arguments.split(maxsplit=1)[0]
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", needs(command, package, extra))
-    assert list(tmp_path.iterdir()) == []
+    ):
+        done = run(Path(sys.executable), "-c", HIDE.format(hidden), *arguments.split())
+        command = "data check" if arguments.startswith("data") else arguments.split(maxsplit=1)[0]
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", needs(command, package, extra)), arguments
+        assert list(tmp_path.iterdir()) == [], arguments
 
 
-def test_a_module_that_no_extra_brings_is_a_bug_and_looks_like_one() -> None:
+def test_a_module_that_no_extra_brings_is_a_bug_and_looks_like_one():
     hidden = f"import sys; sys.modules['yaml'] = None; {COMMAND}"
     done = run(Path(sys.executable), "-c", hidden, "train", "fedmf")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
+    assert done.returncode == 1 and "Traceback" in done.stderr
 
 
 @pytest.mark.slow
-def test_the_dependencies_of_the_core_are_enough(core: Path, tmp_path: Path) -> None:
+def test_the_dependencies_of_the_core_are_enough(core, tmp_path):
     check_results(core, tmp_path / "core.npz")
     for arguments in (["--help"], ["doctor"]):
         done = run(core, "-c", COMMAND, *arguments)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout
+        assert done.returncode == 0 and done.stdout, done.stderr
     done = run(core, "-c", COMMAND, "train", "fedmf", "--out", str(tmp_path / "run"))
-    assert done.returncode == 2
-    assert done.stderr == needs("train", "numba", "train")
+    assert (done.returncode, done.stderr) == (2, needs("train", "numba", "train"))
     assert not (tmp_path / "run").exists()

@@ -1,18 +1,13 @@
 """README and docs: every command exists with its options, every link leads somewhere, all Python runs."""
 
-from __future__ import annotations
-
-import json
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
+from tests.cli import running
 from veilrec.cli.main import app
 from veilrec.data.datasets import DATASETS
 from veilrec.evaluation.protocols import PROTOCOLS
@@ -20,14 +15,15 @@ from veilrec.methods.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 _COMMAND = typer.main.get_command(app)
 _BEFORE_A_COMMAND = {"--help", "--version", "--install-completion"}
 
 
-def _commands(page: Path) -> list[str]:
+def _commands(page):
     """`veilrec ...` lines of code blocks, and `veilrec ...` between back-ticks."""
     found, in_block = [], False
-    for line in page.read_text(encoding="utf-8").splitlines():
+    for line in TEXTS[page].splitlines():
         if line.startswith("```"):
             in_block = not in_block
         elif in_block and line.startswith("veilrec "):
@@ -44,12 +40,11 @@ class NotACommand(Exception):
     """No such command, or not with these options."""
 
 
-def _default_of(command: Any) -> str:
-    """The command that is meant where none is named."""
-    return getattr(command, "default_command", "")
+def _default_of(command):
+    return getattr(command, "default_command", "")  # that is meant where none is named
 
 
-def _parsed(words: list[str]) -> Mapping[str, Any]:
+def _parsed(words):
     """The parameters that the words give to the command that they name; it is not run."""
     command = _COMMAND
     while hasattr(command, "commands"):
@@ -71,7 +66,7 @@ def _parsed(words: list[str]) -> Mapping[str, Any]:
     return context.params
 
 
-def test_every_command_exists() -> None:
+def test_every_command_exists():
     for text in ("trane fedmf", "train fedmf --epochs 3", "data check --json"):  # wrong ones would be found
         with pytest.raises(NotACommand):
             _parsed(text.split())
@@ -89,10 +84,8 @@ def test_every_command_exists() -> None:
         assert given.get("protocol") in {None, "P", *PROTOCOLS}, (page, text)
 
 
-def test_links_lead_somewhere() -> None:
-    links = [
-        (page, link) for page in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    ]
+def test_links_lead_somewhere():
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page])]
     for page, target in links:
         path, _, anchor = target.partition("#")
         if path.startswith("http"):
@@ -105,7 +98,7 @@ def test_links_lead_somewhere() -> None:
             assert anchor in anchors, (page.name, target)
 
 
-def test_source_files_that_are_named_exist() -> None:
+def test_source_files_that_are_named_exist():
     sources = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
     for page in [*PAGES, *sources]:
         for named in re.findall(r"(?<![\w/.])(?:tests|src/veilrec)/[\w/]+\.py\b", page.read_text(encoding="utf-8")):
@@ -115,14 +108,12 @@ def test_source_files_that_are_named_exist() -> None:
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", TEXTS[page], re.DOTALL))
 ]
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_the_python_example_runs_and_prints_what_it_says(
-    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_python_example_runs_and_prints_what_it_says(code, tmp_path, monkeypatch, capsys):
     from veilrec.runs.request import RunRequest, prepare
     from veilrec.runs.training import train
 
@@ -138,71 +129,54 @@ def test_the_python_example_runs_and_prints_what_it_says(
         assert capsys.readouterr().out.split() == promised
 
 
-def test_the_walk_through_of_a_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_through_of_a_method_runs(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "researcher.md").read_text(encoding="utf-8")
     section = page.partition("## A method of your own\n")[2]
     lines = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0].splitlines()
     assert [line.split()[1] for line in lines] == ["new", "check", "train", "recommend", "evaluate"]
     monkeypatch.chdir(tmp_path)
     for line in lines:
-        done = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert done.exit_code == 0, done.output
+        running.shown(*shlex.split(line)[1:])
     written = (tmp_path / "my-method" / "src" / "my_method.py").read_text()
-    for name in re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE):
-        assert name in written, name
+    running.says(written, *re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE))
     entry = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[0]
     assert entry in (tmp_path / "my-method" / "pyproject.toml").read_text()
 
 
-PRINTED = [
-    (command, name, value)
-    for page in PAGES
-    for command, name, value in re.findall(
-        r"^(veilrec privacy .+ --json)  # (\w+) ([\d.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE
-    )
-]
+def test_the_calculators_print_the_numbers_beside_them():
+    line = re.compile(r"^(veilrec privacy .+ --json)  # (\w+) ([\d.]+)$", re.MULTILINE)
+    printed = [row for text in TEXTS.values() for row in line.findall(text)]
+    assert printed
+    for command, name, value in printed:
+        told = running.told(*shlex.split(command.removesuffix(" --json"))[1:])
+        assert f"{told[name]:.{len(value.partition('.')[2])}f}" == value, command
 
 
-def test_the_calculators_print_the_numbers_beside_them() -> None:
-    assert PRINTED
-    for command, name, value in PRINTED:
-        done = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert done.exit_code == 0, (command, done.output)
-        digits = len(value.partition(".")[2])
-        assert f"{json.loads(done.stdout)[name]:.{digits}f}" == value, command
-
-
-@pytest.mark.parametrize(
-    ("first_column", "arguments", "epsilon_at"),
-    [
+def test_the_officers_tables_are_what_the_calculators_print():
+    text = (ROOT / "docs" / "privacy-officer.md").read_text(encoding="utf-8")
+    for first_column, arguments, epsilon_at in (
         ("epsilon, of everything", "calibrate --mechanism gaussian --epsilon {} --delta 1e-6", 0),
         ("releases", "account --noise-multiplier 4.2247 --rounds {} --delta 1e-6", 2),
-    ],
-)
-def test_the_officers_tables_are_what_the_calculators_print(first_column: str, arguments: str, epsilon_at: int) -> None:
-    text = (ROOT / "docs" / "privacy-officer.md").read_text(encoding="utf-8")
-    lines = text[text.index(f"| {first_column}") :].partition("\n\n")[0].splitlines()[2:]
-    assert len(lines) > 5
-    for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
-        done = CliRunner().invoke(app, ["privacy", *arguments.format(row[0]).split(), "--json"])
-        told = json.loads(done.stdout)
-        assert float(row[epsilon_at]) == pytest.approx(told["epsilon"], abs=0.005)
-        found, guess = row[-2], row[-1].removesuffix(" %")
-        assert f"{100 * told['detected_at_1_percent_false_alarms']:.{len(found.partition('.')[2])}f}" == found
-        assert f"{100 * told['best_guess']:.1f}" == guess
+    ):
+        lines = text[text.index(f"| {first_column}") :].partition("\n\n")[0].splitlines()[2:]
+        assert len(lines) > 5
+        for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines):
+            told = running.told("privacy", *arguments.format(row[0]).split())
+            assert float(row[epsilon_at]) == pytest.approx(told["epsilon"], abs=0.005)
+            found, guess = row[-2], row[-1].removesuffix(" %")
+            assert f"{100 * told['detected_at_1_percent_false_alarms']:.{len(found.partition('.')[2])}f}" == found
+            assert f"{100 * told['best_guess']:.1f}" == guess
 
 
 @pytest.mark.slow
-def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() -> None:
+def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out():
     from veilrec.audit.auditor import all_cases, audit_claim
 
     bad = [case for case in all_cases() if case.kind != "proven"]
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     row = r"^\| `([\w-]+)` \|(?: [\w-]+ \| (\w+) \|)? ([\d.e-]+) \| ([\d.]+) \| ≥ ([\d.]+) \|"
-    rows = {
-        (name, float(delta), round(float(claim), 3)): (unit, float(bound))
-        for name, unit, delta, claim, bound in re.findall(row, text, re.MULTILINE)
-    }
+    found = re.findall(row, text, re.MULTILINE)
+    rows = {(name, float(d), round(float(claim), 3)): (unit, float(bound)) for name, unit, d, claim, bound in found}
     assert len(rows) == len(bad)
     for case in bad:
         unit, bound = rows[case.name, case.delta, round(case.claimed_epsilon, 3)]
@@ -211,21 +185,18 @@ def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() 
         assert audit_claim(case, effort=1, seed=0).lower_bound == pytest.approx(bound, rel=0.02)
 
 
-def test_the_table_of_commands_is_complete() -> None:
+def test_the_table_of_commands_is_complete():
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    for name, command in _COMMAND.commands.items():  # type: ignore[attr-defined]
+    for name, command in _COMMAND.commands.items():
         if command.hidden:
             continue
         inner = [f"{name} {word}" for word in getattr(command, "commands", {}) if word != _default_of(command)]
-        for path in inner or [name]:
-            assert f"`veilrec {path}" in text, path
-    train = _COMMAND.commands["train"]  # type: ignore[attr-defined]
-    for parameter in train.params:
-        for option in (o for o in parameter.opts if o.startswith("--")):
-            assert option in text, option
+        running.says(text, *(f"`veilrec {path}" for path in inner or [name]))
+    options = [option for parameter in _COMMAND.commands["train"].params for option in parameter.opts]
+    running.says(text, *(option for option in options if option.startswith("--")))
 
 
-def test_pictures_are_small_and_no_page_names_a_local_folder() -> None:
+def test_pictures_are_small_and_no_page_names_a_local_folder():
     pictures = list((ROOT / "docs" / "images").iterdir())
     assert pictures and all(picture.stat().st_size < 200_000 for picture in pictures)
     for page in [*PAGES, *pictures]:

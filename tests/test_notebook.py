@@ -1,12 +1,9 @@
 """The notebook of the docs: clean in the repository, and every cell runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -17,14 +14,10 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ip
 SECONDS = 120  # of a cell, on a machine that is busy with other tests
 
 
-def read(path: Path) -> Any:
-    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_no_output_is_kept_and_links_lead_somewhere(path: Path) -> None:
-    notebook = read(path)
-    nbformat.validate(notebook)  # type: ignore[no-untyped-call]
+def test_no_output_is_kept_and_links_lead_somewhere(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(codes) >= 5
     assert all(cell.outputs == [] and cell.execution_count is None for cell in codes)
@@ -37,7 +30,7 @@ def test_no_output_is_kept_and_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_every_cell_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_runs(path, tmp_path, monkeypatch):
     source = Path(__file__).parents[1] / "src"
     monkeypatch.setenv("PYTHONPATH", f"{source}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -45,18 +38,16 @@ def test_every_cell_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     manager = AsyncKernelManager()
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     manager.kernel_spec.argv[:] = command  # this interpreter, whatever kernels the machine has
-    notebook = read(path)
-    NotebookClient(notebook, km=manager, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute(
-        cleanup_kc=True
-    )
-    outputs = {
-        cell.id: "".join(o.get("text", "") for o in cell.outputs) for cell in notebook.cells if "outputs" in cell
-    }
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, km=manager, timeout=SECONDS, resources=resources).execute(cleanup_kc=True)
+    codes = [cell for cell in notebook.cells if "outputs" in cell]
+    outputs = {cell.id: "".join(output.get("text", "") for output in cell.outputs) for cell in codes}
     assert outputs["load"] == "1500 users, 800 items\n"
     assert "Privacy: no privacy guarantee" in outputs["train"]
     trained, popularity = (float(number) for number in re.findall(r"0\.\d+", outputs["train"])[:2])
     assert trained > 1.1 * popularity  # who learns from it sees a model that has learnt
     assert len(outputs["recommend"].splitlines()) == 5
     assert "-DP per user (add-remove), whole run, trusting: server, proven" in outputs["privacy"]
-    (plot,) = [cell for cell in notebook.cells if cell.id == "plot"]
+    (plot,) = [cell for cell in codes if cell.id == "plot"]
     assert any("image/png" in output.get("data", {}) for output in plot.outputs)

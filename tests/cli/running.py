@@ -1,13 +1,11 @@
 """The program as it is typed, run in this process from its entry point on."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import pytest
 
@@ -25,7 +23,7 @@ class Done(NamedTuple):
     err: str
 
 
-def veilrec(*arguments: str | Path) -> Done:
+def veilrec(*arguments):
     """Run a command; an error that the entry point does not catch fails the test."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
@@ -37,21 +35,27 @@ def veilrec(*arguments: str | Path) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def shown(*arguments: str | Path) -> str:
+def shown(*arguments):
     """What a command that succeeds prints, with single blanks."""
     done = veilrec(*arguments)
     assert done.code == 0, done.err
     return " ".join(done.out.split())
 
 
-def told(*arguments: str | Path) -> Any:
+def told(*arguments):
     """The JSON object of a command that succeeds; nothing else may stand on standard output."""
     done = veilrec(*arguments, "--json")
     assert done.code == 0, done.err
     return json.loads(done.out)
 
 
-def refused(*arguments: str | Path, code: int = 2) -> str:
+def says(text, *words):
+    """All of these words stand in the text."""
+    missing = [one for one in words if one not in text]
+    assert not missing, (missing, text)
+
+
+def refused(*arguments, code=2):
     """The one line that a command ends with that cannot be done; nothing may stand on standard output."""
     done = veilrec(*arguments)
     assert (done.code, done.out) == (code, ""), done
@@ -60,3 +64,8 @@ def refused(*arguments: str | Path, code: int = 2) -> str:
     assert lines[-1].startswith(("veilrec: ", "veilrec "))  # or the command that lacks a package
     assert sum(line.startswith("veilrec: ") for line in lines) <= 1
     return lines[-1]
+
+
+def typed(*first):
+    """The three above, of commands that begin with these words."""
+    return [partial(one, *first) for one in (told, shown, refused)]

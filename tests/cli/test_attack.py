@@ -1,42 +1,26 @@
 """`veilrec attack`: what its commands print, draw, and refuse."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli import running
-from tests.cli.running import SMALL
+from tests.cli.running import SMALL, says, typed
 from veilrec.attacks.running import attack_messages, attack_rows
 from veilrec.attacks.subjects import Populations, subject_of_method
 from veilrec.cli.attack import ATTACKS
-from veilrec.privacy.guarantee import Trust
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 OPEN = ["--set", "cohort.size=20", "--calibration", "none"]
 FEW = ["--data", NEWS, *SMALL, "--updates", "10"]
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
 VOTES = ["--method", "private-popularity", "--data", RATINGS, "--set", "cohort.size=0"]
-
-
-def told(*arguments: str | Path) -> Any:
-    return running.told("attack", *arguments)
-
-
-def shown(*arguments: str | Path) -> str:
-    return running.shown("attack", *arguments)
-
-
-def refused(*arguments: str | Path) -> str:
-    return running.refused("attack", *arguments)
+told, shown, refused = typed("attack")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory):
     """A run with basis vectors."""
     out = tmp_path_factory.mktemp("runs") / "mine"
     running.told("train", "privaterec", "--data", NEWS, *SMALL, *OPEN, "--rounds", "2", "--out", out)
@@ -44,20 +28,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def votes(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "votes"
     running.told("train", "private-popularity", "--data", RATINGS, "--out", out)
     return out
 
 
-def test_without_a_name_it_says_which_attacks_there_are() -> None:
+def test_without_a_name_it_says_which_attacks_there_are():
     for asked in ((), ("--list",)):
-        text = shown(*asked)
-        assert all(f"veilrec attack {name}" in text for name in ATTACKS)
+        says(shown(*asked), *(f"veilrec attack {name}" for name in ATTACKS))
         assert [entry["attack"] for entry in told(*asked)["attacks"]] == list(ATTACKS)
 
 
-def test_uploads_as_json_and_side_by_side_with_a_picture(trained: Path, tmp_path: Path) -> None:
+def test_uploads_as_json_and_side_by_side_with_a_picture(trained, tmp_path):
     report = told("gradient-rows", "--method", "fednewsrec", *OPEN, *FEW)
     assert (report["attack"], report["method"], report["calibration"]) == ("gradient-rows", "fednewsrec", "none")
     assert (report["by"], report["view"], report["updates"], report["seed"]) == ("word-rows", "message", 10, 0)
@@ -69,15 +52,11 @@ def test_uploads_as_json_and_side_by_side_with_a_picture(trained: Path, tmp_path
     picture = tmp_path / "leak.svg"
     asked = ["gradient-rows", trained, "--method", "fednewsrec", "--calibration", "none"]
     text = shown(*asked, "--calibration", "proven", "--set", "cohort.size=20", *FEW, "--plot", picture)
-    for words in ("privaterec, none", "fednewsrec, none", "fednewsrec, proven", "trusting: server, proven"):
-        assert words in text
-    assert "padding 0" in text
-    drawn = picture.read_text()
-    for words in ("privaterec, none", "fednewsrec, proven", "chance", "trusting: server, proven"):
-        assert words in drawn
+    says(text, "privaterec, none", "fednewsrec, none", "fednewsrec, proven", "trusting: server, proven", "padding 0")
+    says(picture.read_text(), "privaterec, none", "fednewsrec, proven", "chance", "trusting: server, proven")
 
 
-def test_queries_of_a_run(trained: Path, tmp_path: Path) -> None:
+def test_queries_of_a_run(trained, tmp_path):
     picture = tmp_path / "queries.png"
     asked = ["repeated-queries", trained, "--queries", "1", "--queries", "50"]
     report = told(*asked, "--epsilon", "4", "--plot", picture)
@@ -91,12 +70,11 @@ def test_queries_of_a_run(trained: Path, tmp_path: Path) -> None:
         assert curve["memoised"] == (first["epsilon_together"] == last["epsilon_together"])
         assert (last["error"] == pytest.approx(first["error"])) == curve["memoised"]
     assert picture.read_bytes().startswith(b"\x89PNG")
-    text = shown(*asked)
-    assert "found is how often the strongest interest is named" in text
-    assert "per history (replace-one), per message, trusting: nobody, proven" in text
+    promise = "per history (replace-one), per message, trusting: nobody, proven"
+    says(shown(*asked), "found is how often the strongest interest is named", promise)
 
 
-def test_membership_of_a_run_and_a_method(votes: Path, tmp_path: Path) -> None:
+def test_membership_of_a_run_and_a_method(votes, tmp_path):
     picture = tmp_path / "who.svg"
     asked = ["membership", votes, *VOTES, "--quick", "--canaries", "20"]
     report = told(*asked, "--plot", picture)
@@ -109,12 +87,11 @@ def test_membership_of_a_run_and_a_method(votes: Path, tmp_path: Path) -> None:
         assert {(f["view"], f["kind"]) for f in one["findings"]} == views
         assert all(f["interval"][0] <= f["auc"] <= f["interval"][1] for f in one["findings"])
     assert "trusting: server, proven" in picture.read_text()
-    text = shown(*asked)
-    assert "The best attack on all that is released can reach" in text
-    assert "per user (add-remove), whole run, trusting: server, proven" in text
+    promise = "per user (add-remove), whole run, trusting: server, proven"
+    says(shown(*asked), "The best attack on all that is released can reach", promise)
 
 
-def test_rows_and_numbers_as_json_and_tables(tmp_path: Path) -> None:
+def test_rows_and_numbers_as_json_and_tables(tmp_path):
     for attack, views, words in (
         ("row-support", {"sum", "update"}, "before any noise"),
         ("inversion", {"message", "secure sum", "released"}, "secure aggregation"),
@@ -125,12 +102,10 @@ def test_rows_and_numbers_as_json_and_tables(tmp_path: Path) -> None:
         assert by_view.keys() == views
         assert by_view["update" if attack == "row-support" else "message"]["recall"] > 0.99
         assert picture.read_bytes().startswith(b"\x89PNG")
-        text = shown(*asked)
-        assert "private-popularity" in text
-        assert words in text
+        says(shown(*asked), "private-popularity", words)
 
 
-def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
+def test_poisoning_as_json_and_table(tmp_path):
     picture = tmp_path / "lies.svg"
     asked = ["poisoning", *VOTES, "--quick", "--poison", "promote"]
     findings = told(*asked, "--plot", picture)["findings"]
@@ -144,7 +119,7 @@ def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
     assert "longer messages are refused" in shown(*asked)
 
 
-def test_a_federation_is_attacked_by_its_run(votes: Path, tmp_path: Path) -> None:
+def test_a_federation_is_attacked_by_its_run(votes, tmp_path):
     made = tmp_path / "made"
     made.mkdir()
     (made / "federation.yaml").write_text("format: 1\n")
@@ -159,47 +134,44 @@ def test_a_federation_is_attacked_by_its_run(votes: Path, tmp_path: Path) -> Non
     ("trust", "sums"),
     [("server sees only sums", ["secure sum", "released"]), ("server sees only noisy sums", ["released"])],
 )
-def test_nobody_sees_messages_that_are_masked(trust: Trust, sums: list[str]) -> None:
+def test_nobody_sees_messages_that_are_masked(trust, sums):
     subject = subject_of_method("private-popularity", RATINGS, Populations(), settings=["cohort.size=0"])
     masked = replace(subject, claimed=replace(subject.claimed, trust=trust))
     for attack, views in ((attack_rows, ["sum"]), (attack_messages, sums)):
-        found: Any = attack(masked, updates=10).findings
+        found = attack(masked, updates=10).findings
         assert [one.view for one in found] == views
 
 
-BAD_LINES = [
-    ("gradient-rows --method nrms", "sends no messages"),
-    (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
-    ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
-    ("gradient-rows --method fednewsrec --updates 0", "--updates is 0"),
-    ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
-    ("gradient-rows --method fednewsrec --calibration strong", "strong"),
-    ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
-    ("gradient-rows --method nosuch", "nosuch"),
-    ("gradient-rows nosuch", "there is no run"),
-    ("gradient-rows", "nothing to attack"),
-    ("membership", "nothing to attack"),
-    ("membership --method nosuch", "nosuch"),
-    ("membership --method ease", "sends no messages"),
-    ("membership VOTES --kind odd", "odd"),
-    ("membership VOTES --canaries 1000", "1000 canaries"),
-    ("membership VOTES --trainings 0", "--trainings is 0"),
-    ("row-support VOTES --updates 0", "updates is 0"),
-    ("row-support VOTES --plot x.pdf", ".svg or .png"),
-    ("inversion nosuch", "there is no run"),
-    ("poisoning VOTES --share 0.7", "--share is 0.7"),
-    ("poisoning VOTES --poison arsenic", "arsenic"),
-    ("poisoning VOTES --defence prayer", "prayer"),
-    ("poisoning VOTES --rounds 0", "--rounds is 0"),
-]
-
-
-def test_bad_input_is_one_line() -> None:
-    for line, words in BAD_LINES:
+def test_bad_input_is_one_line():
+    for line, words in (
+        ("gradient-rows --method nrms", "sends no messages"),
+        (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
+        ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
+        ("gradient-rows --method fednewsrec --updates 0", "--updates is 0"),
+        ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
+        ("gradient-rows --method fednewsrec --calibration strong", "strong"),
+        ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
+        ("gradient-rows --method nosuch", "nosuch"),
+        ("gradient-rows nosuch", "there is no run"),
+        ("gradient-rows", "nothing to attack"),
+        ("membership", "nothing to attack"),
+        ("membership --method nosuch", "nosuch"),
+        ("membership --method ease", "sends no messages"),
+        ("membership VOTES --kind odd", "odd"),
+        ("membership VOTES --canaries 1000", "1000 canaries"),
+        ("membership VOTES --trainings 0", "--trainings is 0"),
+        ("row-support VOTES --updates 0", "updates is 0"),
+        ("row-support VOTES --plot x.pdf", ".svg or .png"),
+        ("inversion nosuch", "there is no run"),
+        ("poisoning VOTES --share 0.7", "--share is 0.7"),
+        ("poisoning VOTES --poison arsenic", "arsenic"),
+        ("poisoning VOTES --defence prayer", "prayer"),
+        ("poisoning VOTES --rounds 0", "--rounds is 0"),
+    ):
         assert words in refused(*line.replace("VOTES", " ".join(VOTES)).split()), line
 
 
-def test_a_run_is_attacked_as_it_was_trained_on_data_that_is_there(trained: Path, votes: Path, tmp_path: Path) -> None:
+def test_a_run_is_attacked_as_it_was_trained_on_data_that_is_there(trained, votes, tmp_path):
     for attack, run in (("gradient-rows", trained), ("membership", votes)):
         assert "as it was trained" in refused(attack, run, "--calibration", "proven")
     config = shutil.copytree(trained, tmp_path / "run") / "config.yaml"

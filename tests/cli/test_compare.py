@@ -1,25 +1,22 @@
 """`veilrec compare`, `veilrec tune` and `veilrec train --config`, as a user types them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.cli.running import Done, refused, told, veilrec
+from tests.cli.running import refused, says, told, veilrec
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory) -> str:
+def out(tmp_path_factory):
     return str(tmp_path_factory.mktemp("compare") / "out")
 
 
-def compare(out: str, *more: str) -> Done:
+def compare(out, *more):
     methods = ("mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease")
     done = veilrec("compare", *methods, "--data", DATA, "--seeds", "2", "--rounds", "2", "--out", out, *more)
     assert done.code == 0, done.err
@@ -28,20 +25,16 @@ def compare(out: str, *more: str) -> Done:
 
 def test_tables_json_and_files_of_a_comparison(out):
     done = compare(out)
-    for words in ("mf:dim=8", "popularity", "random", "-DP per user (add-remove), whole run", "p (Holm)"):
-        assert words in done.out
-    assert "Paired sign-flip permutation test" in done.out
-    assert "n = 2 seeds" in done.out
+    says(done.out, "mf:dim=8", "popularity", "random", "-DP per user (add-remove), whole run", "p (Holm)")
+    says(done.out, "Paired sign-flip permutation test", "n = 2 seeds")
     assert f"Saved in {out}" in done.err
     done = compare(out, "--json")
     assert "6 runs of 6 finished before" in done.err
     assert compare(out, "--format", "json").out == done.out
     found = json.loads(done.out)
     assert [entry["label"] for entry in found["methods"]][-2:] == ["popularity", "random"]
-    assert found["command"] == (
-        f"veilrec compare mf:dim=8 dp-fedmf:privacy.epsilon=4 ease --data {DATA} --seeds 2 --protocol loo-99"
-        " --metric ndcg@10 --rounds 2"
-    )
+    options = f"--data {DATA} --seeds 2 --protocol loo-99 --metric ndcg@10 --rounds 2"
+    assert found["command"] == f"veilrec compare mf:dim=8 dp-fedmf:privacy.epsilon=4 ease {options}"
     rows = list(csv.DictReader(io.StringIO(compare(out, "--format", "csv").out)))
     assert [row["method"] for row in rows] == ["mf:dim=8", "dp-fedmf:privacy.epsilon=4", "ease", "popularity", "random"]
     assert r"\begin{tabular}" in compare(out, "--format", "latex").out
@@ -78,9 +71,9 @@ def test_a_search_for_a_private_method_names_what_is_not_covered(tmp_path):
     assert "no guarantee covers it" in done.err
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for line, words in (
         ("compare fedmv", "did you mean fedmf"),
         (f"compare mf --set dims=3 --data {DATA}", "fits none of mf"),
         ("compare mf --seeds 0", "--seeds is 0"),
@@ -91,15 +84,12 @@ def test_a_search_for_a_private_method_names_what_is_not_covered(tmp_path):
         ("tune mv", "unknown method"),
         ("tune popularity", "give --space FILE"),
         ("tune mf --space none.yaml", "cannot be read"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(line, words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert words in refused(*line.split())
-    assert list(tmp_path.iterdir()) == []
+    ):
+        assert words in refused(*line.split()), line
+        assert list(tmp_path.iterdir()) == [], line
 
 
-def test_a_run_is_trained_again_from_its_config(tmp_path: Path):
+def test_a_run_is_trained_again_from_its_config(tmp_path):
     first = told("train", "mf", "--data", DATA, "--rounds", "2", "--seed", "3", "--out", tmp_path / "a")
     config = tmp_path / "a" / "config.yaml"
     again = told("train", "--config", config, "--out", tmp_path / "b")

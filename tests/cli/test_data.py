@@ -1,16 +1,12 @@
 """`veilrec data`: what it prints for people and for programs, and that bad input leaves nothing behind."""
 
-from __future__ import annotations
-
 import errno
 import json
-from pathlib import Path
+from unittest import mock
 
-import numpy as np
 import pytest
 
-from tests.cli import running
-from tests.cli.running import Done, veilrec
+from tests.cli.running import says, typed, veilrec
 from veilrec.data import packed
 from veilrec.data.datasets import DATASETS
 
@@ -19,10 +15,11 @@ SHOWN = [
     {"user": "u", "time": 1000, "shown": ["a", "b"], "clicked": ["b"]},
     {"user": "v", "time": 2000, "shown": ["a", "c"], "clicked": ["a"]},
 ]
+told, _, refused = typed("data")
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch) -> Path:
+def elsewhere(tmp_path, monkeypatch):
     """A working folder with two logs, an empty cache, no data."""
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("VEILREC_DATA", raising=False)
@@ -34,18 +31,10 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     return work
 
 
-def run(*arguments: str) -> Done:
+def run(*arguments):
     done = veilrec("data", *arguments)
     assert done.code == 0, done.err
     return done
-
-
-def told(*arguments: str):
-    return running.told("data", *arguments)
-
-
-def refused(*arguments: str) -> str:
-    return running.refused("data", *arguments)
 
 
 def test_list_names_every_data_set(tmp_path, monkeypatch):
@@ -57,8 +46,7 @@ def test_list_names_every_data_set(tmp_path, monkeypatch):
     assert rows["ml-100k"]["found"] == str(tmp_path / "data" / "ml-100k")
     assert rows["ml-1m"]["found"] is None
     assert "grouplens" in rows["ml-1m"]["how_to_get"]
-    text = run("list").out
-    assert all(name in text for name in DATASETS)
+    says(run("list").out, *DATASETS)
 
 
 def test_check_counts_and_names_what_is_odd(elsewhere):
@@ -66,9 +54,7 @@ def test_check_counts_and_names_what_is_odd(elsewhere):
     assert (report["name"], report["users"], report["items"], report["rows"]) == ("log", 2, 2, 3)
     assert report["facts"]["duplicates_merged"] == 1
     assert "1 row that repeated another exactly and was merged" in report["odd"]
-    text = run("check", "csv:log.csv").out
-    assert "items per user" in text
-    assert "what is odd" in text
+    says(run("check", "csv:log.csv").out, "items per user", "what is odd")
     (elsewhere / "log.csv").rename("adressa.csv")  # whose protocol goes by its name
     assert told("check", "csv:adressa.csv")["name"] == "csv"
 
@@ -96,8 +82,7 @@ def test_import_takes_features(elsewhere):
     (elsewhere / "f.yaml").write_text("users: {features: {mood: {kind: category}}}")
     summary = told("import", "log.csv", "--features", "f.yaml", "--out", "shop")
     assert summary["features"] == {"users": ["mood"], "items": []}
-    text = run("check", "csv:shop").out
-    assert "users: mood" in text and "category, 2 values, 0.0% unknown" in text
+    says(run("check", "csv:shop").out, "users: mood", "category, 2 values, 0.0% unknown")
     assert told("import", "log.csv", "--out", "plain")["features"] == {}
     (elsewhere / "f.yaml").rename(elsewhere / "log.features.yaml")
     assert told("import", "log.csv", "--out", "beside")["features"]["users"] == ["mood"]
@@ -122,20 +107,17 @@ def test_impressions_are_imported_and_asked_for_as_such():
         assert fault in refused(*line.split())
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
+def test_bad_files_leave_nothing_behind(elsewhere):
+    for content, fault in (
         (b"user,item\n", "has no rows"),
         (b"user,item\nu,a\nv,a\n", "at least 2 items"),
         (b"user,item\nu,a\nv,\xff\n", "line 3: not valid UTF-8"),
         (b"user,item\nu,a\nv\n", "line 3: expected 2 fields"),
-    ],
-)
-def test_bad_files_leave_nothing_behind(elsewhere, content, fault):
-    (elsewhere / "bad.csv").write_bytes(content)
-    assert fault in refused("import", "bad.csv", "--out", "shop")
-    assert fault in refused("check", "csv:bad.csv", "--json")
-    assert {path.name for path in elsewhere.iterdir()} == {"bad.csv", "log.csv", "log.jsonl"}
+    ):
+        (elsewhere / "bad.csv").write_bytes(content)
+        assert fault in refused("import", "bad.csv", "--out", "shop")
+        assert fault in refused("check", "csv:bad.csv", "--json")
+        assert {path.name for path in elsewhere.iterdir()} == {"bad.csv", "log.csv", "log.jsonl"}
 
 
 MESSY = "Kunde;Artikel;Note;Datum\nanna;film 7;4,5;01.05.2024\n\n ben ;film 2;3,0;02.05.2024\nben;film 7;gut;heute\n"
@@ -159,25 +141,15 @@ def test_a_messy_file_is_imported_and_then_needs_no_options(elsewhere):
     assert "1 bad row left out: Note is not a number (1); Datum is not a time" in words
 
 
-FULL = (OSError(errno.ENOSPC, "No space left on client"), OSError("80 requested and 8 written"))  # numpy's own words
-
-
-@pytest.mark.parametrize("error", FULL)
-def test_a_full_disk_is_one_line_and_leaves_nothing(elsewhere, monkeypatch, error):
-    real, calls = np.save, []
-
-    def full(path, array, **options):
-        calls.append(path)
-        if len(calls) == 3:
-            raise error
-        real(path, array, **options)
-
-    monkeypatch.setattr(packed.np, "save", full)
-    assert refused("import", "log.csv", "--out", "new/shop") == (
-        "veilrec: new/shop cannot be written (No space left on client): make room, or give another place"
-    )
-    assert len(calls) == 3
-    assert {path.name for path in elsewhere.rglob("*") if path.is_file()} == {"log.csv", "log.jsonl"}
+def test_a_full_disk_is_one_line_and_leaves_nothing(elsewhere, monkeypatch):
+    real = packed.np.save
+    for error in (OSError(errno.ENOSPC, "No space left on device"), OSError("80 requested and 8 written")):  # numpy's
+        full = mock.Mock(wraps=real, side_effect=[mock.DEFAULT, mock.DEFAULT, error])
+        monkeypatch.setattr(packed.np, "save", full)
+        words = "new/shop cannot be written (No space left on device): make room, or give another place"
+        assert refused("import", "log.csv", "--out", "new/shop") == f"veilrec: {words}"
+        assert full.call_count == 3
+        assert {path.name for path in elsewhere.rglob("*") if path.is_file()} == {"log.csv", "log.jsonl"}
 
 
 def test_only_an_earlier_import_is_replaced_and_only_by_a_whole_one(elsewhere):
@@ -193,8 +165,7 @@ def test_only_an_earlier_import_is_replaced_and_only_by_a_whole_one(elsewhere):
     (elsewhere / "mine" / "mine.txt").write_text("precious")
     (elsewhere / "log.csv").write_text(LOG)
     for option in ((), ("--replace",)):
-        told_off = refused("import", "log.csv", "--out", "mine", *option)
-        assert "exists already: give another name, or remove it" in told_off
+        assert "give another name, or remove it" in refused("import", "log.csv", "--out", "mine", *option)
     assert (elsewhere / "mine" / "mine.txt").read_text() == "precious"
 
 
@@ -219,10 +190,10 @@ def test_fetch_needs_consent_and_says_where_files_are(tmp_path):
 
 
 def test_export_writes_minds_format(elsewhere):
-    written = told("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "made-up")
+    written = told("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "synthetic")
     assert "train/behaviors.tsv" in written["files"]
-    assert (elsewhere / "made-up" / "train" / "news.tsv").is_file()
+    assert (elsewhere / "synthetic" / "train" / "news.tsv").is_file()
     assert told("check", "mind:synthetic")["users"] <= 100
     assert "has no impressions" in refused("export", "synthetic-ratings:users=50,items=60", "--out", "no")
-    assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "made-up")
+    assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "synthetic")
     assert not (elsewhere / "no").exists()

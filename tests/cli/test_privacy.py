@@ -1,48 +1,25 @@
 """`veilrec privacy`: the statement of a run, and the two calculators."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli import running
+from tests.cli.running import says, typed, veilrec
 from veilrec.privacy.guarantee import Guarantee
 
-GUARANTEE = Guarantee(
-    basis="proven",
-    unit="user",
-    adjacency="replace-one",
-    epsilon=8.0,
-    delta=1e-6,
-    scope="whole run",
-    trust="server",
-    caveats=("The server sees every clipped update.",),
-)
+CAVEAT = "The server sees every clipped update."
+GUARANTEE = Guarantee("proven", "user", "replace-one", 8.0, 1e-6, "whole run", "server", (CAVEAT,))
 TRAINING = (
     "account --mechanism gaussian --noise-multiplier 1 --sampling fixed --population 4800 --cohort 30 --rounds 1000"
     " --delta 1e-6"
 )
+NOISE = "account --noise-multiplier 1"
 TERMS = ("unit", "adjacency", "scope", "trust", "basis", "epsilon", "delta")
-
-
-def run(*arguments: str | Path) -> str:
-    return running.shown("privacy", *arguments)
-
-
-def run_json(*arguments: str | Path) -> dict[str, Any]:
-    value: dict[str, Any] = running.told("privacy", *arguments)
-    return value
-
-
-def refused(*arguments: str | Path) -> str:
-    return running.refused("privacy", *arguments)
+run_json, run, refused = typed("privacy")
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
+def finished(tmp_path):
     """The folder of a run."""
     (tmp_path / "config.yaml").write_text(
         "method: dp-fedmf\nrounds: 20\nconfig:\n  calibration: proven\n"
@@ -53,10 +30,9 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_show_prints_the_statement_as_text_json_and_page(finished: Path) -> None:
+def test_show_prints_the_statement_as_text_json_and_page(finished):
     text, written = run("show", finished), finished / "privacy.html"
-    for words in ("dp-fedmf on ml-1m", GUARANTEE.caveats[0], "protects nobody", "clip norm 0.5", GUARANTEE.line()):
-        assert words in text
+    says(text, "dp-fedmf on ml-1m", CAVEAT, "protects nobody", "clip norm 0.5", GUARANTEE.line())
     assert "What is not protected" in text
     shown = run_json("show", finished)
     assert shown["guarantee"] == GUARANTEE.to_json()
@@ -65,17 +41,15 @@ def test_show_prints_the_statement_as_text_json_and_page(finished: Path) -> None
     assert "20 rounds" in settings
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
     assert str(written) in run("show", finished, "--html", written)
-    page = written.read_text()
-    for words in ('<ol class="flow"', "A person&#39;s client", GUARANTEE.line()):
-        assert words in page
+    says(written.read_text(), '<ol class="flow"', "A person&#39;s device", GUARANTEE.line())
     assert run_json("show", finished, "--html", written)["html"] == str(written)
 
 
-def test_the_picture_shows_where_data_is_used(finished: Path) -> None:
+def test_the_picture_shows_where_data_is_used(finished):
     for method, words in (
         ("popularity", "Nothing stays with the person"),
         ("random", "nobody&#39;s data"),
-        ("of-tomorrow", "s client"),
+        ("of-tomorrow", "s device"),
     ):
         result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
         (finished / "result.json").write_text(json.dumps(result))
@@ -83,7 +57,7 @@ def test_the_picture_shows_where_data_is_used(finished: Path) -> None:
         assert words in (finished / "page.html").read_text()
 
 
-def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) -> None:
+def test_show_refuses_what_is_no_finished_run(finished, tmp_path):
     assert "is no report of veilrec" in refused("show", finished, "--html", finished / "config.yaml")
     (finished / "config.yaml").write_text("method: popularity\n")
     assert run_json("show", finished)["noise"] == []
@@ -97,7 +71,7 @@ def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) ->
         assert words in refused("show", finished)
 
 
-def test_the_calculators_give_noise_epsilon_and_terms() -> None:
+def test_the_calculators_give_noise_epsilon_and_terms():
     for line, name, value in (
         ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --padding 0.5 --clip 1", "sigma", 3.998930),
         ("calibrate --mechanism attention --epsilon 1 --clip 0.4 --basis 5", "scale", 1.258506),
@@ -112,9 +86,8 @@ def test_the_calculators_give_noise_epsilon_and_terms() -> None:
     assert "per user (replace-one), whole run, trusting: server, proven" in run(*TRAINING.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found", "guess"),
-    [
+def test_how_many_a_test_finds():
+    for arguments, found, guess in (
         ("account --noise-multiplier 2.06512 --rounds 10 --delta 1e-6", 0.213, 0.778),
         ("account --noise-multiplier 4 --rounds 20 --delta 1e-6", 0.113, 0.712),
         ("calibrate --mechanism randomised-response --epsilon 1", 0.027, 0.731),
@@ -125,18 +98,16 @@ def test_the_calculators_give_noise_epsilon_and_terms() -> None:
         ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6", 0.018, 0.547),
         # half of the time a pad: (0.01 + Phi(Phi^-1(0.01) + 0.35364)) / 2
         ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --padding 0.5", 0.017, 0.535),
-    ],
-)
-def test_how_many_a_test_finds(arguments: str, found: float, guess: float) -> None:
-    told = run_json(*arguments.split())
-    assert round(told["detected_at_1_percent_false_alarms"], 3) == found
-    assert round(told["best_guess"], 3) == guess
-    assert ("alone" in told["detection"]) == ("laplace --epsilon 1 --padding" in arguments)
+    ):
+        told = run_json(*arguments.split())
+        finds = round(told["detected_at_1_percent_false_alarms"], 3), round(told["best_guess"], 3)
+        assert finds == (found, guess), arguments
+        assert ("alone" in told["detection"]) == ("laplace --epsilon 1 --padding" in arguments)
 
 
-def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_number_means_fits_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    text = running.veilrec("privacy", "account", "--noise-multiplier", "4", "--rounds", "20", "--delta", "1e-6").out
+    text = veilrec("privacy", "account", "--noise-multiplier", "4", "--rounds", "20", "--delta", "1e-6").out
     meaning = text[text.index("- Epsilon") :].splitlines()
     assert max(map(len, meaning)) <= 60
     assert all(line.startswith(("- ", "  ")) for line in meaning)
@@ -145,32 +116,23 @@ def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) 
     assert "1,000,000,000,000" not in tiny
 
 
-BAD_LINES = [
-    ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
-    ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
-    ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
-    ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
-    (
-        "calibrate --mechanism randomised-response --epsilon 1 --candidates 3",
-        "randomised-response takes no --candidates",
-    ),
-    ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
-    ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
-    ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
-    ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
-    ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
-    ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
-    ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
-    ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
-    (
-        "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
-        "a cohort of 4 from a population of 3",
-    ),
-]
-
-
-def test_bad_input_is_one_clear_line() -> None:
-    for arguments, message in BAD_LINES:
+def test_bad_input_is_one_clear_line():
+    for arguments, message in (
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
+        ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
+        ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
+        ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
+        ("calibrate --mechanism randomised-response --epsilon 1 --candidates 3", "response takes no --candidates"),
+        ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
+        ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
+        ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
+        ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
+        ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
+        ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
+        (f"{NOISE} --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4", "a cohort of 4"),
+    ):
         assert message in refused(*arguments.split())

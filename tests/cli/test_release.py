@@ -1,9 +1,6 @@
 """`veilrec release` and `veilrec query` as they are typed."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,27 +12,26 @@ RATINGS = "synthetic-ratings:users=80,items=60,mean_history=8,seed=3"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full", noise="secure")), folder)
     return folder
 
 
 @pytest.fixture
-def films(run: Path, tmp_path: Path) -> Path:
+def films(run, tmp_path):
     """A release, and its key beside it."""
     assert told("release", run, "--out", tmp_path / "films")["protected"] is True
     return tmp_path / "films"
 
 
-def ids(*words: str | Path) -> list[str]:
+def ids(*words):
     return [item["id"] for item in told("query", *words)["items"]]
 
 
-def test_a_release_is_checked_stated_and_asked(run: Path, films: Path, tmp_path: Path) -> None:
+def test_a_release_is_checked_stated_and_asked(run, films, tmp_path):
     assert (tmp_path / "films.key").stat().st_mode & 0o777 == 0o600
-    checked = told("release", "verify", films, "--key", tmp_path / "films.key.pub")
-    assert checked["protected"] is True
+    assert told("release", "verify", films, "--key", tmp_path / "films.key.pub")["protected"] is True
     assert "yes" in shown("release", "verify", films)
     answer = told("query", films, "-k", "3")
     assert (answer["mode"], answer["sent_bytes"], len(answer["items"])) == ("none-sent", 0, 3)
@@ -45,21 +41,20 @@ def test_a_release_is_checked_stated_and_asked(run: Path, films: Path, tmp_path:
     assert not {*read[:2]} & {*ids(films, "--history", tmp_path / "read.txt")}
     assert "nobody-knows" in veilrec("query", films, "--history", tmp_path / "read.txt").err
     ours, theirs = (told("privacy", "show", place) for place in (films, run))
-    assert ours["summary"] == theirs["summary"]
     assert ours["publishable"] is True
-    assert ours["guarantee"]["epsilon"] == theirs["guarantee"]["epsilon"]
+    assert (ours["summary"], ours["guarantee"]["epsilon"]) == (theirs["summary"], theirs["guarantee"]["epsilon"])
     shown("privacy", "show", films, "--html", tmp_path / "privacy.html")
     assert "private-popularity" in (tmp_path / "privacy.html").read_text()
 
 
-def test_the_second_release_is_version_2_and_follows_the_first(run: Path, films: Path, tmp_path: Path) -> None:
+def test_the_second_release_is_version_2_and_follows_the_first(run, films, tmp_path):
     shutil.copytree(films, tmp_path / "first")
     assert told("release", "make", run, "--out", films)["version"] == 2
     assert told("release", "verify", films, "--after", tmp_path / "first")["version"] == 2
     assert "never goes back" in refused("release", "verify", tmp_path / "first", "--after", films)
 
 
-def test_keys_are_made_and_hand_over(run: Path, tmp_path: Path) -> None:
+def test_keys_are_made_and_hand_over(run, tmp_path):
     old, new, out = tmp_path / "old.key", tmp_path / "new.key", tmp_path / "films"
     shown("release", "keygen", old)
     made = told("release", "keygen", new, "--rotates", old)
@@ -70,7 +65,7 @@ def test_keys_are_made_and_hand_over(run: Path, tmp_path: Path) -> None:
     assert "rotation" in refused("release", run, "--out", out, "--key", new, "--rotation", tmp_path / "odd")
 
 
-def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_path: Path) -> None:
+def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_path):
     train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     made = told("release", tmp_path / "run", "--out", tmp_path / "out", "--unprotected")
     assert made["guarantee"].startswith("nothing as it lies here (whoever knows the seed can draw the noise again")
@@ -82,7 +77,7 @@ def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_
         assert "there would be: (" in statement["summary"]
 
 
-def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path: Path) -> None:
+def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path):
     train(prepare(RunRequest("popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     release = ("release", tmp_path / "run", "--out", tmp_path / "out")
     assert "--unprotected" in refused(*release)
@@ -93,7 +88,7 @@ def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path: Path)
     assert "no run" in refused("release", tmp_path / "none", "--out", tmp_path / "none-out")
 
 
-def test_a_client_keeps_its_history_and_can_forget_it(films: Path, tmp_path: Path) -> None:
+def test_a_client_keeps_its_history_and_can_forget_it(films, tmp_path):
     first, me = ids(films), tmp_path / "me"
     shown("query", films, "--state", me, "--history", first[0], "--budget", "2")
     assert first[0] not in ids(films, "--state", me)

@@ -1,7 +1,5 @@
 """`veilrec train`, `evaluate`, `recommend`, as a user runs them: real processes where they are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,25 +7,24 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.running import refused, shown, told, veilrec
+from tests.cli.running import refused, says, shown, told, veilrec
 
 DATA = "synthetic-ratings:users=300,items=400,seed=3"
 PROGRAM = [sys.executable, "-c", "from veilrec.cli.main import run; run()"]
 
 
-def words(out: Path, *more: str, rounds: int = 12) -> list[str]:
+def words(out, *more, rounds=12):
     """A training, as it is typed."""
     small = ("--set", "cohort.size=40", "--seed", "1", "--rounds", str(rounds), "--out", str(out))
     return ["train", "fedmf", "--data", DATA, *small, *more]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
+def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     assert told(*words(out))["out"] == str(out)
     return out
@@ -42,13 +39,11 @@ def test_result_says_everything_and_evaluate_gives_it_again(finished, tmp_path):
     # The paper counts item vectors one way; every client gets every item.
     numbers = result["communication"]
     assert numbers["paper_params"] == numbers["down_params"] == 400 * 32 * 40 * 12
-    assert result["guarantee"]["basis"] == "none"
-    assert result["rounds"] == 12
+    assert (result["guarantee"]["basis"], result["rounds"]) == ("none", 12)
     config = yaml.safe_load((finished / "config.yaml").read_text())
     assert config["method"] == "fedmf"
     assert told("evaluate", finished)["metrics"] == result["metrics"]
-    copy = tmp_path / "run"
-    shutil.copytree(finished, copy)
+    copy = shutil.copytree(finished, tmp_path / "run")
     config["config"]["local"]["dim"] = 7  # as if a preset had changed: the model brings its own
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     assert told("evaluate", copy)["metrics"] == result["metrics"]
@@ -63,8 +58,7 @@ def test_what_does_not_fit_a_run_is_refused(finished, tmp_path):
         (words(finished, "--resume", "--set", "local.epochs=2"), "cannot resume"),
     ):
         assert complaint in refused(*line)
-    copy = tmp_path / "run"
-    shutil.copytree(finished, copy)
+    copy = shutil.copytree(finished, tmp_path / "run")
     whole = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(whole[: whole.index("seed")])
     assert "is not whole: it says nothing of seed" in refused("evaluate", copy)
@@ -102,9 +96,7 @@ def test_a_small_log_trains_with_everybody_and_says_so(tmp_path):
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert [config[name] for name in ("method", "preset", "protocol")] == ["fedmf", "small", "loo-full"]
     assert done.err.startswith("fedmf: every round has all 40 clients instead of the usual 100")
-    said = " ".join(done.out.split())
-    assert "1 round, down" in said
-    assert "clients/s (compilation included)" in said
+    says(" ".join(done.out.split()), "1 round, down", "clients/s (compilation included)")
 
 
 def test_brackets_of_ids_stay(tmp_path):
@@ -112,9 +104,7 @@ def test_brackets_of_ids_stay(tmp_path):
     (tmp_path / "log.csv").write_text("\n".join(["user,item", *rows]))
     options = ("--data", f"csv:{tmp_path / 'log.csv'}", "--protocol", "loo-full", "--out", tmp_path / "run")
     shown("train", "popularity", *options)
-    said = shown("recommend", tmp_path / "run", "--user", "[u1]", "-k", "1")
-    assert "For user [u1]" in said
-    assert "[bold]" in said
+    says(shown("recommend", tmp_path / "run", "--user", "[u1]", "-k", "1"), "For user [u1]", "[bold]")
 
 
 def test_a_run_can_be_made_longer(tmp_path):
@@ -126,7 +116,7 @@ def test_a_run_can_be_made_longer(tmp_path):
     assert longer["communication"] == straight["communication"]
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], pattern: str) -> None:
+def wait_for(path, process, pattern):
     deadline = time.monotonic() + 120
     while not list(path.glob(pattern)):
         assert process.poll() is None, "the run ended before it could be killed"

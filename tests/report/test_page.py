@@ -1,29 +1,15 @@
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.running import says
 from tests.report.pages import Reader, assert_loads_nothing
 from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.page import (
-    ReportPart,
-    RunSummary,
-    Story,
-    check_personalisation_files,
-    main_metric,
-    read_run,
-    render,
-    render_parts,
-    write_report,
-)
+from veilrec.report import page as report
 from veilrec.report.person import OVERLAP_NOTE, CategoryFit, Person, PersonalList, TitledItem
 from veilrec.report.plots import personalisation_chart
 
@@ -32,61 +18,42 @@ PROMISE = Guarantee("proven", "user", "add-remove", 8.0, 1e-6, "whole run", "ser
 CLAIM = Guarantee("as published", "user", "replace-one", 2.0, 0.0, "per message", "nobody", (), 900.0, 0.0, "of one")
 
 
-def _person(name: str) -> Person:
+def _person(name):
     item = TitledItem(name, name, name)
     lists = (PersonalList(name, no_guarantee(), (item, item), (True, False), CategoryFit(1, 1, 0.5, 0.25)),)
     return Person(name, 1, (item,), {name: 1}, CategoryFit(0.5, 0.5, 0.3, 0.2), lists)
 
 
-def test_names_from_users_files_cannot_become_elements(runs: list[RunSummary]) -> None:
+def test_names_from_users_files_cannot_become_elements(runs):
     named = [replace(run, dataset=EVIL, data=EVIL, protocol=EVIL, settings=(EVIL,)) for run in runs]
     named = [replace(run, guarantee=replace(run.guarantee, caveats=(EVIL,))) for run in named]
-    page = render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, _person(EVIL), (EVIL,)))
+    page = report.render(named, report.Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, _person(EVIL), (EVIL,)))
     assert "script" not in Reader(page).tags
     assert page.count("&lt;script&gt;") >= 12
 
 
-def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary]) -> None:
-    fedmf, mf = runs
-    page = render(runs, Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
+def test_the_page_says_what_was_measured_promised_and_done(runs):
+    fedmf, _ = runs
+    page = report.render(runs, report.Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
     assert_loads_nothing(page)
-    for expected in (
-        f"{fedmf.metrics['hr@10']:.4f}",
-        f"{mf.metrics['hr@10']:.4f}",
-        "0.9100",
-        "no privacy guarantee",
-        *fedmf.guarantee.caveats,
-        fedmf.command(),
-        "veilrec demo",
-        "numpy",
-        "OMP_NUM_THREADS",
-        "loo-99",
-        "150 users",
-    ):
-        assert expected in page
+    says(page, *(f"{run.metrics['hr@10']:.4f}" for run in runs), "0.9100", "no privacy guarantee")
+    says(page, *fedmf.guarantee.caveats, fedmf.command(), "veilrec demo", "numpy", "OMP_NUM_THREADS", "loo-99")
+    says(page, "150 users", "prefers-color-scheme: dark")
     assert page.count("<svg") == 1
-    assert "prefers-color-scheme: dark" in page
     cells = dict(re.findall(r'<th scope="row">([\w ]+)<span class="small">[^<]*</span></th><td>([^<]*)</td>', page))
-    assert cells == {  # no cell about privacy is empty
-        "fedmf": "none",
-        "mf": "none",
-        "popularity": "none",
-        "random": "needs none",
-        "best possible": "no method",
-    }
+    others = {"random": "needs none", "best possible": "no method"}
+    assert cells == {"fedmf": "none", "mf": "none", "popularity": "none", **others}  # no cell about privacy is empty
 
 
-def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs: list[RunSummary]) -> None:
-    page = render([replace(runs[0], guarantee=PROMISE), runs[1]], Story("A page"))
+def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs):
+    page = report.render([replace(runs[0], guarantee=PROMISE), runs[1]], report.Story("A page"))
     results = page[page.index("How good") : page.index("How did it learn?")]
-    assert f"fedmf: {PROMISE.line()}." in results
-    assert "<td>proven</td>" in results
-    assert "<td>none</td>" in results
-    assert "The honest number: of one." in render([replace(runs[0], guarantee=CLAIM)], Story("a claim"))
+    says(results, f"fedmf: {PROMISE.line()}.", "<td>proven</td>", "<td>none</td>")
+    assert "The honest number: of one." in report.render([replace(runs[0], guarantee=CLAIM)], report.Story("a claim"))
 
 
-def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs: list[RunSummary]) -> None:
-    page = render(runs, Story("A page", person=_person("spy")))
+def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs):
+    page = report.render(runs, report.Story("A page", person=_person("spy")))
     assert page.count('<li class="fits">spy (spy)</li>') == 1
     assert page.count("<li>spy (spy)</li>") == 2  # one in the history, one that does not fit
     assert "1 of 2 of spy, 1 of 2 in bold; overlap 50%" in page
@@ -95,11 +62,10 @@ def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs: li
     assert OVERLAP_NOTE in page
 
 
-def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(runs: list[RunSummary]) -> None:
+def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(runs):
     other = [replace(run, dataset="other", protocol="loo-full") for run in runs]
-    page = render_parts(
-        "All", [ReportPart(runs, Story("First")), ReportPart(other, Story("Second"))], command="veilrec demo"
-    )
+    parts = [report.ReportPart(runs, report.Story("First")), report.ReportPart(other, report.Story("Second"))]
+    page = report.render_parts("All", parts, command="veilrec demo")
     assert_loads_nothing(page)
     assert page.index("<h2>First</h2>") < page.index("<h2>Second</h2>")
     assert page.count("<svg") == 2
@@ -107,36 +73,33 @@ def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(ru
         assert page.count(once) == 1
 
 
-def test_a_report_replaces_a_report_and_nothing_else(runs: list[RunSummary], tmp_path: Path) -> None:
+def test_a_report_replaces_a_report_and_nothing_else(runs, tmp_path):
     path = tmp_path / "new" / "report.html"
-    write_report(path, runs, Story("First"))
-    write_report(path, runs, Story("Second"))
+    report.write_report(path, runs, report.Story("First"))
+    report.write_report(path, runs, report.Story("Second"))
     assert "Second" in path.read_text()
     assert [child.name for child in path.parent.iterdir()] == ["report.html"]
     path.write_text("my diary")
-    with pytest.raises(BadInput, match="no report of veilrec"):
-        write_report(path, runs, Story("Third"))
+    for place, words in ((path, "no report of veilrec"), (tmp_path, "is a folder")):
+        with pytest.raises(BadInput, match=words):
+            report.write_report(place, runs, report.Story("Third"))
     assert path.read_text() == "my diary"
-    with pytest.raises(BadInput, match="is a folder"):
-        write_report(tmp_path, runs, Story("Fourth"))
 
 
-def test_two_runs_of_one_method_are_told_apart(runs: list[RunSummary]) -> None:
+def test_two_runs_of_one_method_are_told_apart(runs):
     other = replace(runs[0], folder="other", metrics=runs[0].metrics | {"hr@10": 0.1234}, seed=9)
-    page = render([runs[0], other], Story("two seeds"))
-    for expected in ("fedmf in fedmf", "fedmf in other", "0.1234"):
-        assert expected in page
+    says(report.render([runs[0], other], report.Story("two seeds")), "fedmf in fedmf", "fedmf in other", "0.1234")
 
 
-def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary]) -> None:
+def test_runs_that_cannot_be_compared_are_refused(runs):
     for change in ({"protocol": "loo-full"}, {"dataset": "other"}, {"users": 7}):
         with pytest.raises(BadInput, match="the same data and protocol"):
-            render([runs[0], replace(runs[1], **change)], Story("apples and pears"))  # type: ignore[arg-type]
+            report.render([runs[0], replace(runs[1], **change)], report.Story("apples and pears"))
     with pytest.raises(BadInput, match="at least one run"):
-        render_parts("Empty", [])
+        report.render_parts("Empty", [])
 
 
-def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], run_folders: dict[str, Path]) -> None:
+def test_a_run_is_read_with_its_curve_and_its_traffic(runs, run_folders):
     run = runs[0]
     result = json.loads((run_folders["fedmf"] / "result.json").read_text())
     assert (run.method, run.kind, run.rounds, run.split) == ("fedmf", "federated", 4, "test")
@@ -149,46 +112,42 @@ def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], ru
     assert "--noise" not in run.command()
     assert "--noise secure" in replace(run, noise="secure").command()
     assert runs[1].kind == "centralised"
-    assert main_metric({"auc": 0.5, "ndcg@10": 0.1, "cases": 3.0}) == "auc"
-    assert main_metric({"ndcg@10": 0.1, "hr@10": 0.3}) == "hr@10"
-    assert main_metric({"cases": 1.0, "recall@7": 0.1}) == "recall@7"
+    assert report.main_metric({"auc": 0.5, "ndcg@10": 0.1, "cases": 3.0}) == "auc"
+    assert report.main_metric({"ndcg@10": 0.1, "hr@10": 0.3}) == "hr@10"
+    assert report.main_metric({"cases": 1.0, "recall@7": 0.1}) == "recall@7"
 
 
-def test_a_damaged_run_is_named(run_folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_damaged_run_is_named(run_folders, tmp_path):
     result = json.loads((run_folders["fedmf"] / "result.json").read_text())
-    cases: list[tuple[str, str | None, str]] = [
+    cases = [("result.json", text, "is damaged") for text in ("{", "[]", '{"method": "fedmf"}')]
+    cases += [
         ("config.yaml", None, "no run of veilrec"),
         ("result.json", None, "not finished"),
-        ("result.json", "{", "damaged"),
-        ("result.json", "[]", "damaged"),
-        ("result.json", '{"method": "fedmf"}', "is damaged"),
         ("metrics.jsonl", None, "missing"),
         ("metrics.jsonl", '{"round": 1}\n', "line 1"),
     ]
     odd = [{"metrics": "x"}, {"metrics": {}}, {"metrics": {"hr@10": "x"}}, {"baselines": None}, {"seconds": None}]
     cases += [("result.json", json.dumps(result | change), "not a whole run") for change in odd]
-    for number, (file, content, says) in enumerate(cases):
+    for number, (file, content, words) in enumerate(cases):
         folder = tmp_path / str(number)
         shutil.copytree(run_folders["fedmf"], folder)
         (folder / file).unlink()
         if content is not None:
             (folder / file).write_text(content)
-        with pytest.raises(BadInput, match=says):
-            read_run(folder)
+        with pytest.raises(BadInput, match=words):
+            report.read_run(folder)
 
 
-def personalised(method: str, values: Sequence[float], **other: object) -> dict[str, Any]:
+def personalised(method, values, **other):
     """What an evaluation for new users found."""
     levels = {"popularity": {"hr@10": 0.2, "ndcg@10": 0.1}, "random": {"hr@10": 0.01, "ndcg@10": 0.005}}
-    points = [
-        {"given": given, "metrics": {"hr@10": value, "ndcg@10": value / 2}, "baselines": levels}
-        for given, value in zip(("0", "5", "half"), values, strict=True)
-    ]
-    about = {"method": method, "dataset": "ml-1m", "protocol": "holdout-users", "seed": 0, "personalisation": points}
-    return about | other
+    measured = zip(("0", "5", "half"), [{"hr@10": one, "ndcg@10": one / 2} for one in values], strict=True)
+    points = [{"given": given, "metrics": metrics, "baselines": levels} for given, metrics in measured]
+    about = {"dataset": "ml-1m", "protocol": "holdout-users", "seed": 0}
+    return {"method": method, "personalisation": points, **about, **other}
 
 
-def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_levels(runs: list[RunSummary]) -> None:
+def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_levels(runs):
     fedmf = personalised("fedmf", (0.1, 0.3, 0.4))
     chart = personalisation_chart([fedmf, personalised("ease", (0.0, 0.2, 0.5)), personalised("ease", (0, 0, 0))])
     assert [(curve.label, list(curve.x), list(curve.y)) for curve in chart.curves] == [
@@ -199,10 +158,9 @@ def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_
     assert chart.ticks == ["0", "5", "half"]
     assert chart.levels == {"popularity": 0.2, "random": 0.01}
     assert personalisation_chart([fedmf], "ndcg@10").levels["popularity"] == 0.1
-    page = render(runs, Story("A page", personalisation=personalisation_chart([fedmf])))
-    assert "How soon does it know a new user?" in page
-    assert "fedmf ends at 0.4000; popularity: 0.2000; random: 0.0100." in page
-    assert "How soon" not in render(runs, Story("A page"))
+    page = report.render(runs, report.Story("A page", personalisation=personalisation_chart([fedmf])))
+    says(page, "How soon does it know a new user?", "fedmf ends at 0.4000; popularity: 0.2000; random: 0.0100.")
+    assert "How soon" not in report.render(runs, report.Story("A page"))
     for other in ({"seed": 1}, {"dataset": "frappe"}, {"protocol": "holdout-users-liked"}):
         with pytest.raises(BadInput, match=f"ease has {next(iter(other))} .*: one plot compares runs of the same"):
             personalisation_chart([fedmf, personalised("ease", (0.1, 0.3, 0.4), **other)])
@@ -210,9 +168,9 @@ def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_
         personalisation_chart([])
 
 
-def test_files_of_personalisation_are_checked_before_the_work(tmp_path: Path, run_folders: dict[str, Path]) -> None:
+def test_files_of_personalisation_are_checked_before_the_work(tmp_path, run_folders):
     run = run_folders["mf"]
-    check_personalisation_files(run, tmp_path / "a.svg", tmp_path / "a.html")
+    report.check_personalisation_files(run, tmp_path / "a.svg", tmp_path / "a.html")
     (tmp_path / "own.html").write_text("mine")
     for folder, plot, html, words in (
         (run, tmp_path / "a.pdf", None, "ends in .svg or .png"),
@@ -220,4 +178,4 @@ def test_files_of_personalisation_are_checked_before_the_work(tmp_path: Path, ru
         (tmp_path, None, tmp_path / "a.html", r"config\.yaml"),
     ):
         with pytest.raises(BadInput, match=words):
-            check_personalisation_files(folder, plot, html)
+            report.check_personalisation_files(folder, plot, html)

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,37 +7,23 @@ from tests.report.conftest import DATA
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
-from veilrec.data.population import Population
-from veilrec.report.person import (
-    CategoryFit,
-    Person,
-    TitledItem,
-    _by_chance,
-    _count,
-    _favourites,
-    _fit,
-    _popular,
-    example_person,
-)
-from veilrec.runs.saved import SavedModel, open_model
+from veilrec.report import person as tastes
+from veilrec.runs.saved import open_model
+
+POPULATION = load(DATA)
 
 
 @pytest.fixture(scope="module")
-def population() -> Population:
-    return load(DATA)
-
-
-@pytest.fixture(scope="module")
-def models(run_folders: dict[str, Path]) -> list[SavedModel]:
+def models(run_folders):
     return [open_model(folder) for folder in run_folders.values()]
 
 
 @pytest.fixture(scope="module")
-def person(models: list[SavedModel], population: Population) -> Person:
-    return example_person(models, population)
+def person(models):
+    return tastes.example_person(models, POPULATION)
 
 
-def test_the_person_is_the_first_with_ten_items(person: Person, models: list[SavedModel]) -> None:
+def test_the_person_is_the_first_with_ten_items(person, models):
     used = models[0].clients.used
     index = next(user for user in range(len(used)) if len(used.row(user)) >= 10)
     assert person.user == models[0].clients.users[index]
@@ -48,9 +31,7 @@ def test_the_person_is_the_first_with_ten_items(person: Person, models: list[Sav
     assert [item.item for item in person.latest] == [models[0].items[i] for i in used.row(index)[::-1][:10]]
 
 
-def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categories(
-    person: Person, models: list[SavedModel]
-) -> None:
+def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categories(person, models):
     assert [own.method for own in person.lists] == ["fedmf", "mf", "popularity"]
     for own, model in zip(person.lists, models, strict=False):
         assert [item.item for item in own.items] == [r.item for r in model.recommend_user(person.user, 10)]
@@ -63,22 +44,21 @@ def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categorie
         assert own.fit.favourites == sum(own.fits)
 
 
-def test_favourites_and_chance_are_counted(person: Person, models: list[SavedModel], population: Population) -> None:
-    known = population.catalogue
-    assert known is not None
-    used = models[0].clients.used.row(population.users.find(person.user) or 0)
+def test_favourites_and_chance_are_counted(person, models):
+    known = POPULATION.catalogue
+    used = models[0].clients.used.row(POPULATION.users.find(person.user) or 0)
     categories = [known.categories[item] for item in used.tolist()]
     counts = sorted((categories.count(name) for name in set(categories)), reverse=True)
     assert list(person.favourites.values()) == counts[:3]
     assert all(categories.count(name) == count for name, count in person.favourites.items())
     of_these = sum(name in person.favourites for name in known.categories)
-    assert person.chance.favourites == pytest.approx(10 * of_these / population.n_items)
+    assert person.chance.favourites == pytest.approx(10 * of_these / POPULATION.n_items)
     mains = list(known.categories).count(next(iter(person.favourites)))
-    assert person.chance.main == pytest.approx(10 * mains / population.n_items)
+    assert person.chance.main == pytest.approx(10 * mains / POPULATION.n_items)
 
 
-def test_the_mean_is_over_everybody(person: Person, models: list[SavedModel], population: Population) -> None:
-    names = list(population.catalogue.categories)  # type: ignore[union-attr]
+def test_the_mean_is_over_everybody(person, models):
+    names = list(POPULATION.catalogue.categories)
     overlaps = []
     for best in models[0].recommend_everybody(10):
         own = [names[item] for item in models[0].clients.used.row(best.user).tolist()]
@@ -87,36 +67,37 @@ def test_the_mean_is_over_everybody(person: Person, models: list[SavedModel], po
     assert person.lists[0].fit.mean_overlap == pytest.approx(np.mean(overlaps))
 
 
-def test_a_list_that_misses_the_main_interest_does_not_fit_as_well_as_one_that_has_it() -> None:
+def test_a_list_that_misses_the_main_interest_does_not_fit_as_well_as_one_that_has_it():
     counts = np.array([[30, 7, 4, 4], [0, 0, 0, 0]])  # travel, health, food, others; and somebody without any
     misses, has, mixed = (
-        _fit(counts, np.array([listed, [10, 0, 0, 0]]), 0, [0, 1, 2])
+        tastes._fit(counts, np.array([listed, [10, 0, 0, 0]]), 0, [0, 1, 2])
         for listed in ([0, 8, 2, 0], [10, 0, 0, 0], [6, 2, 1, 1])
     )
-    assert misses == CategoryFit(0, 10, pytest.approx(11 / 45), pytest.approx(11 / 45))
-    assert has == CategoryFit(10, 10, pytest.approx(30 / 45), pytest.approx(30 / 45))
+    assert misses == tastes.CategoryFit(0, 10, pytest.approx(11 / 45), pytest.approx(11 / 45))
+    assert has == tastes.CategoryFit(10, 10, pytest.approx(30 / 45), pytest.approx(30 / 45))
     assert mixed.overlap == pytest.approx(0.6 + 7 / 45 + 4 / 45 + 4 / 45)
 
 
-def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average() -> None:
+def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average():
     """20,000 draws: the mean's deviation is below 0.001, so it misses 0.005 never by chance."""
     counts, sizes = np.array([[30, 7, 4, 4]]), np.array([9, 21, 30, 40])
     drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, 10, 20_000) / 10
     expected = np.minimum(drawn, counts / counts.sum()).sum(axis=1).mean()
-    chance = _by_chance(counts, sizes, 0, [0, 1, 2])
-    assert chance == CategoryFit(0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005))
+    chance = tastes._by_chance(counts, sizes, 0, [0, 1, 2])
+    overlap = pytest.approx(expected, abs=0.005)
+    assert chance == tastes.CategoryFit(0.9, 6.0, overlap, overlap)
 
 
-def test_favourites_are_had_popularity_leaves_out_what_is_used_and_titles_are_cut() -> None:
+def test_favourites_are_had_popularity_leaves_out_what_is_used_and_titles_are_cut():
     used = Csr(np.array([0, 2, 2]), np.array([0, 1], np.int32))
-    chosen = _favourites(_count(used, np.array([4, 4, 0, 1]), 5))
+    chosen = tastes._favourites(tastes._count(used, np.array([4, 4, 0, 1]), 5))
     assert chosen.tolist() == [[False] * 4 + [True], [False] * 5]
     used = Csr(np.array([0, 2, 3, 4]), np.array([2, 0, 2, 1], np.int32))
-    assert [row.tolist() for row in _popular(used, 4)] == [[1, 3], [0, 1, 3], [2, 0, 3]]
-    assert TitledItem("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
-    assert TitledItem("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
+    assert [row.tolist() for row in tastes._popular(used, 4)] == [[1, 3], [0, 1, 3], [2, 0, 3]]
+    assert tastes.TitledItem("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
+    assert tastes.TitledItem("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
 
 
-def test_without_titles_there_is_nothing_to_tell(models: list[SavedModel], population: Population) -> None:
+def test_without_titles_there_is_nothing_to_tell(models):
     with pytest.raises(BadInput, match="no titles and categories"):
-        example_person(models, replace(population, catalogue=None))
+        tastes.example_person(models, replace(POPULATION, catalogue=None))

@@ -1,7 +1,5 @@
 """The YAML files: what is refused, the papers' numbers, and rows that their methods can run."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 
@@ -67,19 +65,13 @@ panels:
 """
 
 
-def numbers(experiment: str, panel: int = 0) -> dict[str, dict[str, PrintedNumber]]:
+def numbers(experiment, panel=0):
     return {row.label: dict(row.printed) for row in EXPERIMENTS[experiment].panels[panel].rows if row.printed}
 
 
-def variants(name: str, data: str, **options):
+def variants(name, data, **options):
     study = make_study(EXPERIMENTS[name], StudyOptions(skip_missing=True, data=data, **options), OUT)
     return [variant for panel in study.panels for variant in panel.variants]
-
-
-def config_of(row, preset, dataset="ml-1m"):
-    calibration = row.calibrations[:1] if row.method == "dp-privrec" else ()
-    settings = (*row.settings, *(f"calibration={name}" for name in calibration))
-    return configure(get(row.method), preset=preset, dataset=dataset, settings=settings)[0]
 
 
 def test_every_file_has_a_name_in_the_list_and_every_calculation_a_user():
@@ -253,7 +245,9 @@ def test_every_row_of_privrec_can_be_run_and_is_evaluated_at_its_end_alone():
 def test_privrecs_figure_2_varies_one_parameter_at_a_time():
     figure = PRIVREC["privrec-fig2"]
     for row in (row for panel in figure.panels for row in panel.rows):
-        config = config_of(row, row.presets[0])
+        calibration = row.calibrations[:1] if row.method == "dp-privrec" else ()
+        settings = (*row.settings, *(f"calibration={name}" for name in calibration))
+        config, *_ = configure(get(row.method), preset=row.presets[0], dataset="ml-1m", settings=settings)
         steps = config.local.epochs if row.presets == ("paper",) else config.local.steps
         assert row.at in (steps, config.cohort.size, row.rounds)
     study = make_study(figure, StudyOptions(data=RATINGS, seeds=1, presets=("paper",)), OUT)

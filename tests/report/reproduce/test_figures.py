@@ -1,18 +1,16 @@
 """The picture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from tests.cli.running import says
 from veilrec.report.reproduce import figures
 from veilrec.report.reproduce.calculated import laplace_budgets
-from veilrec.report.reproduce.summary import StudySummary
 
 
-def drawn_as(summary: StudySummary, **changes) -> StudySummary:
+def drawn_as(summary, **changes):
     return replace(summary, study=replace(summary.study, experiment=replace(summary.study.experiment, **changes)))
 
 
@@ -23,12 +21,11 @@ def test_pictures_name_every_line_and_are_always_the_same(toy_summary, tmp_path,
         figures.save(summary, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    for words in ("FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick, 3 rounds, not for quoting"):
-        assert words in text
+    says(text, "FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick, 3 rounds, not for quoting")
     assert ("paper" if picture == "points" else "DP-FedMF in the paper") in text
 
 
-def along(summary: StudySummary, places: dict[str, float], **changes) -> StudySummary:
+def along(summary, places, **changes):
     """The first panel as a curve: its first line again at every place, by label."""
     panel = summary.panels[0]
     rows = [replace(panel.lines[0].variant.row, label=label, at=at) for label, at in places.items()]
@@ -47,8 +44,7 @@ def test_a_colour_is_a_method_and_a_dash_a_way_to_run_it(toy_summary):
     assert figure.axes[0].get_xscale() == "log"
     figure.canvas.draw()
     ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels(which="both")]
-    assert {"1", "2"} <= set(ticks)
-    assert all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
+    assert {"1", "2"} <= set(ticks) and all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
 
 
 def test_bytes_are_labelled_as_people_say_them_and_many_metrics_take_a_second_row(toy_summary):
@@ -89,10 +85,8 @@ def test_numbers_of_other_data_are_said_to_be(toy_summary):
     same = replace(toy_summary, panels=(replace(panel, data=panel.panel.data),))
     other = replace(toy_summary, panels=(replace(panel, data="frappe"),))
     for picture in ("points", "rounds"):
-        labels = [
-            " ".join(figures.draw(drawn_as(summary, picture=picture)).axes[0].get_legend_handles_labels()[1])
-            for summary in (same, other)
-        ]
+        drawn = [figures.draw(drawn_as(summary, picture=picture)).axes[0] for summary in (same, other)]
+        labels = [" ".join(axes.get_legend_handles_labels()[1]) for axes in drawn]
         assert "paper" in labels[0] and "other data" not in labels[0]
         assert f"paper (on {panel.panel.published_on}: other data)" in labels[1]
 
@@ -102,9 +96,7 @@ def test_a_curve_keeps_its_colour_where_a_metric_lacks_another_one(toy_summary):
     first, second = summary.panels[0].lines
     second = replace(second, measured={**second.measured, "skew": second.measured["hr@10"]})
     figure = figures.draw(replace(summary, panels=(replace(summary.panels[0], lines=(first, second)),)))
-    colours = [
-        {c.get_label(): c.lines[0].get_color() for c in axes.containers if hasattr(c, "lines")}
-        for axes in figure.axes[:2]
-    ]
+    curves = [[curve for curve in axes.containers if hasattr(curve, "lines")] for axes in figure.axes[:2]]
+    colours = [{curve.get_label(): curve.lines[0].get_color() for curve in some} for some in curves]
     assert set(colours[0]) == {"one, tuned", "two, tuned"}
     assert colours[1] == {"two, tuned": colours[0]["two, tuned"]}

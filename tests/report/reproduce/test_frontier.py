@@ -1,27 +1,22 @@
 """What privacy costs: what is run, what is trained once for two protocols, and what a reader sees of it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from tests.report.reproduce.toys import DATA, EXPERIMENTS, OUT, quiet
-from veilrec.cli.reproduce import reproduce
+from tests.cli.running import says, typed
+from tests.report.reproduce.toys import DATA, EXPERIMENTS, OUT, quiet, run
 from veilrec.report.reproduce import experiment, figures, results
-from veilrec.report.reproduce.experiment import Experiment, QuickVersion
-from veilrec.report.reproduce.results import RunOutcome, StudySummary, execute, read, recall, summarise, take
-from veilrec.report.reproduce.study import Study, StudyOptions, make_study
+from veilrec.report.reproduce.experiment import QuickVersion
+from veilrec.report.reproduce.results import RunOutcome, execute, read, recall, summarise
+from veilrec.report.reproduce.study import StudyOptions, make_study
 from veilrec.report.reproduce.summary import error_over_users, failed, grids, problems, to_csv
 from veilrec.runs import trials
-from veilrec.runs.request import RunRequest, prepare
+from veilrec.runs.request import prepare
 from veilrec.runs.training import train
 
 FRONTIER, NEWS_FRONTIER = EXPERIMENTS["frontier"], EXPERIMENTS["news-frontier"]
@@ -29,38 +24,33 @@ EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 FEW = (1.0, 8.0)
 FIRST = "DPALS, epsilon 1"
 RIVALS = {"veil, order off", "DPALS", "DPALS, features", "private Gram", "private popularity", "DP-FedMF"}
-METHODS = ("private-popularity", "dpals", "ease")
-SMALL = replace(
-    FRONTIER,
-    quick=QuickVersion(synthetic=DATA, rounds=2, places=FEW),
-    panels=tuple(
-        replace(panel, rows=tuple(row for row in panel.rows if row.method in METHODS)) for panel in FRONTIER.panels
-    ),
-)
+
+
+def with_methods(panels, *methods):
+    return tuple(replace(panel, rows=tuple(row for row in panel.rows if row.method in methods)) for panel in panels)
+
+
+QUICK = QuickVersion(synthetic=DATA, rounds=2, places=FEW)
+SMALL = replace(FRONTIER, quick=QUICK, panels=with_methods(FRONTIER.panels, "private-popularity", "dpals", "ease"))
 TERMS = "per user, add-remove, whole run, trusting: server, proven, delta 1e-06"
 
 
-def run(study: Study) -> dict[Path, RunOutcome]:
-    runs = execute(study.trials(), say=quiet)
-    return {**runs, **take(study.probes(), runs, say=quiet)}
-
-
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory):
     return make_study(SMALL, StudyOptions(quick=True), tmp_path_factory.mktemp("frontier"))
 
 
 @pytest.fixture(scope="module")
-def outcomes(study: Study) -> dict[Path, RunOutcome]:
+def outcomes(study):
     return run(study)
 
 
 @pytest.fixture(scope="module")
-def summary(study: Study, outcomes: dict[Path, RunOutcome]) -> StudySummary:
+def summary(study, outcomes):
     return summarise(study, outcomes)
 
 
-def without_first_point(summary: StudySummary, **changes: object) -> StudySummary:
+def without_first_point(summary, **changes):
     """The first panel alone; the first point of DPALS is changed, or left out."""
     panel = summary.panels[0]
     lines = [
@@ -69,6 +59,10 @@ def without_first_point(summary: StudySummary, **changes: object) -> StudySummar
         if changes or line.variant.row.label != FIRST
     ]
     return replace(summary, panels=(replace(panel, lines=tuple(lines)),))
+
+
+def folder_of_first(study):
+    return next(variant for variant in study.panels[0].variants if variant.row.label == FIRST).trials[0].folder
 
 
 def test_every_rival_has_every_epsilon_in_every_panel_and_reads_no_order_that_a_random_split_has_lost():
@@ -107,17 +101,14 @@ def test_one_training_serves_both_and_is_judged_as_if_it_had_been_trained_for_it
 
 
 def test_what_is_there_is_not_trained_again(study, outcomes, summary, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("trained or measured again")
-
-    monkeypatch.setattr(trials, "train", refuse)
-    monkeypatch.setattr(results, "evaluate_run", refuse)
+    for where, name in ((trials, "train"), (results, "evaluate_run")):
+        monkeypatch.setattr(where, name, None)  # nothing is trained or measured again
     again = make_study(SMALL, StudyOptions(quick=True), study.trials()[0].folder.parent.parent)
     assert summarise(again, run(again)).panels == summary.panels
 
 
 def test_more_seeds_train_only_what_is_missing(study, outcomes, monkeypatch):
-    trained: list[RunRequest] = []
+    trained = []
     monkeypatch.setattr(trials, "train", lambda prepared, *_, **__: trained.append(prepared.request))
     monkeypatch.setattr(results, "_outcome", lambda *_: RunOutcome(None))
     options = StudyOptions(seeds=2, data=DATA, methods=("ease",), protocol="loo-99")
@@ -141,8 +132,7 @@ def test_the_picture_says_what_every_epsilon_means(summary, tmp_path):
     assert figures.save_all(summary, tmp_path) == ["frontier", "frontier-more"]
     for name in ("frontier", "frontier-more"):
         text = (tmp_path / f"{name}.svg").read_text()
-        for words in ("Epsilon: " + TERMS, "1 seed", "QUICK, not for quoting", "DPALS", "private popularity", "EASE"):
-            assert words in text, (name, words)
+        says(text, f"Epsilon: {TERMS}", "1 seed", "QUICK, not for quoting", "DPALS", "private popularity", "EASE")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "loo-99" in (tmp_path / "frontier.svg").read_text()
     assert "ratio-8-2" in (tmp_path / "frontier-more.svg").read_text()
@@ -158,12 +148,10 @@ def test_a_point_lies_at_the_epsilon_that_its_run_states_and_a_short_curve_is_na
 
 
 def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, tmp_path):
-    variant = next(v for v in study.panels[0].variants if v.row.label == FIRST)
-    place = variant.trials[0].folder
+    place = folder_of_first(study)
     broken = summarise(study, {**outcomes, place: RunOutcome(None, problem="failed: the loss is not finite")})
     row = next(row for row in grids(broken)[0].rows if row[0] == "DPALS")
-    assert row[1] == "failed"
-    assert row[2] != "failed"
+    assert row[1] == "failed" != row[2]
     assert failed(broken)
     assert any(FIRST in line and "not finite" in line for line in problems(broken))
     figures.save(broken, tmp_path / "broken.svg")
@@ -174,8 +162,7 @@ def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, t
 
 
 def test_what_is_not_run_yet_is_no_failure(study, outcomes):
-    variant = next(v for v in study.panels[0].variants if v.row.label == FIRST)
-    place = variant.trials[0].folder
+    place = folder_of_first(study)
     moved = place.rename(place.with_name("elsewhere"))
     try:
         known = read(study.trials())
@@ -235,23 +222,14 @@ def test_options_choose_rows_seeds_and_panels():
 
 
 def test_the_command_shows_what_is_finished_and_trains_nothing(tmp_path, monkeypatch):
-    app = typer.Typer()
-    app.command()(reproduce)
-    few: Experiment = replace(
-        SMALL, panels=tuple(replace(p, rows=tuple(r for r in p.rows if r.method == "ease")) for p in SMALL.panels[:2])
-    )
+    few = replace(SMALL, panels=with_methods(SMALL.panels[:2], "ease"))
     monkeypatch.setattr(experiment, "load_experiment", lambda name: few)
 
-    def call(*more: str):
-        return CliRunner().invoke(app, ["frontier", "--quick", "--out", str(tmp_path), *more], catch_exceptions=False)
-
-    before = call("--finished")
-    assert before.exit_code == 0
-    assert "not run" in before.stdout
+    told, shown, _ = typed("reproduce", "frontier", "--quick", "--out", tmp_path)
+    assert "not run" in shown("--finished")
     assert not (tmp_path / "runs").exists()
-    assert call().exit_code == 0
-    after = call("--finished", "--json")
-    report = json.loads(after.stdout)
+    shown()
+    report = told("--finished")
     assert report["command"] == "veilrec reproduce frontier --quick --finished"
     assert report["panels"][1]["rows"][0]["ours"]["hr@10"]["mean"] > 0
     assert {"frontier.csv", "frontier.svg", "frontier-more.png"} <= {path.name for path in tmp_path.iterdir()}

@@ -1,13 +1,12 @@
 """Models before training, and models as they are asked: measured once, and only of what there is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
-from tests.report.reproduce.toys import FEDMF, SMALL, quiet, with_rows
+from tests.report.reproduce.toys import FEDMF, SMALL, quiet, run, with_rows
 from veilrec.client.queries import Serving
 from veilrec.core.errors import BadInput
 from veilrec.report.reproduce import results
@@ -44,7 +43,6 @@ def test_the_start_needs_no_run_and_is_measured_once(tmp_path):
     (probe,) = study.probes()
     said = []
     first = take([probe], {}, say=said.append)
-    assert len(said) == 1
     assert take([probe], {}, say=said.append) == first
     assert len(said) == 1
     assert not (tmp_path / "runs").exists()
@@ -52,8 +50,7 @@ def test_the_start_needs_no_run_and_is_measured_once(tmp_path):
 
 def test_the_start_is_not_the_trained_model(tmp_path):
     study = study_of(tmp_path, START, FEDMF)
-    runs = execute(study.trials(), say=quiet)
-    summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
+    summary = summarise(study, run(study))
     start, trained = summary.panels[0].lines
     assert start.measured["ndcg@10"].mean != trained.measured["ndcg@10"].mean
     assert (start.rounds, trained.rounds) == (None, 3)
@@ -69,8 +66,7 @@ def test_a_run_is_trained_once_however_often_it_is_asked(tmp_path, asked):
     other = replace(FEDMF, label="FedMF, again", serving=Serving(mode="vector", epsilon=1.0))
     study = study_of(tmp_path, FEDMF, SERVED, other)
     (trial,) = study.trials()
-    runs = execute(study.trials(), say=quiet)
-    summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
+    summary = summarise(study, run(study))
     assert [serving.epsilon for _, serving in asked] == [10.0, 1.0]
     assert {name for name, _ in asked} == {trial.folder.name}
     own, served, _ = summary.panels[0].lines
@@ -99,19 +95,13 @@ def test_of_a_run_that_failed_nothing_is_measured(tmp_path, asked):
     (probe,) = study.probes()
     runs = {probe.trial.folder: RunOutcome(None, problem="failed: too few")}
     found = take([probe], runs, say=quiet)
-    assert found[probe.place].problem == "failed: too few"
-    assert asked == []
+    assert (found[probe.place].problem, asked) == ("failed: too few", [])
 
 
 def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):
-    def refuse(folder, serving):
-        raise BadInput("no such mode")
-
-    monkeypatch.setattr(results, "_served", refuse)
+    monkeypatch.setattr(results, "_served", mock.Mock(side_effect=BadInput("no such mode")))
     study = study_of(tmp_path, SERVED, START)
-    runs = execute(study.trials(), say=quiet)
-    outcomes = take(study.probes(), runs, say=quiet)
-    served, start = summarise(study, {**runs, **outcomes}).panels[0].lines
+    served, start = summarise(study, run(study)).panels[0].lines
     assert served.problem == "failed: no such mode"
     assert start.measured
     assert not any(place.exists() for place in served.variant.places())

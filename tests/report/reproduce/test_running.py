@@ -1,8 +1,8 @@
 """From an experiment to runs that are read again, go on, or fail alone."""
 
-from __future__ import annotations
-
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,10 +49,8 @@ def test_presets_calibrations_and_rows_are_chosen():
 
 def test_settings_and_folders_of_trials():
     row = ExperimentRow("DP-FedMF", "dp-fedmf", tuned_as_published=("privacy.epsilon=2",))
-    settings = {
-        (v.preset, v.calibration): v.trials[0].request.settings
-        for v in make_study(with_rows(row), StudyOptions(seeds=1, data=DATA), OUT).panels[0].variants
-    }
+    made = make_study(with_rows(row), StudyOptions(seeds=1, data=DATA), OUT).panels[0].variants
+    settings = {(v.preset, v.calibration): v.trials[0].request.settings for v in made}
     assert settings["tuned", "as-published"] == ("privacy.epsilon=2", "calibration=as-published")
     assert settings["tuned", "proven"] == ("calibration=proven",)
     assert settings["paper", "as-published"] == ("calibration=as-published",)
@@ -75,10 +73,9 @@ def test_what_is_not_there_is_said_and_does_not_stop_the_rest():
     )
     (panel,) = make_study(with_rows(*rows), StudyOptions(data=DATA), OUT).panels
     found = {variant.row.label: variant.problem for variant in panel.variants}
-    assert found["Gone"] == "not available: this version has no method no-such-method"
-    assert "no_such_setting" in found["Odd"]
-    assert found["Bare"] == "not available: popularity has no preset paper"
-    assert found["FedMF"] == ""
+    assert "no_such_setting" in found.pop("Odd")
+    gone, bare = "this version has no method no-such-method", "popularity has no preset paper"
+    assert found == {"Gone": f"not available: {gone}", "Bare": f"not available: {bare}", "FedMF": ""}
     for name, experiment in EXPERIMENTS.items():  # and no preset of a paper's row is missing
         study = make_study(experiment, StudyOptions(quick=True, skip_missing=True), OUT)
         assert [line for line in study.left_out() if "not available" in line] == [], name
@@ -91,8 +88,7 @@ def test_without_data_a_study_is_refused_left_out_or_of_synthetic_data(no_data):
     assert study.panels == ()
     assert "Table 0 is left out: ml-1m was not found." in study.notes
     study = make_study(EXPERIMENTS["fedmf-accuracy"], StudyOptions(quick=True, seeds=5), OUT)
-    assert study.seeds == (0,)
-    assert [panel.data.partition(":")[0] for panel in study.panels] == ["synthetic-ratings"]
+    assert (study.seeds, [panel.data.partition(":")[0] for panel in study.panels]) == ((0,), ["synthetic-ratings"])
     assert study.notes[0] == "Quick: 10 rounds of one seed: to see that it runs, not to quote."
     assert any("cannot be compared" in note for note in study.notes)
     assert {trial.request.rounds for trial in study.trials()} == {10}
@@ -160,30 +156,16 @@ def test_a_finished_run_is_read_and_not_run_again(toy_study, toy_summary):
     assert said == ["3 of 3 runs are finished already and are read again."]
 
 
-class _StopAfter:
-    """A listener who has had enough after so many rounds."""
-
-    def __init__(self, rounds):
-        self.rounds = rounds
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def on_metrics(self, progress, metrics):
-        pass
-
-    def on_round(self, progress, report):
-        if progress.rounds_done == self.rounds:
-            raise Interrupted("stopped")
+def stop_after_two(progress, report):
+    if progress.rounds_done == 2:
+        raise Interrupted("stopped")
 
 
 def interrupted(out):
     (cut,) = trials_of(out, FEDMF)
+    listener = SimpleNamespace(on_round=stop_after_two, on_metrics=lambda progress, metrics: None)
     with pytest.raises(Interrupted, match="the same command goes on"):
-        execute([cut], say=quiet, follow=lambda title, rounds: _StopAfter(2))
+        execute([cut], say=quiet, follow=lambda title, rounds: nullcontext(listener))
     assert not finished(cut)
     return cut
 

@@ -1,31 +1,24 @@
 """Several seeds as one line, and what a reader sees of it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
 
+from tests.cli.running import says
 from tests.report.reproduce.toys import DATA, FEDMF, quiet, with_rows
 from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.report.reproduce import summary as shown
 from veilrec.report.reproduce.experiment import ExperimentRow
 from veilrec.report.reproduce.results import RunOutcome, amounts, execute, summarise
 from veilrec.report.reproduce.study import Probe, RowVariant, StudyOptions, make_study
-from veilrec.report.reproduce.summary import (
-    _number,
-    _once,
-    claimed,
-    failed,
-    grids,
-    holds,
-    problems,
-    to_json,
-    to_markdown,
-)
 from veilrec.runs.comparison import Spread
+
+
+def result_of(metrics, **other):
+    return {"metrics": metrics, "baselines": {}, "rounds": 3, "communication": {}, **other}
 
 
 def test_seeds_are_put_together(tmp_path):
@@ -43,12 +36,9 @@ def test_seeds_are_put_together(tmp_path):
 
 def test_a_line_holds_what_was_measured_and_promised(toy_summary):
     lines = {(line.variant.row.label, line.variant.calibration): line for line in toy_summary.panels[0].lines}
-    plain, published, proven, gone = lines.values()
-    assert plain.guarantee.basis == "none"
-    assert published.guarantee.basis == "as published"
-    assert proven.guarantee.basis == "proven"
-    assert gone.problem == "not available: this version has no method no-such-method"
-    assert not gone.measured
+    *run, gone = lines.values()
+    assert [line.guarantee.basis for line in run] == ["none", "as published", "proven"]
+    assert (gone.problem, gone.measured) == ("not available: this version has no method no-such-method", {})
     assert set(toy_summary.panels[0].baselines) == {"popularity", "random"}
     (note,) = [note for note in toy_summary.notes if "popularity" in note]
     assert note.startswith("Table 0: no better than popularity (nDCG@10 0.")
@@ -59,13 +49,8 @@ def test_a_seed_that_failed_is_left_out_and_said(toy_study, toy_summary):
     study = make_study(toy_study.experiment, StudyOptions(seeds=2, data=DATA), toy_study.trials()[0].folder.parent)
     variant = study.panels[0].variants[0]
     good, bad = (trial.folder for trial in variant.trials)
-    result = {
-        "metrics": {"hr@10": 0.5, "ndcg@10": 0.3},
-        "baselines": {},
-        "rounds": 3,
-        "guarantee": {"basis": "none"},
-        "communication": {"up_bytes": 4, "paper_params": 2_000_000},
-    }
+    sent = {"up_bytes": 4, "paper_params": 2_000_000}
+    result = result_of({"hr@10": 0.5, "ndcg@10": 0.3}, guarantee={"basis": "none"}, communication=sent)
     outcomes = {t.folder: RunOutcome(None, problem="failed: x") for t in study.trials()} | {good: RunOutcome(result)}
     line = summarise(study, outcomes).panels[0].lines[0]
     assert bad != good
@@ -74,40 +59,24 @@ def test_a_seed_that_failed_is_left_out_and_said(toy_study, toy_summary):
     assert amounts(result)["up_bytes"] == 4
 
 
-PUBLISHED = {
-    "basis": "as published",
-    "unit": "user",
-    "adjacency": "replace-one",
-    "epsilon": 2.0,
-    "delta": 0.0,
-    "scope": "per message",
-    "trust": "nobody",
-}
+PUBLISHED = Guarantee("as published", "user", "replace-one", 2.0, 0.0, "per message", "nobody")
 
 
 def test_results_stand_beside_the_papers(toy_summary):
-    table = grids(toy_summary)[0]
-    assert (
-        table.title == "QUICK, not for quoting: Table 0 (MovieLens 1M in the paper, synthetic-ratings here), 3 rounds"
-    )
-    assert list(table.head) == [
-        "method",
-        "how",
-        "HR@10, paper",
-        "HR@10, ours",
-        "nDCG@10",
-        "M parameters",  # the paper's are of 400 rounds: not beside those of 3
-        "bytes up",
-    ]
+    table = shown.grids(toy_summary)[0]
+    data = "(MovieLens 1M in the paper, synthetic-ratings here)"
+    assert table.title == f"QUICK, not for quoting: Table 0 {data}, 3 rounds"
+    # The paper's parameters are of 400 rounds: not beside those of 3.
+    columns = ["HR@10, paper", "HR@10, ours", "nDCG@10", "M parameters", "bytes up"]
+    assert list(table.head) == ["method", "how", *columns]
     by_name = {(row[0], row[1]): row for row in table.rows}
     fedmf = by_name["FedMF", "tuned"]
     assert fedmf[2] == "0.650"
     assert float(fedmf[3]) == pytest.approx(toy_summary.panels[0].lines[0].measured["hr@10"].mean, abs=1e-4)
     assert by_name["popularity", "baseline"][2] == ""
     assert ("NoSuch", "tuned") not in by_name
-    assert problems(toy_summary) == [
-        "Table 0, NoSuch (tuned): not available: this version has no method no-such-method"
-    ]
+    gone = "not available: this version has no method no-such-method"
+    assert shown.problems(toy_summary) == [f"Table 0, NoSuch (tuned): {gone}"]
 
 
 def test_cells_have_one_unit_and_an_epsilon_never_stands_alone(toy_summary):
@@ -116,24 +85,23 @@ def test_cells_have_one_unit_and_an_epsilon_never_stands_alone(toy_summary):
         ("up_bytes", (0.0,), "0"),
         ("hr@10", (0.5, 0.5), "0.5000 ± 0.0000"),
     ):
-        assert _number(metric, Spread(values)) == text
-    words = claimed(Guarantee(**PUBLISHED))
+        assert shown._number(metric, Spread(values)) == text
+    words = shown.claimed(PUBLISHED)
     assert words == "(2, 0) per user, replace-one, per message, trusting: nobody; as published"
-    assert claimed(no_guarantee()) == holds(no_guarantee()) == "nothing"
-    assert holds(Guarantee(**PUBLISHED)) == "no finite epsilon is known"
-    assert holds(Guarantee(**PUBLISHED, honest_note="the support is told")) == "the support is told"
-    honest = Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="of all rows")
-    assert holds(honest) == "(6172, 0) for the same; of all rows"
-    assert holds(Guarantee(**{**PUBLISHED, "basis": "proven"})) == "as claimed"
+    assert shown.claimed(no_guarantee()) == shown.holds(no_guarantee()) == "nothing"
+    assert shown.holds(PUBLISHED) == "no finite epsilon is known"
+    assert shown.holds(replace(PUBLISHED, honest_note="the support is told")) == "the support is told"
+    honest = replace(PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="of all rows")
+    assert shown.holds(honest) == "(6172, 0) for the same; of all rows"
+    assert shown.holds(replace(PUBLISHED, basis="proven")) == "as claimed"
     panel = toy_summary.panels[0]  # where nothing is claimed there is no table of claims
-    titles = [grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
+    titles = [grid.title for grid in shown.grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
     assert not any("claimed" in title for title in titles)
 
 
 def test_json_is_complete_and_plain(toy_summary):
-    report = json.loads(json.dumps(to_json(toy_summary, "veilrec reproduce toy --quick"), allow_nan=False))
-    assert report["quick"] is True
-    assert report["seeds"] == [0]
+    report = json.loads(json.dumps(shown.to_json(toy_summary, "veilrec reproduce toy --quick"), allow_nan=False))
+    assert (report["quick"], report["seeds"]) == (True, [0])
     (panel,) = report["panels"]
     first = panel["rows"][0]
     assert first["theirs"]["hr@10"] == {"value": 0.65, "spread": None}
@@ -144,14 +112,12 @@ def test_json_is_complete_and_plain(toy_summary):
 
 
 def test_markdown_tells_how_it_was_made_and_names_no_folder(toy_summary, toy_study):
-    text = to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
+    text = shown.to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
     assert text.startswith("### toy: A toy\n\n`veilrec reproduce toy --quick`\n\n**A quick version")
-    assert "Protocol loo-99, seeds 0. veilrec " in text
-    assert "| FedMF | tuned | 0.650 | " in text
-    assert "![A toy](images/toy.svg)" in text
+    says(text, "Protocol loo-99, seeds 0. veilrec ", "| FedMF | tuned | 0.650 | ", "![A toy](images/toy.svg)")
     assert "- A note." in text
     assert str(toy_study.trials()[0].folder.parent) not in text
-    assert text == to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
+    assert text == shown.to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
 
 
 def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(toy_study):
@@ -160,27 +126,22 @@ def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(t
     serving = Serving(mode="vector", epsilon=10.0)
     row = ExperimentRow("Asked", "fedmf", presets=("tuned",), serving=serving)
     variant = RowVariant(row, "tuned", None, (trial,), probes=(Probe(trial, serving),))
-    of_training = {**PUBLISHED, "basis": "proven", "epsilon": 8.0, "delta": 1e-6, "scope": "whole run"}
-    result = {
-        "metrics": {"hr@10": 0.5, "ndcg@10": 0.3, "skew": 0.25},
-        "baselines": {},
-        "rounds": 3,
-        "guarantee": {**PUBLISHED, "unit": "history", "epsilon": 10.0},
-        "model_guarantee": of_training,
-        "communication": {},
-    }
+    of_training = replace(PUBLISHED, basis="proven", epsilon=8.0, delta=1e-6, scope="whole run")
+    of_query = replace(PUBLISHED, unit="history", epsilon=10.0)
+    result = result_of({"hr@10": 0.5, "ndcg@10": 0.3, "skew": 0.25}, guarantee=of_query.to_json())
+    result["model_guarantee"] = of_training.to_json()
     panel = replace(toy_study.panels[0], variants=(variant,))
     summary = summarise(replace(toy_study, panels=(panel,)), {variant.probes[0].place: RunOutcome(result)})
     (line,) = summary.panels[0].lines
     assert line.measured["skew"].mean == 0.25
-    claims = next(grid for grid in grids(summary) if "what is claimed" in grid.title)
+    claims = next(grid for grid in shown.grids(summary) if "what is claimed" in grid.title)
     assert [list(row) for row in claims.rows] == [
-        ["Asked", "training", claimed(Guarantee(**of_training)), "as claimed"],
-        ["Asked", "a query", claimed(line.guarantee), "no finite epsilon is known"],
+        ["Asked", "training", shown.claimed(of_training), "as claimed"],
+        ["Asked", "a query", shown.claimed(line.guarantee), "no finite epsilon is known"],
     ]
     rows = [("a", "training", "x", "y"), ("b", "training", "x", "y"), ("c", "training", "x", "z")]
-    assert _once(rows) == [["a; and 1 more row", "training", "x", "y"], ["c", "training", "x", "z"]]
-    (told,) = to_json(summary, "c")["panels"][0]["rows"]
+    assert shown._once(rows) == [["a; and 1 more row", "training", "x", "y"], ["c", "training", "x", "z"]]
+    (told,) = shown.to_json(summary, "c")["panels"][0]["rows"]
     assert (told["guarantee"]["epsilon"], told["training_guarantee"]["epsilon"]) == (10.0, 8.0)
 
 
@@ -189,13 +150,11 @@ def test_a_row_that_diverges_as_it_was_known_to_is_shown_and_is_no_failure(toy_s
     rows = [ExperimentRow(f"S {bound}", "fedmf", presets=("tuned",), diverges=True) for bound in (20, 40)]
     study = make_study(with_rows(*rows), StudyOptions(quick=True), toy_study.trials()[0].folder.parent.parent)
     summary = summarise(study, {trial.folder: RunOutcome(None, problem=problem) for trial in study.trials()})
-    table = grids(summary)[0]
+    table = shown.grids(summary)[0]
     assert [row[0] for row in table.rows] == ["S 20", "S 40"]
     assert all(set(row[2:]) == {"diverged"} for row in table.rows)
-    assert problems(summary) == [f"Table 0, S 20 (tuned); and 1 more row: {problem}"]
-    assert not failed(summary)
-    another = summarise(
-        study, {trial.folder: RunOutcome(None, problem="failed: no memory") for trial in study.trials()}
-    )
-    assert failed(another)
-    assert len(problems(another)) == 2
+    assert shown.problems(summary) == [f"Table 0, S 20 (tuned); and 1 more row: {problem}"]
+    assert not shown.failed(summary)
+    other = RunOutcome(None, problem="failed: no memory")
+    another = summarise(study, {trial.folder: other for trial in study.trials()})
+    assert shown.failed(another) and len(shown.problems(another)) == 2

@@ -1,7 +1,5 @@
 """Experiments small enough to run in a second or two."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +12,16 @@ from veilrec.report.reproduce.experiment import (
     QuickVersion,
     load_experiment,
 )
+from veilrec.report.reproduce.results import execute, take
 
 EXPERIMENTS = {name: load_experiment(name) for name in NAMES}
 
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 SMALL = ("cohort.size=20", "rounds=3")
 
+PRINTED = {"hr@10": PrintedNumber("0.650"), "paper_params": PrintedNumber("9487.36")}
 ROWS = (
-    ExperimentRow(
-        "FedMF", "fedmf", {"hr@10": PrintedNumber("0.650"), "paper_params": PrintedNumber("9487.36")}, SMALL, ("tuned",)
-    ),
+    ExperimentRow("FedMF", "fedmf", PRINTED, SMALL, ("tuned",)),
     ExperimentRow("DP-FedMF", "dp-fedmf", {"hr@10": PrintedNumber("0.515")}, SMALL, ("tuned",)),
     ExperimentRow("NoSuch", "no-such-method", presets=("tuned",)),
 )
@@ -45,10 +43,16 @@ FEDMF = ExperimentRow("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
 OUT = Path("nowhere")  # of studies that are not run
 
 
-def with_rows(*rows: ExperimentRow) -> Experiment:
+def with_rows(*rows):
     """The toy with other rows."""
     return replace(TOY, panels=(replace(TOY.panels[0], rows=rows),))
 
 
-def quiet(_: str) -> None:
+def quiet(_):
     """Say nothing."""
+
+
+def run(study):
+    """What came of its trainings and measurements."""
+    runs = execute(study.trials(), say=quiet)
+    return {**runs, **take(study.probes(), runs, say=quiet)}
