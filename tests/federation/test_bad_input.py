@@ -176,7 +176,7 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path):
 
 def test_the_folder_is_whole_or_not_there(tmp_path, monkeypatch):
     def fails(*_):
-        raise OSError(28, "No space left on client")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(making, "_write_clients", fails)
     wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", clients=5, rounds=1)

@@ -141,12 +141,12 @@ def test_what_an_older_database_has_lost_counts_as_spent(ledger: Ledger, path: P
 
 def test_a_full_disk_releases_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on client")
+        raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
         broken.setattr(ledger_store._Mirror, "write", full)
         for _ in range(2):  # as long as the mirror cannot be written
-            with pytest.raises(LedgerError, match="No space left on client"):
+            with pytest.raises(LedgerError, match="No space left on device"):
                 ask(ledger)
     first = ask(ledger)  # what was kept with its charge leaves now
     assert first.personal

@@ -284,7 +284,7 @@ def test_closing_that_fails_is_tried_again_or_finished_at_the_next_start(tmp_pat
         for client in cohort:
             server.receive(client, small(plan))
     straight.close_round()
-    full = OSError("no space left on client")
+    full = OSError("no space left on device")
     with monkeypatch.context() as broken:
         broken.setattr("veilrec.server.round_store.save_file", Mock(side_effect=full))
         for server in (again, crashed):
