@@ -1,7 +1,5 @@
 """What an extra brings is named as it is declared."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -18,18 +16,18 @@ from veilrec.core.errors import BadInput
 DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 
-def names(requirements: list[str]) -> set[str]:
+def names(requirements):
     return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
 
 
 @pytest.mark.parametrize("module", resources._PARTS)
-def test_an_extra_brings_what_it_is_named_for(module: str) -> None:
+def test_an_extra_brings_what_it_is_named_for(module):
     package, extra = resources._PARTS[module]
     assert package in names(DECLARED["optional-dependencies"][extra])
     assert package not in names(DECLARED["dependencies"])
 
 
-def test_a_missing_module_is_both_bad_input_and_what_python_calls_it() -> None:
+def test_a_missing_module_is_both_bad_input_and_what_python_calls_it():
     missing = resources.missing_part("reading", ModuleNotFoundError(name="polars.io"))
     assert isinstance(missing, BadInput)
     assert isinstance(missing, ModuleNotFoundError)
@@ -73,14 +71,14 @@ def test_an_error_of_a_task_arrives():
         resources.run_all([fail, lambda: None])
 
 
-def test_a_table_may_take_half_of_the_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_may_take_half_of_the_memory_and_no_more(monkeypatch):
     monkeypatch.setattr(resources, "machine_memory", lambda: 8_000)
     resources.require_room(10, 100)
     with pytest.raises(BadInput, match="a table of 10 rows of 101 numbers takes"):
         resources.require_room(10, 101)
 
 
-def test_the_peak_is_that_of_the_process_and_not_of_whoever_started_it() -> None:
+def test_the_peak_is_that_of_the_process_and_not_of_whoever_started_it():
     size = 256 << 20
     held = bytearray(b"x" * size)  # written, so that it is really held
     mine = resources.peak_rss_mb()
@@ -91,7 +89,7 @@ def test_the_peak_is_that_of_the_process_and_not_of_whoever_started_it() -> None
     assert 5 < child < 200
 
 
-def test_modules_that_are_missing_for_another_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_are_missing_for_another_reason(monkeypatch):
     stale = resources.missing_part("training", ModuleNotFoundError(name="veilrec.no_more"))
     assert str(stale).startswith("training: compiled code of another version")
     for name in (None, "", "nosuch", "numbers"):

@@ -1,12 +1,10 @@
 """The privacy statement: complete, in words, never an epsilon alone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import re
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -16,7 +14,7 @@ from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, detection, meaning
 
-PROVEN: dict[str, Any] = {
+PROVEN = {
     "basis": "proven",
     "unit": "user",
     "adjacency": "replace-one",
@@ -28,7 +26,7 @@ PROVEN: dict[str, Any] = {
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
 
 
-def test_an_epsilon_never_stands_without_its_terms() -> None:
+def test_an_epsilon_never_stands_without_its_terms():
     text = " ".join(Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0)).text().split())
     for found in re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", text):
         following = text[found.start() : found.start() + 200]
@@ -37,7 +35,7 @@ def test_an_epsilon_never_stands_without_its_terms() -> None:
         assert "proven" in following or "as published" in following
 
 
-def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
+def test_the_claim_of_a_paper_stands_beside_what_holds():
     statement = Statement(
         Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="The wrong norm.")
     )
@@ -51,7 +49,7 @@ def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
     assert "honestly (6172, 0)" in statement.guarantee.line()
 
 
-def test_nothing_is_promised_and_it_says_so() -> None:
+def test_nothing_is_promised_and_it_says_so():
     statement = Statement(no_guarantee("Rows in plaintext."), method="fedmf")
     assert statement.summary() == "No privacy guarantee: what leaves the devices is not protected by noise."
     assert statement.text().count("Nothing is promised") == 1
@@ -63,8 +61,8 @@ def test_nothing_is_promised_and_it_says_so() -> None:
     assert statement.to_json()["published"] is None
 
 
-def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise() -> None:
-    def parts(trust: str) -> dict[str, Any]:
+def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise():
+    def parts(trust):
         return Statement(Guarantee(**(PROVEN | {"trust": trust}))).to_json()
 
     for trust in ("server", "server sees only sums"):
@@ -80,7 +78,7 @@ def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_
     assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
 
 
-def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
+def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_took_part():
     terms = PROVEN | {"adjacency": "add-remove"}
     noisy, exact = (
         Statement(Guarantee(**(terms | {"trust": trust}))).to_json()
@@ -93,7 +91,7 @@ def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_too
     assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
 
 
-def test_delta_in_plain_words() -> None:
+def test_delta_in_plain_words():
     chance, odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 1e-6})))
     assert "at most 3 times what it would be if it were otherwise, plus 1 in 1,000,000" in chance
     assert "factor of 6 (twice that) at most, but for a chance of 1 in 500,000" in odds
@@ -103,19 +101,19 @@ def test_delta_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (1.0, 1e-6), (8.0, 1e-6), (8.0, 1e-2)])
-def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon: float, delta: float) -> None:
+def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon, delta):
     from scipy.special import ndtr
 
     mu = mu_for(epsilon, delta)
 
-    def passes(loss: float) -> float:
+    def passes(loss):
         return float(ndtr(mu / 2 - loss / mu))  # the privacy loss of Gaussian noise is N(mu^2 / 2, mu^2)
 
     assert passes(epsilon) > 2.0 * delta  # so delta is not the chance that the bound fails
     assert passes(epsilon + math.log(2.0)) <= 2.0 * delta
 
 
-def test_guarantees_are_read_back_as_written() -> None:
+def test_guarantees_are_read_back_as_written():
     for guarantee in (
         Guarantee(**PROVEN, caveats=("a", "b")),
         Guarantee(**PUBLISHED, honest_epsilon=3.0, honest_delta=1e-6, honest_note="x"),
@@ -125,7 +123,7 @@ def test_guarantees_are_read_back_as_written() -> None:
         assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
 
 
-def test_the_event_says_how_many_a_test_finds() -> None:
+def test_the_event_says_how_many_a_test_finds():
     """privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %."""
     known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
     words = " ".join(meaning(known))
@@ -139,7 +137,7 @@ def test_the_event_says_how_many_a_test_finds() -> None:
     assert "weak promise" in alone
 
 
-def test_the_event_is_that_of_what_holds() -> None:
+def test_the_event_is_that_of_what_holds():
     claim = Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0, event=PureEvent(12.0))
     test = detection(claim)
     assert test is not None
@@ -150,7 +148,7 @@ def test_the_event_is_that_of_what_holds() -> None:
         Guarantee("none", event=PureEvent(1.0))
 
 
-def test_the_headline_says_how_often_a_guess_is_right() -> None:
+def test_the_headline_says_how_often_a_guess_is_right():
     known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
     plain = Statement(known).plain()
     assert plain.startswith("Somebody who sees the results alone can do better than guess")
@@ -160,7 +158,7 @@ def test_the_headline_says_how_often_a_guess_is_right() -> None:
     assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
 
 
-def test_a_statement_of_one_message_or_run_says_so() -> None:
+def test_a_statement_of_one_message_or_run_says_so():
     message = Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0))
     assert "from one message" in message.plain()
     assert "contributes to this message" in message.text()
@@ -173,7 +171,7 @@ def test_a_statement_of_one_message_or_run_says_so() -> None:
         assert "this run and the earlier run first" in both[part]
 
 
-def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> None:
+def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first():
     seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
     why = "whoever knows the seed can draw the noise again"
     assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
@@ -181,7 +179,7 @@ def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> N
     assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
 
 
-def test_every_combination_has_all_its_sections() -> None:
+def test_every_combination_has_all_its_sections():
     for unit, adjacency, scope, trust in itertools.product(*map(get_args, (Unit, Adjacency, Scope, Trust))):
         terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
         statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
@@ -194,7 +192,7 @@ def test_every_combination_has_all_its_sections() -> None:
         assert json.loads(json.dumps(parts)) == parts
 
 
-def test_what_is_simulated_seeded_or_claimed_in_vain_says_so() -> None:
+def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
     plain = Statement(Guarantee(**PROVEN))
     assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
     assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
@@ -206,7 +204,7 @@ def test_what_is_simulated_seeded_or_claimed_in_vain_says_so() -> None:
     assert claimed.to_json()["meaning"] == []
 
 
-def test_numbers_and_words_of_epsilon_and_delta() -> None:
+def test_numbers_and_words_of_epsilon_and_delta():
     odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
     assert "factor of 3 at most" in odds
     assert "75 % sure" in odds
@@ -222,7 +220,7 @@ def test_numbers_and_words_of_epsilon_and_delta() -> None:
         assert "1 in 1 " not in words
 
 
-def test_what_is_no_guarantee_is_refused() -> None:
+def test_what_is_no_guarantee_is_refused():
     for fields in ({}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}):
         with pytest.raises(BadInput, match="not a privacy guarantee"):
             Guarantee.from_json(fields)

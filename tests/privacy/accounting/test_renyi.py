@@ -1,7 +1,5 @@
 """Renyi and zCDP: [vec] values of privacy-math.md sections 2, 5 and 9."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,7 +9,6 @@ from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, 
 from veilrec.privacy.accounting.composition import ORDERS
 from veilrec.privacy.events import (
     ComposedEvent,
-    Event,
     GaussianEvent,
     LaplaceEvent,
     PureEvent,
@@ -22,7 +19,7 @@ from veilrec.privacy.events import (
 
 
 @pytest.mark.parametrize(("noise", "epsilon"), [(7.0, 2.39201), (4.0, 4.44078)])
-def test_trees_of_section_2(noise: float, epsilon: float) -> None:
+def test_trees_of_section_2(noise, epsilon):
     from dp_accounting import dp_event
     from dp_accounting.privacy_accountant import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
@@ -50,13 +47,13 @@ def test_trees_of_section_2(noise: float, epsilon: float) -> None:
         (760, 15, 8.5109, 4.8052),
     ],
 )
-def test_sampled_rounds_of_section_5(population: int, cohort: int, fixed: float, poisson: float) -> None:
+def test_sampled_rounds_of_section_5(population, cohort, fixed, poisson):
     for sampling, wanted in (("fixed", fixed), ("poisson", poisson)):
-        event = repeated(SampledEvent(1.0, cohort / population, sampling), 1000)  # type: ignore[arg-type]
+        event = repeated(SampledEvent(1.0, cohort / population, sampling), 1000)
         assert epsilon_renyi(event, 1e-6) == pytest.approx(wanted, abs=1e-4)
 
 
-def test_zcdp_of_section_9() -> None:
+def test_zcdp_of_section_9():
     for queries, epsilon in ((10, 3.7735), (30, 7.0233), (100, 14.334), (365, 32.703)):
         assert epsilon_zcdp(queries * 0.236704**2 / 2, 1e-6) == pytest.approx(epsilon, abs=5e-4)
     for budget, rho in ((2.0, 0.088153), (4.0, 0.311065), (8.0, 1.052358)):
@@ -76,13 +73,13 @@ def test_zcdp_of_section_9() -> None:
         ComposedEvent(((GaussianEvent(0.5), 3), (LaplaceEvent(0.1), 10), (PureEvent(0.2), 5))),
     ],
 )
-def test_the_two_accountants_agree_within_their_looseness(event: Event) -> None:
+def test_the_two_accountants_agree_within_their_looseness(event):
     tight, loose = epsilon_of(event, 1e-6), epsilon_renyi(event, 1e-6)
     assert tight <= loose <= 2.5 * tight
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_answers_are_the_worst_of_pure_mechanisms(epsilon: float) -> None:
+def test_answers_are_the_worst_of_pure_mechanisms(epsilon):
     from dp_accounting import dp_event
     from dp_accounting.privacy_accountant import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant

@@ -1,10 +1,7 @@
 """Many clients at once give what each gives by itself: no client's clicks touch another's message."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,25 +10,22 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
-from veilrec.core.arrays import Bools, Doubles
 from veilrec.core.csr import offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms.attention import (
     ClickHistories,
-    Normalisation,
     PaddedAttention,
     PrivateAttention,
     Slots,
     decompose,
     normalise,
 )
-from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.privacy.randomness import SeededSource
 
 
-def _padded(epsilon: float, delta: float, p: float, calibration: Calibration, **options: Any) -> PaddedAttention:
+def _padded(epsilon, delta, p, calibration, **options):
     basis = 20.0 * np.eye(5)
     return PaddedAttention(
         encode=lambda history: np.asarray(history.sum(axis=0)),
@@ -49,16 +43,16 @@ def _padded(epsilon: float, delta: float, p: float, calibration: Calibration, **
 
 @settings(deadline=None)
 @given(arrays(np.float64, (2, 5), elements=st.floats(-1e3, 1e3)), st.sampled_from(["relu", "softplus", "simplex"]))
-def test_normalised_attention_is_on_the_simplex(noisy: Doubles, how: Normalisation) -> None:
+def test_normalised_attention_is_on_the_simplex(noisy, how):
     result = normalise(noisy, how)
     assert np.isfinite(result).all()
     assert (result >= 0.0).all()
     np.testing.assert_allclose(result.sum(axis=-1), 1.0, rtol=1e-9)
 
 
-def test_simplex_projection_is_the_nearest_point() -> None:
+def test_simplex_projection_is_the_nearest_point():
     noisy = np.random.default_rng(1).normal(size=4)
-    found: Any = optimize.minimize(  # type: ignore[call-overload]
+    found = optimize.minimize(
         lambda x: ((x - noisy) ** 2).sum(),
         np.full(4, 0.25),
         bounds=[(0.0, 1.0)] * 4,
@@ -68,7 +62,7 @@ def test_simplex_projection_is_the_nearest_point() -> None:
     np.testing.assert_allclose(normalise(noisy, "simplex"), found.x, atol=1e-5)
 
 
-def test_decomposition_is_a_softmax_of_scaled_products() -> None:
+def test_decomposition_is_a_softmax_of_scaled_products():
     generator = np.random.default_rng(2)
     user, basis = generator.normal(size=(3, 16)), generator.normal(size=(5, 16))
     expected = np.exp(user @ basis.T / 4.0)
@@ -76,7 +70,7 @@ def test_decomposition_is_a_softmax_of_scaled_products() -> None:
     assert np.isfinite(decompose(1e6 * user, basis)).all()
 
 
-def test_padding_hides_a_click_as_often_as_stated() -> None:
+def test_padding_hides_a_click_as_often_as_stated():
     """With almost no noise the output shows whether the click was masked; 5 standard deviations."""
     mechanism = _padded(30.0, 1e-2, 0.3, "proven")
     click = mechanism.worst_pair()[0]
@@ -86,7 +80,7 @@ def test_padding_hides_a_click_as_often_as_stated() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 0.8])
-def test_padded_laplace_profile_by_numeric_integration(epsilon: float) -> None:
+def test_padded_laplace_profile_by_numeric_integration(epsilon):
     """Joint convexity: max over sets of P - e^eps Q for p N + (1 - p) Lap(0) against p N + (1 - p)
     Lap(shift).
 
@@ -105,14 +99,14 @@ def test_padded_laplace_profile_by_numeric_integration(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("slots", [2, 11])
-def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
-    encoded: list[bytes] = []
+def test_many_padded_releases_encode_each_mask_once(slots):
+    encoded = []
 
-    def encode(history: Doubles) -> Doubles:
+    def encode(history):
         encoded.append(history.tobytes())
         return history.mean(axis=0)
 
-    public: dict[str, Any] = {"encode": encode, "basis_vectors": np.eye(3), "pad": np.zeros(3), "slots": slots}
+    public = {"encode": encode, "basis_vectors": np.eye(3), "pad": np.zeros(3), "slots": slots}
     mechanism = PaddedAttention(clip_norm=0.5, epsilon=1.0, delta=1e-6, pad_probability=0.3, **public)
     history = np.arange(3.0 * slots).reshape(slots, 3) + 1.0
     many = mechanism.release_many(history, 3000, SeededSource(5)).value
@@ -127,7 +121,7 @@ def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
     np.testing.assert_allclose(many.mean(axis=0), singles.mean(axis=0), atol=error)
 
 
-def test_torch_clips_and_projects_as_the_mechanism_does() -> None:
+def test_torch_clips_and_projects_as_the_mechanism_does():
     torch = pytest.importorskip("torch")
     interests = pytest.importorskip("veilrec.models.federated_news")
     generator = np.random.default_rng(4)
@@ -144,7 +138,7 @@ def test_torch_clips_and_projects_as_the_mechanism_does() -> None:
     np.testing.assert_allclose(projected, normalise(noisy, "relu"), rtol=0, atol=1e-12)
 
 
-def test_noise_of_section_1() -> None:
+def test_noise_of_section_1():
     padded = [
         (1.0, 1e-6, "gaussian", 3.998930, 3.467618),
         (10.0, 1e-3, "gaussian", 0.525477, 0.335566),
@@ -159,16 +153,16 @@ def test_noise_of_section_1() -> None:
     assert build(calibration="as-published").noise.scale == pytest.approx(5.298803, abs=1e-6)
 
 
-def test_normalisation_of_section_1() -> None:
+def test_normalisation_of_section_1():
     one_hot = np.eye(5)[0]
     np.testing.assert_allclose(normalise(0.001 * one_hot, "softplus"), [0.2001, *[0.2] * 4], atol=5e-5)
     np.testing.assert_allclose(normalise(one_hot, "softplus"), [0.3214, *[0.1696] * 4], atol=5e-5)
     np.testing.assert_array_equal(normalise(np.full((2, 5), -1.0), "relu"), np.full((2, 5), 0.2))
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    right: dict[str, Any] = {"basis": 5, "clip_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
-    wrong: list[tuple[dict[str, Any], str]] = [
+def test_what_makes_no_sense_is_refused():
+    right = {"basis": 5, "clip_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    wrong = [
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"delta": 1.0}, "delta"),
@@ -180,7 +174,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         with pytest.raises(BadInput, match=told):
             PrivateAttention(**right | changed)
     with pytest.raises(BadInput, match="softplus"):
-        normalise(np.zeros(3), "softmax")  # type: ignore[arg-type]
+        normalise(np.zeros(3), "softmax")
     for attention in ([0.5, 0.6, 0.0, 0.0, 0.0], [-0.1, 1.1, 0.0, 0.0, 0.0]):
         with pytest.raises(BadInput, match="softmax"):
             PrivateAttention.examples()[0].release(np.array(attention), SeededSource(1))
@@ -194,7 +188,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 WIDTH, SLOTS = 6, 9
 
 
-def _clicks(clients: int = 40) -> ClickHistories:
+def _clicks(clients=40):
     generator = np.random.default_rng(3)
     lengths = generator.integers(0, SLOTS + 1, clients)
     lengths[:2] = (0, SLOTS)
@@ -202,12 +196,12 @@ def _clicks(clients: int = 40) -> ClickHistories:
     return ClickHistories(2.0 * generator.normal(size=(30, WIDTH)), offsets_of(lengths), items)
 
 
-def _pooled(**options: Any) -> PooledInterest:
-    right: dict[str, Any] = {"projection": np.eye(4, WIDTH), "clip_norm": 1.0, "slots": SLOTS}
+def _pooled(**options):
+    right = {"projection": np.eye(4, WIDTH), "clip_norm": 1.0, "slots": SLOTS}
     return PooledInterest(**right | {"epsilon": 1.0, "delta": 1e-6} | options)
 
 
-def test_pooling_of_many_clients_is_that_of_each() -> None:
+def test_pooling_of_many_clients_is_that_of_each():
     clicks, mechanism = _clicks(), _pooled()
     together = mechanism.pooled(clicks)
     for client in range(40):
@@ -218,7 +212,7 @@ def test_pooling_of_many_clients_is_that_of_each() -> None:
     np.testing.assert_array_equal(together[0], np.zeros(4))
 
 
-def test_every_client_has_noise_of_its_own_of_the_stated_size() -> None:
+def test_every_client_has_noise_of_its_own_of_the_stated_size():
     """4,000 numbers: the spread is off by 5 standard errors (5.6 %) once in two million runs."""
     mechanism = _pooled()
     nobody = ClickHistories(np.zeros((1, WIDTH)), np.zeros(1001, np.int64), np.zeros(0, np.int32))
@@ -228,12 +222,12 @@ def test_every_client_has_noise_of_its_own_of_the_stated_size() -> None:
     assert noise.std() == pytest.approx(mechanism.sigma, rel=0.056)
 
 
-def _mean_of_taken(clicks: Doubles, taken: Bools) -> Doubles:
+def _mean_of_taken(clicks, taken):
     return np.asarray((clicks * taken[..., np.newaxis]).sum(axis=1) / np.maximum(taken.sum(axis=1), 1)[:, np.newaxis])
 
 
-def _padded_slots(**options: Any) -> PaddedAttention:
-    right: dict[str, Any] = {
+def _padded_slots(**options):
+    right = {
         "encode": lambda history: _mean_of_taken(history[np.newaxis], np.ones((1, len(history)), np.bool_))[0],
         "encode_many": _mean_of_taken,
         "basis_vectors": 5.0 * np.eye(3, WIDTH),
@@ -247,7 +241,7 @@ def _padded_slots(**options: Any) -> PaddedAttention:
     return PaddedAttention(**right | options)
 
 
-def test_padded_attention_of_many_clients_follows_the_law_of_one() -> None:
+def test_padded_attention_of_many_clients_follows_the_law_of_one():
     """Means of 6,000 and 6,000 draws, 5 standard errors apart at most: once in a million runs and coordinate."""
     history = np.random.default_rng(4).normal(size=(SLOTS, WIDTH)) * 3.0
     mechanism = _padded_slots(epsilon=30.0)
@@ -259,10 +253,10 @@ def test_padded_attention_of_many_clients_follows_the_law_of_one() -> None:
     np.testing.assert_allclose(many.std(axis=0), one.std(axis=0), rtol=0.06)
 
 
-def test_a_place_without_a_click_never_becomes_a_pad() -> None:
-    seen: list[Doubles] = []
+def test_a_place_without_a_click_never_becomes_a_pad():
+    seen = []
 
-    def encode(clicks: Doubles, taken: Bools) -> Doubles:
+    def encode(clicks, taken):
         seen.append(clicks)
         return _mean_of_taken(clicks, taken)
 
@@ -273,7 +267,7 @@ def test_a_place_without_a_click_never_becomes_a_pad() -> None:
     assert (seen[0][:, :3] == 0.5).all(axis=2).mean() > 0.7
 
 
-def test_histories_that_do_not_fit_are_refused() -> None:
+def test_histories_that_do_not_fit_are_refused():
     long = ClickHistories(np.zeros((1, WIDTH)), np.array([0, 1, 2 + SLOTS]), np.zeros(2 + SLOTS, np.int32))
     with pytest.raises(BadInput, match=f"has {SLOTS + 1} clicks"):
         _pooled().release(long, SeededSource(0))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -8,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import clipping
 
 OFFSETS = np.array([0, 2, 2, 5])  # three clients; the second has no rows
 
 
-def _client_vectors(values: Floats, dense: Floats) -> list[Doubles]:
+def _client_vectors(values, dense):
     return [
         np.concatenate((values[OFFSETS[i] : OFFSETS[i + 1]].ravel(), dense[i].ravel())).astype(np.float64)
         for i in range(3)
@@ -31,7 +28,7 @@ _entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
     arrays(np.float32, (3, 2, 3), elements=_entries),
     st.floats(1e-2, 1e3),
 )
-def test_no_client_exceeds_the_bound_and_directions_stay(values: Floats, dense: Floats, clip_norm: float) -> None:
+def test_no_client_exceeds_the_bound_and_directions_stay(values, dense, clip_norm):
     before = _client_vectors(values, dense)
     clipped_values, clipped_dense = values.copy(), dense.copy()
     norms = clipping.clip_clients([(OFFSETS, clipped_values)], [clipped_dense], clip_norm)
@@ -42,13 +39,13 @@ def test_no_client_exceeds_the_bound_and_directions_stay(values: Floats, dense: 
         np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-30)
 
 
-def test_rows_are_clipped_each_by_itself() -> None:
+def test_rows_are_clipped_each_by_itself():
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], np.float32)
     np.testing.assert_allclose(clipping.clip_rows(rows, 1.0), [5.0, 0.5, 0.0], rtol=1e-6)
     np.testing.assert_allclose(rows, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-6)
 
 
-def test_bad_updates_are_refused_and_nothing_is_scaled() -> None:
+def test_bad_updates_are_refused_and_nothing_is_scaled():
     values = np.ones((5, 4), np.float32)
     values[4, 1] = np.nan
     before = values.copy()
@@ -63,7 +60,7 @@ def test_bad_updates_are_refused_and_nothing_is_scaled() -> None:
         clipping.client_norms([(OFFSETS, np.ones((5, 4), np.float32))], [np.ones((2, 3))])
 
 
-def test_published_bound_falls_to_zero_section_5() -> None:
+def test_published_bound_falls_to_zero_section_5():
     # Clipped first, every norm is at most S, so beta = 1 whatever the updates are.
     updates, bound, rounds = np.random.default_rng(4).normal(size=(20, 8)), 40.0, 0
     while bound > 1e-9:
@@ -76,7 +73,7 @@ def test_published_bound_falls_to_zero_section_5() -> None:
 
 
 @pytest.mark.parametrize("start", [1e-3, 1e3])
-def test_geometric_bound_finds_the_quantile_and_stays_positive_section_5(start: float) -> None:
+def test_geometric_bound_finds_the_quantile_and_stays_positive_section_5(start):
     generator = np.random.default_rng(5)
     bound = start
     for _ in range(700):
@@ -87,7 +84,7 @@ def test_geometric_bound_finds_the_quantile_and_stays_positive_section_5(start: 
     assert bound == pytest.approx(math.exp(1.2816), rel=0.15)  # the 0.9 quantile of the norms
 
 
-def test_the_published_split_and_bad_bounds() -> None:
+def test_the_published_split_and_bad_bounds():
     update, quantile = clipping.published_noise_split(1.0, 0.7)
     assert (update, quantile) == (pytest.approx(1.825742, abs=5e-7), pytest.approx(1.195229, abs=5e-7))
     assert update**-2 + quantile**-2 == pytest.approx(1.0)
