@@ -13,19 +13,13 @@ def test_rows_lengths_and_row_numbers(packed):
     assert csr.row_numbers().tolist() == [0, 0, 2, 3, 3, 3]
 
 
-def test_take_repeats_reorders_and_keeps_empty_rows(packed):
+def test_take_repeats_reorders_keeps_empty_rows_and_reads_a_memory_map(packed, tmp_path):
     taken = packed([[3, 1], [], [4]]).take(np.array([2, 1, 0, 2]))
     assert [taken.row(r).tolist() for r in range(4)] == [[4], [], [3, 1], [4]]
     assert taken.items.dtype == np.int32
-
-
-def test_take_of_nothing(packed):
     taken = packed([[3, 1]]).take(np.array([], np.int64))
     assert len(taken) == 0
     assert len(taken.items) == 0
-
-
-def test_take_reads_a_memory_mapped_population(tmp_path):
     np.save(tmp_path / "items.npy", np.array([7, 8, 9], np.int32))
     np.save(tmp_path / "offsets.npy", np.array([0, 1, 3]))
     mapped = Csr(np.load(tmp_path / "offsets.npy", mmap_mode="r"), np.load(tmp_path / "items.npy", mmap_mode="r"))

@@ -28,9 +28,6 @@ def test_codes_are_numbered_feature_after_feature_with_the_unknown_first():
     assert side.codes.tolist() == [[2, 4, 6], [1, 3, NO_CODE], [0, 3, NO_CODE]]
     assert side.numbers.tolist() == [[0.25], [0.5], [0.5]]
     assert (side.codes.dtype, side.numbers.dtype) == (np.int32, np.float32)
-
-
-def test_a_value_never_seen_is_unknown_and_a_list_may_have_one_beside_others():
     side = rows({"gender": "x", "tastes": "beer| golf |beer"}, {"gender": " F ", "tastes": "||"})
     assert side.codes.tolist() == [[0, 3, 5], [1, 3, NO_CODE]]
     assert side.unknown().tolist() == [[True, True], [False, True]]
@@ -111,20 +108,17 @@ def test_features_survive_json():
             Side.from_json(broken)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
+def test_a_feature_that_makes_no_sense_is_refused():
+    for wrong, told in [
         ({"name": ""}, "no name"),
         ({"kind": "colour"}, "unknown kind 'colour'.*categories, category, number"),
         ({"values": ("a", "a")}, "'a' twice"),
         ({"low": 1.0, "high": 1.0}, "low must be below high"),
         ({"low": float("-inf")}, "both finite"),
         ({"separator": ""}, "empty separator"),
-    ],
-)
-def test_a_feature_that_makes_no_sense_is_refused(wrong, told):
-    with pytest.raises(BadInput, match=told):
-        Feature(**{"name": "a", "kind": "category", **wrong})
+    ]:
+        with pytest.raises(BadInput, match=told):
+            Feature(**{"name": "a", "kind": "category", **wrong})
 
 
 def test_columns_become_rows_whatever_their_order():

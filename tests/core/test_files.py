@@ -36,7 +36,7 @@ def test_a_target_that_cannot_be_replaced_leaves_no_part(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_a_folder_appears_whole_or_not_at_all_and_replaces_an_empty_one_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as part:
         (part / "one.npy").write_bytes(b"half")
         raise KeyboardInterrupt
@@ -47,9 +47,6 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
         assert not (tmp_path / "out").exists()
     assert (tmp_path / "out" / "inner" / "one.npy").read_bytes() == b"whole"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_new_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="exists already"), new_folder(tmp_path):
         pass
@@ -87,22 +84,19 @@ def rows(database):
     return [n for (n,) in parents], [n for (n,) in children]
 
 
-def test_all_of_it_or_nothing(database):
+def test_all_of_a_transaction_or_nothing(database):
     with transaction(database):
         database.execute("INSERT INTO parent VALUES (1)")
     with pytest.raises(KeyError), transaction(database):
         database.execute("INSERT INTO parent VALUES (2)")
         raise KeyError
     assert rows(database) == ([1], [])
-
-
-def test_an_end_that_is_refused_leaves_nothing_open(database):
     with pytest.raises(sqlite3.IntegrityError), transaction(database):  # the constraint is looked at by COMMIT
         database.execute("INSERT INTO child VALUES (7)")
     assert not database.in_transaction
     with transaction(database):
         database.execute("INSERT INTO parent VALUES (7)")
-    assert rows(database) == ([7], [])
+    assert rows(database) == ([1, 7], [])
 
 
 KEY = bytes(range(32))
@@ -120,14 +114,11 @@ def test_what_is_sealed_opens_as_what_it_is_and_as_nothing_else():
     for short in (b"", sealed[:11], sealed[:20]):
         with pytest.raises(WrongSeal):
             seal.open(short, "outbox")
-
-
-def test_nothing_is_sealed_twice_in_the_same_way():
     seal = Seal(KEY)
     assert len({seal.close(b"content", "outbox") for _ in range(100)}) == 100
 
 
-def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path):
+def test_a_key_file_is_made_once_for_its_owner_alone_and_refused_otherwise(tmp_path):
     path = tmp_path / "key"
     key = key_in(path)
     assert key_in(path) == key
@@ -135,9 +126,6 @@ def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path):
     assert key != key_in(tmp_path / "other")
     assert oct(path.stat().st_mode & 0o777) == "0o600"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["key", "other"]
-
-
-def test_a_key_file_that_is_no_key_or_that_others_can_read_is_refused(tmp_path):
     path = tmp_path / "key"
     key_in(path)
     path.chmod(0o644)

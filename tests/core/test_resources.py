@@ -27,12 +27,20 @@ def test_an_extra_brings_what_it_is_named_for(module):
     assert package not in names(DECLARED["dependencies"])
 
 
-def test_a_missing_module_is_both_bad_input_and_what_python_calls_it():
+def test_a_missing_module_is_bad_input_and_what_python_calls_it(monkeypatch):
     missing = resources.missing_part("reading", ModuleNotFoundError(name="polars.io"))
     assert isinstance(missing, BadInput)
     assert isinstance(missing, ModuleNotFoundError)
     assert missing.name == "polars"
     assert str(missing) == "reading needs polars, which is not installed: pip install 'veilrec[train]'"
+    stale = resources.missing_part("training", ModuleNotFoundError(name="veilrec.no_more"))
+    assert str(stale).startswith("training: compiled code of another version")
+    for name in (None, "", "nosuch", "numbers"):
+        assert resources.missing_part("reading", ModuleNotFoundError(name=name)) is None
+    resources.require("counting", "math")
+    monkeypatch.setattr(resources, "find_spec", lambda name: None)
+    with pytest.raises(resources.MissingPart, match="counting needs numba"):
+        resources.require("counting", "numba")
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("0", None), ("many", None), ("", None)])
@@ -41,9 +49,8 @@ def test_the_environment_says_how_many(monkeypatch, asked, threads):
     assert resources.available() >= 1 if threads is None else resources.available() == threads
 
 
-@pytest.mark.parametrize(
-    ("work", "count", "parts"),
-    [
+def test_parts_are_even():
+    for work, count, parts in [
         ([], 3, []),
         ([5], 3, [(0, 1)]),
         ([1, 1, 1, 1], 1, [(0, 4)]),
@@ -51,19 +58,15 @@ def test_the_environment_says_how_many(monkeypatch, asked, threads):
         ([9, 1, 1, 1], 2, [(0, 1), (1, 4)]),
         ([1, 1, 1, 9], 2, [(0, 3), (3, 4)]),
         ([0, 0], 2, [(0, 2)]),
-    ],
-)
-def test_parts_are_even(work, count, parts):
-    assert resources.even_parts(np.array(work, np.int64), count) == parts
+    ]:
+        assert resources.even_parts(np.array(work, np.int64), count) == parts
 
 
-def test_several_tasks_run_at_once():
+def test_several_tasks_run_at_once_and_an_error_arrives():
     both = threading.Barrier(2, timeout=10)
     resources.run_all([both.wait, both.wait])
     resources.run_all([])
 
-
-def test_an_error_of_a_task_arrives():
     def fail():
         raise ValueError("mine")
 
@@ -87,14 +90,3 @@ def test_the_peak_is_that_of_the_process_and_not_of_whoever_started_it():
     assert len(held) == size
     assert mine > 256
     assert 5 < child < 200
-
-
-def test_modules_that_are_missing_for_another_reason(monkeypatch):
-    stale = resources.missing_part("training", ModuleNotFoundError(name="veilrec.no_more"))
-    assert str(stale).startswith("training: compiled code of another version")
-    for name in (None, "", "nosuch", "numbers"):
-        assert resources.missing_part("reading", ModuleNotFoundError(name=name)) is None
-    resources.require("counting", "math")
-    monkeypatch.setattr(resources, "find_spec", lambda name: None)
-    with pytest.raises(resources.MissingPart, match="counting needs numba"):
-        resources.require("counting", "numba")
