@@ -55,16 +55,13 @@ def test_noise_of_messages_averages_out_over_rounds():
     assert often.recovery.recall > once.recovery.recall + 0.02
 
 
-def test_noise_on_attention_does_not_hide_the_history_and_padding_does_in_part():
+def test_noise_on_attention_does_not_hide_the_history_padding_does_in_part_and_reports_do():
     settings = ("calibration=as-published", "privacy.epsilon=1")
     plain = attack("privaterec", *settings, updates=25)[0]
     padded = attack("privaterec", *settings, "privacy.pad_probability=0.5", updates=25)[0]
     assert plain.recovery.recall > 0.8
     assert padded.recovery.recall < plain.recovery.recall
     assert plain.recovery.recall > 2.0 * plain.recovery.chance
-
-
-def test_an_update_made_of_noisy_reports_holds_no_history():
     findings = attack(
         "privaterec", "training=reports", "cohort.sampling=cyclic", "cohort.size=50", "calibration=proven", updates=25
     )
@@ -83,13 +80,10 @@ def test_counts_below_one_and_methods_without_titles_are_refused():
         recover_clicks(ratings.plan, ratings.data, ratings.plan.start, updates=5)
 
 
-def test_titles_whose_words_are_all_there():
+def test_titles_whose_words_are_all_there_and_words_that_one_title_alone_brings():
     titles = np.array([[1, 2, 0], [2, 3, 4], [0, 0, 0], [4, 0, 0]])
     rows = np.array([[False, True, True, False, False], [False, False, False, False, True]])
     assert titles_in(rows, titles).tolist() == [[True, False, False, False], [False, False, False, True]]
-
-
-def test_a_word_that_one_title_alone_brings_counts_fully():
     titles = np.array([[1, 2, 3], [2, 3, 0], [3, 4, 0], [5, 0, 0]])
     flagged = np.array([True, True, False, True])
     shown = np.array([False, False, False, True])

@@ -12,6 +12,7 @@ import pytest
 from tests.attacks.subjects import attackable
 from veilrec.attacks import poisoning
 from veilrec.attacks.poisoning import MaliciousClients, PoisonedSimulation, Robust
+from veilrec.attacks.recovery import updates_of
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows
@@ -111,21 +112,15 @@ def test_what_is_boosted_is_refused_by_the_bound():
     assert lied.refused > 0
     assert trained(subject, "boost", "none", rounds=3)[1].refused == 0
     assert trained(subject, "promote", "bound", rounds=3)[1].refused == 0  # it stays within
-    (fits,) = [one_of(_some(subject), 0)]
-    about = lied.plan.round_planner.next(0, subject.plan.start, None)
-    subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, about), about)
+    (opened,) = subject.place().rounds()
+    told = updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+    fits = one_of(told, 0)
+    spec = lied.plan.round_planner.next(0, subject.plan.start, None)
+    subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, spec), spec)
     rows = fits.tables["items"]
     long = replace(fits, tables={"items": Rows(rows.offsets, rows.index, rows.values * np.float32(1e3))})
     with pytest.raises(BadUpdate):  # the coordinator's own check
-        subject.plan.mechanism.check(long, about)
-
-
-def _some(subject):
-    from veilrec.attacks.recovery import updates_of
-
-    place = subject.place()
-    (opened,) = place.rounds()
-    return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+        subject.plan.mechanism.check(long, spec)
 
 
 class _Scored:
@@ -153,24 +148,18 @@ def messages():
     return ClientUpdates(0, 3, {"t": Rows(np.array([0, 2, 3, 4]), index, values)}, {"d": dense})
 
 
-@pytest.mark.parametrize(
-    ("rule", "row", "cold", "dense"),
-    [
+def test_robust_sums_and_settings_that_make_no_sense():
+    for rule, row, cold, dense in [
         (Robust(0.0), 93.0, 5.0, (63.0, 3.0)),  # the plain sum
         (Robust(0.5), 6.0, 0.0, (6.0, 0.0)),  # three times the median; who says nothing says 0
         (Robust(0.5, "who changed the row"), 6.0, 5.0, (6.0, 0.0)),
         (Robust(0.5, group=3), 93.0, 5.0, (63.0, 3.0)),  # one group of all: what secure aggregation leaves
-    ],
-)
-def test_robust_sums(rule, row, cold, dense):
-    robust = rule.messages(messages(), np.random.default_rng(0))
-    rows = robust.tables["t"]
-    assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row)
-    assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold)
-    np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
-
-
-def test_what_makes_no_sense_is_refused():
+    ]:
+        robust = rule.messages(messages(), np.random.default_rng(0))
+        rows = robust.tables["t"]
+        assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row)
+        assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold)
+        np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
     with pytest.raises(BadInput, match="trim is 0.7"):
         Robust(0.7)
     subject = open_factors()

@@ -29,13 +29,10 @@ def factors(*settings):
     return attackable("dp-fedmf", "cohort.size=0", "local.dim=8", "rounds=3", *settings)
 
 
-def test_votes_tell_everything_to_the_server_and_nothing_to_others():
+def test_votes_tell_everything_to_the_server_and_others_only_without_noise():
     found = rows(votes())
     assert found["sum item-rows"].recovery.recall < 0.05
     assert found["update item-rows"].recovery.recall > 0.99
-
-
-def test_noise_that_is_missing_is_seen_by_the_rows():
     assert rows(with_noise(votes(), 0.0))["sum item-rows"].recovery.recall > 0.99
     broken = without_noise_on(attackable("dpals", "local.dim=4", "cohort.size=0"), "items")
     assert rows(broken)["sum item-rows"].recovery.recall > 0.9
@@ -52,12 +49,9 @@ def test_the_sums_of_what_is_proven_tell_no_histories(method):
     assert all(one.recovery.recall < 0.05 for one in seen)
 
 
-def test_bits_as_published_tell_some_of_a_history():
+def test_one_message_in_the_clear_tells_the_whole_history_and_bits_as_published_some():
     subject = attackable("priv-fedmf-sub", "calibration=as-published", "cohort.size=50", "local.dim=8")
     assert rows(subject)["message reports"].recovery.recall > 0.05
-
-
-def test_numbers_of_one_message_tell_the_whole_history():
     found = inverted(attackable("fedmf", "cohort.size=50", "local.dim=8"))
     assert found["message"].recovery.recall > 0.95
     assert found["message"].recovery.false_positive_rate <= 0.01
@@ -85,15 +79,12 @@ def test_what_is_released_has_the_noise_of_the_plan_and_the_sum_has_none():
     assert float(np.std(noisy - exact)) == pytest.approx(mechanism.sigma, rel=0.12)
 
 
-def test_the_main_direction_tells_own_items_from_drawn_ones():
+def test_directions_and_pursuits_find_what_a_gradient_is_made_of():
     vector = np.array([1.0, -2.0, 0.5])
     amounts = np.array([2.0, 2.1, 0.0, -1.0, -0.5, -0.7, -0.6])
     for side in ("few", "long"):
         along = main_direction(np.outer(amounts, vector), side)
         np.testing.assert_array_equal(np.sign(along), np.sign(amounts))
-
-
-def test_a_pursuit_finds_the_vectors_that_a_gradient_is_made_of():
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(300, 40))
     unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)

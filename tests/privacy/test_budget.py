@@ -75,9 +75,6 @@ def test_pure_messages_fit_by_their_sum_or_by_their_squares():
     assert fitting(account(), PureEvent(0.5), 100) == 4  # one alone has rho 0.125, more than the limit
     assert fitting(account(), PureEvent(0.01), 2000) == 1763  # 0.088153 / 0.00005
     assert account().spent(Cost(loss=0.125, pure=0.5)) == (0.5, 0.0)
-
-
-def test_one_message_that_is_not_pure_ends_the_sum_of_epsilons():
     total = click_cost(account(), PureEvent(0.5)).plus(click_cost(account(), GaussianEvent(1e-6)))
     assert total.pure == math.inf
     assert not account().allows(total, total)
@@ -100,18 +97,19 @@ def test_a_pure_event_is_covered_by_its_rho(epsilon):
     assert (divergence <= click_cost(account(), PureEvent(epsilon)).loss * orders * (1 + 1e-9)).all()
 
 
-def test_sampling_is_charged_as_if_everybody_took_part():
+def test_sampling_is_charged_as_if_everybody_took_part_and_plaintext_has_no_cost():
     sampled = SampledEvent(0.2, 0.01, "padding")
     for accounting in ("zcdp", "gaussian"):
         budget = account(accounting)
         assert click_cost(budget, sampled) == click_cost(budget, GaussianEvent(0.2))
     assert click_cost(account("gaussian"), TreeEvent(4.0, 2048)).loss == pytest.approx(12 / 16)
     assert click_cost(account(), LaplaceEvent(0.3)) == click_cost(account(), PureEvent(0.3))
+    with pytest.raises(BadInput, match="in plaintext"):
+        account().cost(NonPrivateEvent(), "click", "replace-one")
 
 
-@pytest.mark.parametrize(
-    ("message", "of", "steps"),
-    [
+def test_what_hides_more_is_charged_for_what_is_hidden_in_it():
+    for message, of, steps in [
         (("click", "replace-one"), ("click", "replace-one"), 1),
         (("click", "add-remove"), ("click", "add-remove"), 1),
         (("click", "add-remove"), ("click", "replace-one"), 2),
@@ -122,25 +120,20 @@ def test_sampling_is_charged_as_if_everybody_took_part():
         (("user", "add-remove"), ("history", "replace-one"), 2),
         (("click", "replace-one"), ("history", "replace-one"), None),
         (("history", "add-remove"), ("user", "add-remove"), None),
-    ],
-)
-def test_what_hides_more_is_charged_for_what_is_hidden_in_it(message, of, steps):
-    for accounting in ("zcdp", "gaussian"):
-        budget = account(accounting, unit=of[0], adjacency=of[1])
-        for event, scaled in (
-            (GaussianEvent(0.3), lambda k: GaussianEvent(0.3 * k)),
-            (PureEvent(0.3), lambda k: PureEvent(0.3 * k)),
-        ):
-            cost = budget.cost(event, *message)
-            if steps is None:
-                assert cost is None
-            else:
-                assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(scaled(steps), *of)
-
-
-def test_nothing_in_the_clear_has_a_cost():
-    with pytest.raises(BadInput, match="in plaintext"):
-        account().cost(NonPrivateEvent(), "click", "replace-one")
+    ]:
+        for accounting in ("zcdp", "gaussian"):
+            budget = account(accounting, unit=of[0], adjacency=of[1])
+            for event, scaled in (
+                (GaussianEvent(0.3), lambda k: GaussianEvent(0.3 * k)),
+                (PureEvent(0.3), lambda k: PureEvent(0.3 * k)),
+            ):
+                cost = budget.cost(event, *message)
+                if steps is None:
+                    assert cost is None
+                else:
+                    assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(
+                        scaled(steps), *of
+                    )
 
 
 def test_a_lifetime_budget_outlasts_the_periods():
@@ -162,9 +155,8 @@ def test_sums_are_never_rounded_down(losses):
     assert total.loss <= sum(losses) * (1 + 1e-13) + 1e-300
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_budgets_and_wishes_are_refused():
+    for settings, message in [
         ({"epsilon": 0.0}, "epsilon is 0.0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
         ({"delta": 1.0}, "delta is 1.0"),
@@ -175,51 +167,10 @@ def test_sums_are_never_rounded_down(losses):
         ({"adjacency": "any"}, "unknown adjacency"),
         ({"accounting": "magic"}, "unknown accounting"),
         ({"trust": "everybody"}, "unknown trust"),
-    ],
-)
-def test_bad_budgets(settings, message):
-    with pytest.raises(BadInput, match=message):
-        account(**settings)
-
-
-@pytest.mark.parametrize(
-    ("wish", "name", "value"),
-    [
-        ({"mechanism": "gaussian", "epsilon": 1, "delta": 1e-6}, "sigma", 4.224679),
-        ({"mechanism": "gaussian", "epsilon": 1, "delta": 1e-6, "sensitivity": 0.04}, "sigma", 0.168987),
-        ({"mechanism": "attention", "epsilon": 1, "delta": 1e-6, "pad_probability": 0.5}, "sigma", 3.998930),
-        ({"mechanism": "attention", "epsilon": 1, "delta": 1e-6}, "sigma", 5.974598),
-        ({"mechanism": "attention", "epsilon": 10, "delta": 1e-3, "pad_probability": 0.5}, "sigma", 0.525477),
-        ({"mechanism": "attention", "epsilon": 1, "pad_probability": 0.5}, "scale", 1.342390),
-        ({"mechanism": "attention", "epsilon": 1, "clip_norm": 0.4}, "scale", 1.258506),
-        ({"mechanism": "attention", "epsilon": 1, "clip_norm": 0.8, "basis": 3}, "scale", 1.8),
-        ({"mechanism": "laplace", "epsilon": 0.5, "sensitivity": 3.0}, "scale", 6.0),
-        ({"mechanism": "randomised-response", "epsilon": 2}, "keep_probability", 0.880797),
-        ({"mechanism": "k-ary", "epsilon": 1, "candidates": 5}, "keep_probability", 0.4046),
-        ({"mechanism": "k-ary", "epsilon": 5, "candidates": 5}, "keep_probability", 0.9738),
-        ({"mechanism": "label", "epsilon": 1, "candidates": 37}, "keep_probability", 0.070207),
-        ({"mechanism": "label", "epsilon": 2, "candidates": 37}, "keep_probability", 0.170298),
-        ({"mechanism": "label", "epsilon": 4, "candidates": 37}, "keep_probability", 0.602641),
-    ],
-)
-def test_noise_of_the_notes(wish, name, value):
-    plan = noise_of_message(Wish(**wish))
-    digits = len(str(value).partition(".")[2])
-    assert plan.settings[name] == pytest.approx(value, abs=0.51 * 10**-digits + 2e-7)
-    assert plan.guarantee.epsilon == wish["epsilon"]
-    assert plan.guarantee.basis == "proven"
-
-
-def test_a_training_of_section_5():
-    rounds = Rounds(rounds=1000, sampling="poisson", population=4800, cohort=30)
-    guarantee = epsilon_of_training(1.0, 1e-6, rounds).guarantee
-    assert guarantee.epsilon == pytest.approx(1.2978, abs=1e-4)
-    assert (guarantee.unit, guarantee.adjacency, guarantee.scope) == ("user", "add-remove", "whole run")
-
-
-@pytest.mark.parametrize(
-    ("wish", "message"),
-    [
+    ]:
+        with pytest.raises(BadInput, match=message):
+            account(**settings)
+    for wish, message in [
         ({"mechanism": "gauss", "epsilon": 1.0}, "did you mean gaussian"),
         ({"mechanism": "gaussian", "epsilon": 0.0, "delta": 1e-6}, "epsilon is 0"),
         ({"mechanism": "gaussian", "epsilon": -2.0, "delta": 1e-6}, "epsilon is -2"),
@@ -235,14 +186,41 @@ def test_a_training_of_section_5():
         ({"mechanism": "k-ary", "epsilon": 1.0, "candidates": 1}, "needs --candidates"),
         ({"mechanism": "randomised-response", "epsilon": 1000.0}, "no finite epsilon describes that"),
         ({"mechanism": "label", "epsilon": 1.0, "candidates": 5, "pad_probability": 0.5}, "takes no --padding"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(wish, message):
-    with pytest.raises(BadInput, match=message):
-        noise_of_message(Wish(**wish))
+    ]:
+        with pytest.raises(BadInput, match=message):
+            noise_of_message(Wish(**wish))
+
+
+def test_noise_of_the_notes():
+    for wish, name, value in [
+        ({"mechanism": "gaussian", "epsilon": 1, "delta": 1e-6}, "sigma", 4.224679),
+        ({"mechanism": "gaussian", "epsilon": 1, "delta": 1e-6, "sensitivity": 0.04}, "sigma", 0.168987),
+        ({"mechanism": "attention", "epsilon": 1, "delta": 1e-6, "pad_probability": 0.5}, "sigma", 3.998930),
+        ({"mechanism": "attention", "epsilon": 1, "delta": 1e-6}, "sigma", 5.974598),
+        ({"mechanism": "attention", "epsilon": 10, "delta": 1e-3, "pad_probability": 0.5}, "sigma", 0.525477),
+        ({"mechanism": "attention", "epsilon": 1, "pad_probability": 0.5}, "scale", 1.342390),
+        ({"mechanism": "attention", "epsilon": 1, "clip_norm": 0.4}, "scale", 1.258506),
+        ({"mechanism": "attention", "epsilon": 1, "clip_norm": 0.8, "basis": 3}, "scale", 1.8),
+        ({"mechanism": "laplace", "epsilon": 0.5, "sensitivity": 3.0}, "scale", 6.0),
+        ({"mechanism": "randomised-response", "epsilon": 2}, "keep_probability", 0.880797),
+        ({"mechanism": "k-ary", "epsilon": 1, "candidates": 5}, "keep_probability", 0.4046),
+        ({"mechanism": "k-ary", "epsilon": 5, "candidates": 5}, "keep_probability", 0.9738),
+        ({"mechanism": "label", "epsilon": 1, "candidates": 37}, "keep_probability", 0.070207),
+        ({"mechanism": "label", "epsilon": 2, "candidates": 37}, "keep_probability", 0.170298),
+        ({"mechanism": "label", "epsilon": 4, "candidates": 37}, "keep_probability", 0.602641),
+    ]:
+        plan = noise_of_message(Wish(**wish))
+        digits = len(str(value).partition(".")[2])
+        assert plan.settings[name] == pytest.approx(value, abs=0.51 * 10**-digits + 2e-7)
+        assert plan.guarantee.epsilon == wish["epsilon"]
+        assert plan.guarantee.basis == "proven"
 
 
 def test_what_a_plan_protects():
+    rounds = Rounds(rounds=1000, sampling="poisson", population=4800, cohort=30)
+    guarantee = epsilon_of_training(1.0, 1e-6, rounds).guarantee
+    assert guarantee.epsilon == pytest.approx(1.2978, abs=1e-4)
+    assert (guarantee.unit, guarantee.adjacency, guarantee.scope) == ("user", "add-remove", "whole run")
     plain = noise_of_message(Wish(mechanism="attention", epsilon=1.0, delta=1e-6)).guarantee
     padded = noise_of_message(Wish(mechanism="attention", epsilon=1.0, delta=1e-6, pad_probability=0.5)).guarantee
     assert (plain.unit, padded.unit) == ("history", "click")

@@ -52,16 +52,31 @@ def test_attention_diameters_by_brute_force(basis, clip_norm):
         assert largest >= bound * (1.0 - 1e-5)  # attained
 
 
-def test_l1_of_an_l2_ball_section_7():
+def test_sensitivities_of_sections_0_1_6_and_7():
     true = checks.clipped_l1(1.0, 32, "replace-one")
     assert true / 2.0 == pytest.approx(5.656854, abs=5e-7)  # against Delta_f = 2 C
     assert true / 1.0 == pytest.approx(11.313708, abs=1e-6)  # against Delta_f = C
     assert checks.clipped_l1(1.0, 400, "replace-one") / 2.0 == pytest.approx(20.0)  # section 0, 1d
-
-
-def test_pooling_with_a_fixed_denominator_section_1():
     assert checks.pooled_l2(1.0, 50, "replace-one") == pytest.approx(0.04)
     assert checks.pooled_l2(1.0, 50, "add-remove") == pytest.approx(0.02)
+    for clip_norm, expected in ((0.4, 0.565685), (2.0, 1.414214)):
+        assert checks.attention_l2(clip_norm) == pytest.approx(expected, abs=5e-7)
+    table = [(0.4, 5, 1.258506), (0.6, 5, 1.848528), (0.8, 3, 1.8), (0.1, 8, 0.4), (1.0, 5, 2.0), (1.0, 2, 2.0)]
+    for clip_norm, basis, expected in table:
+        assert checks.attention_l1(clip_norm, basis) == pytest.approx(expected, abs=5e-7)
+    with pytest.raises(BadInput, match="clip_norm"):
+        checks.attention_l2(0.0)
+    with pytest.raises(BadInput, match="clip_norm"):
+        checks.clipped_l2(math.nan, "replace-one")
+    assert checks.changed_bits("one bit", length=1682) == 1
+    assert checks.changed_bits("swap", length=1682) == 2
+    assert checks.changed_bits("set", length=1682, items=4) == 8
+    assert checks.changed_bits("vector", length=1682) == 1682
+    assert checks.changed_bits("set", length=5, items=4) == 5  # a set changes no more bits than there are
+    with pytest.raises(BadInput, match="one bit"):
+        checks.changed_bits("two bits", length=5)
+    with pytest.raises(BadInput, match="swap"):
+        checks.changed_bits("swap", length=1)
 
 
 def test_lattice_costs_one_step_per_coordinate():
@@ -73,33 +88,6 @@ def test_lattice_costs_one_step_per_coordinate():
         before = np.linalg.norm(first - second, order, axis=1)
         after = np.linalg.norm(moved, order, axis=1)
         assert (after <= [bound(distance, 7, grid) for distance in before]).all()
-
-
-def test_lattice_cost_of_section_8():
     # OpenDP's Gaussian at k = -20, B = 5, scale 4, d_in = sqrt 2
     moved = checks.on_lattice_l2(math.sqrt(2.0), 5, 2.0**-20)
     assert moved**2 / (2.0 * 4.0**2) == pytest.approx(0.0625001885, abs=5e-11)
-
-
-def test_diameters_of_section_1():
-    for clip_norm, expected in ((0.4, 0.565685), (2.0, 1.414214)):
-        assert checks.attention_l2(clip_norm) == pytest.approx(expected, abs=5e-7)
-    table = [(0.4, 5, 1.258506), (0.6, 5, 1.848528), (0.8, 3, 1.8), (0.1, 8, 0.4), (1.0, 5, 2.0), (1.0, 2, 2.0)]
-    for clip_norm, basis, expected in table:
-        assert checks.attention_l1(clip_norm, basis) == pytest.approx(expected, abs=5e-7)
-    with pytest.raises(BadInput, match="clip_norm"):
-        checks.attention_l2(0.0)
-    with pytest.raises(BadInput, match="clip_norm"):
-        checks.clipped_l2(math.nan, "replace-one")
-
-
-def test_changed_bits_section_6():
-    assert checks.changed_bits("one bit", length=1682) == 1
-    assert checks.changed_bits("swap", length=1682) == 2
-    assert checks.changed_bits("set", length=1682, items=4) == 8
-    assert checks.changed_bits("vector", length=1682) == 1682
-    assert checks.changed_bits("set", length=5, items=4) == 5  # a set changes no more bits than there are
-    with pytest.raises(BadInput, match="one bit"):
-        checks.changed_bits("two bits", length=5)
-    with pytest.raises(BadInput, match="swap"):
-        checks.changed_bits("swap", length=1)

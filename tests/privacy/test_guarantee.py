@@ -85,26 +85,20 @@ def test_replacing_somebody_is_removing_and_adding_somebody(swapped):
     assert both.delta == pytest.approx((1 + math.exp(2.0)) * 1e-6 + 1e-5)
 
 
-@pytest.mark.parametrize(
-    "earlier",
-    [
+def test_where_no_sum_holds_nothing_is_promised():
+    for earlier in [
         no_guarantee(),
         PUBLISHED,
         replace(PROVEN, unit="click"),
         replace(PROVEN, scope="per round"),
         replace(PROVEN, adjacency="replace-one", epsilon=1.0, delta=0.9999999),
-    ],
-)
-def test_where_no_sum_holds_nothing_is_promised(earlier):
-    both = after(PROVEN, earlier, run="first")
-    assert both.basis == "none"
-    assert both.epsilon is None
-    assert PROVEN.line() in both.caveats[0]
-    assert earlier.line() in both.caveats[0]
-    assert both.caveats[1:] == PROVEN.caveats
-
-
-def test_what_promised_less_says_where_it_started():
+    ]:
+        both = after(PROVEN, earlier, run="first")
+        assert both.basis == "none"
+        assert both.epsilon is None
+        assert PROVEN.line() in both.caveats[0]
+        assert earlier.line() in both.caveats[0]
+        assert both.caveats[1:] == PROVEN.caveats
     assert after(no_guarantee(), PROVEN, run="first").caveats == (f"It started from the run first: {PROVEN.line()}.",)
     published = after(PUBLISHED, PROVEN, run="first")
     assert (published.basis, published.epsilon) == ("as published", 1.0)

@@ -44,9 +44,6 @@ def advance(ledger, number):
     return ledger.advance_period(number, b"period %d" % number, announced)
 
 
-# What is released, and what is not
-
-
 def test_a_message_is_charged_and_then_handed_out(ledger):
     answer = spend(ledger)
     assert answer.personal
@@ -82,19 +79,16 @@ class Incomplete(Noisy):
         self.sensitivity = None
 
 
-@pytest.mark.parametrize(
-    ("attempt", "message"),
-    [
+def test_bad_input_costs_nothing(ledger):
+    for attempt, message in [
         (lambda ledger: send(ledger, Incomplete()), "does not state its sensitivity"),
         (lambda ledger: send(ledger, value=float("nan")), "value is NaN"),
         (lambda ledger: send(ledger, source=SeededSource(1)), "seeded source, which protects nobody"),
         (lambda ledger: spend(ledger, NonPrivateEvent()), "in plaintext"),
-    ],
-)
-def test_bad_input_costs_nothing(ledger, attempt, message):
-    with pytest.raises(BadInput, match=message):
-        attempt(ledger)
-    assert charged(ledger) == 0
+    ]:
+        with pytest.raises(BadInput, match=message):
+            attempt(ledger)
+        assert charged(ledger) == 0
 
 
 def test_simulations_may_use_seeded_noise_and_say_so_for_good(path):
@@ -102,9 +96,6 @@ def test_simulations_may_use_seeded_noise_and_say_so_for_good(path):
     with Ledger.open(path) as ledger:
         assert send(ledger, source=SeededSource(1)).personal
         assert "protects nobody" in ledger.report()[0].spent.caveats[-1]
-
-
-# Accounts
 
 
 def charge(ledger, unit):
@@ -144,9 +135,6 @@ def test_a_lifetime_budget_is_promised_and_kept(path, clock):
     assert sent == 3
 
 
-# Periods and clocks
-
-
 def test_a_new_period_refills_once_enough_time_has_passed(ledger, clock):
     spend(ledger), spend(ledger)
     clock.uptime += DAY - 1.0
@@ -160,15 +148,12 @@ def test_a_new_period_refills_once_enough_time_has_passed(ledger, clock):
     assert spend(ledger).personal
 
 
-def test_the_wall_clock_refills_nothing(ledger, clock):
+def test_neither_the_wall_clock_nor_many_announcements_refill(ledger, clock):
     spend(ledger), spend(ledger)
     for jump in (DAY, 400 * DAY, -800 * DAY):
         clock.wall += jump
         assert not advance(ledger, 8)
         assert not spend(ledger, otherwise=b"").personal
-
-
-def test_many_announcements_refill_once(ledger, clock):
     clock.uptime += 10 * DAY
     assert advance(ledger, 8)
     spend(ledger), spend(ledger)
@@ -182,23 +167,17 @@ def test_restarts_count_only_the_time_since(ledger, clock):
         assert advance(ledger, 8) == enough
 
 
-@pytest.mark.parametrize(
-    ("number", "proof", "error", "message"),
-    [
+def test_periods_that_are_refused(ledger, clock):
+    for number, proof, error, message in [
         (6, b"period 6", LedgerError, "period 6 is over: the ledger is in period 7"),
         (8, b"period 9", LedgerError, "period 8 is not announced by its proof"),
         (-1, b"period -1", BadInput, "give a number from 0"),
         (2**63, b"", BadInput, "give a number from 0"),
-    ],
-)
-def test_periods_that_are_refused(ledger, clock, number, proof, error, message):
-    clock.uptime += 10 * DAY
-    with pytest.raises(error, match=message):
-        ledger.advance_period(number, proof, announced)
-    assert ledger.period == 7
-
-
-# Memoised messages
+    ]:
+        clock.uptime += 10 * DAY
+        with pytest.raises(error, match=message):
+            ledger.advance_period(number, proof, announced)
+        assert ledger.period == 7
 
 
 def test_a_message_is_repeated_for_free(ledger, path):

@@ -20,9 +20,6 @@ def ledger(path):
     return Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
 
 
-# A ledger that cannot be trusted releases nothing
-
-
 def test_files_are_private(ledger, path):
     spend(ledger)
     assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == dict.fromkeys(
@@ -135,23 +132,7 @@ def test_what_an_older_database_has_lost_counts_as_spent(ledger, path):
         assert charged(again) == 2
 
 
-def test_a_full_disk_releases_nothing(ledger, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on client")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ledger_store._Mirror, "write", full)
-        for _ in range(2):  # as long as the mirror cannot be written
-            with pytest.raises(LedgerError, match="No space left on client"):
-                ask(ledger)
-    first = ask(ledger)  # what was kept with its charge leaves now
-    assert first.personal
-    assert ask(ledger) == first
-    assert charged(ledger) == 1
-    assert spend(ledger).personal
-
-
-def test_a_database_that_cannot_be_written_charges_nothing(ledger, monkeypatch):
+def test_a_database_or_disk_that_cannot_be_written_releases_nothing(ledger, monkeypatch):
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -160,6 +141,20 @@ def test_a_database_that_cannot_be_written_charges_nothing(ledger, monkeypatch):
         with pytest.raises(LedgerError, match="disk is full"):
             ask(ledger)
     assert charged(ledger) == 0
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger_store._Mirror, "write", full)
+        for _ in range(2):  # as long as the mirror cannot be written
+            with pytest.raises(LedgerError, match="No space left on device"):
+                ask(ledger)
+    first = ask(ledger)  # what was kept with its charge leaves now
+    assert first.personal
+    assert ask(ledger) == first
+    assert charged(ledger) == 1
+    assert spend(ledger).personal
 
 
 def test_a_locked_ledger_releases_nothing(ledger, path):
@@ -208,9 +203,6 @@ def test_bad_ledgers(path):
     assert list(path.parent.iterdir()) == []
     with pytest.raises(LedgerError, match="No such file"):
         Ledger.create(path / "ledger", [CLICK], minimum_period_seconds=1.0)
-
-
-# Threads, processes, crashes
 
 
 def run_program(*arguments):

@@ -15,8 +15,7 @@ SEAL = Seal(bytes(32))
 
 @pytest.fixture(params=[None, SEAL], ids=["plain", "sealed"])
 def seal(request):
-    chosen = request.param
-    return chosen
+    return request.param
 
 
 def test_a_charge_and_what_is_kept_with_it_survive_together(path, seal):

@@ -28,13 +28,9 @@ def _binned(draws, cdf, edges):
 
 
 @pytest.mark.parametrize("sampler", [samplers.lattice_gaussian, samplers.lattice_laplace])
-def test_lowest_bits_of_the_lattice_are_used_evenly(sampler):
+def test_lattice_draws_use_their_lowest_bits_evenly_one_at_a_time_as_many_at_once(sampler):
     draws = sampler(SeededSource(3), 200_000)
     assert _chi_square(np.bincount(draws & 255, minlength=256), np.full(256, 1 / 256)) > FALSE_ALARM
-
-
-@pytest.mark.parametrize("sampler", [samplers.lattice_gaussian, samplers.lattice_laplace])
-def test_single_draws_follow_the_same_law_as_many(sampler):
     # Draws one at a time cross the ends of the fetched words, where a careless sampler forgets its state.
     source = SeededSource(4)
     singles = np.concatenate([sampler(source, 1) for _ in range(20_000)])
@@ -124,10 +120,7 @@ def test_a_gaussian_of_few_units_is_a_rounded_one(units):
     scale = Scale.above(units)
     draws = samplers.lattice_gaussian(SeededSource(6), 300_000, scale)
     reach = math.ceil(4 * units)
-    edges = np.arange(-reach - 0.5, reach + 1)
-    masses = np.diff(np.concatenate(([0.0], stats.norm.cdf(edges / scale.units), [1.0])))
-    counts = np.histogram(draws, np.concatenate(([-np.inf], edges, [np.inf])))[0]
-    assert _chi_square(counts, masses) > FALSE_ALARM
+    assert _binned(draws, stats.norm(scale=scale.units), np.arange(-reach - 0.5, reach + 1)) > FALSE_ALARM
 
 
 @given(st.floats(0.5, 2.0**31))
@@ -136,8 +129,8 @@ def test_a_scale_is_never_below_what_was_asked_for_and_hardly_above(units):
     assert units <= scale.units <= units * (1 + 2.0**-11)
 
 
-def test_a_rounding_that_63_bits_leave_open_is_decided_by_more():
-    """Of 3 units, 0.5 units are a sixth: the cell of 2^-63 around 1/6 holds the boundary between 0 and 1."""
+def test_what_63_or_64_bits_leave_open_is_decided_by_more():
+    # Of 3 units, 0.5 units are a sixth: the cell of 2^-63 around 1/6 holds the boundary between 0 and 1.
     scale, cell = Scale(3, 0), 2**63 // 6
     assert not samplers._rounded(0, np.uint64(2 * cell), scale.factor, scale.shift)[1]
     assert samplers._rounded(0, np.uint64(2 * cell - 2), scale.factor, scale.shift) == (0, True)
@@ -150,9 +143,6 @@ def test_a_rounding_that_63_bits_leave_open_is_decided_by_more():
     for further, units in ((0, 0), (LAST, 1)):
         words = [0, 2 * cell, 0] + [0] * (fetched - 3)
         assert samplers.lattice_gaussian(_Given(words, further), 1, scale)[0] == units
-
-
-def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more():
     probability = math.floor(Decimal(-1).exp(Context(prec=40)) * 2**64)  # of a Laplace fraction next to 1
     for further, accepted in ((0, True), (LAST, False)):
         integers = samplers._Integers(_Given([], further))
@@ -161,12 +151,7 @@ def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more():
         assert samplers._LAPLACE._accepted(0, part, uniform) is accepted
 
 
-def test_noise_is_compiled_without_liberties():
-    for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._rounded):
-        assert kernel.options["fastmath"] is False
-
-
-def test_sum_of_laplace_draws_at_once_has_the_same_law():
+def test_sums_of_laplace_draws_at_once_have_the_law_of_draws_one_by_one():
     clients, n = 7, 40_000
     at_once = samplers.simulated_laplace_sum(np.random.default_rng(8), (n,), scale=2.0, clients=clients)
     one_by_one = np.random.default_rng(9).laplace(scale=2.0, size=(clients, n)).sum(axis=0)
@@ -175,17 +160,11 @@ def test_sum_of_laplace_draws_at_once_has_the_same_law():
     tables = [np.histogram(x, np.concatenate(([-np.inf], edges, [np.inf])))[0] for x in (at_once, one_by_one)]
     assert stats.chi2_contingency(tables).pvalue > FALSE_ALARM
     assert at_once.var() == pytest.approx(2.0 * clients * 2.0**2, rel=0.05)
-
-
-def test_sum_of_lattice_laplace_draws_has_the_simulated_law():
     # What clients draw one by one, against what the simulator draws at once.
     clients, n = 5, 20_000
     real = samplers.lattice_laplace(SeededSource(10), clients * n).reshape(clients, n).sum(axis=0) / UNITS
     simulated = samplers.simulated_laplace_sum(np.random.default_rng(11), (n,), scale=1.0, clients=clients)
     assert stats.ks_2samp(real, simulated).pvalue > FALSE_ALARM
-
-
-def test_rows_sent_by_different_numbers_of_clients_get_as_many_draws():
     clients = np.array([[0], [1], [10]])
     noise = samplers.simulated_laplace_sum(np.random.default_rng(17), (3, 20_000), scale=1.0, clients=clients)
     assert (noise[0] == 0.0).all()
@@ -222,7 +201,7 @@ def test_float_noise_separates_values_and_lattice_noise_does_not_section_8():
         assert rate(noisy) == 0.0  # all multiples of 2^-20, whatever x is
 
 
-def test_lattice_noise_has_its_law():
+def test_lattice_noise_has_its_law_and_is_compiled_without_liberties():
     draws = samplers.lattice_gaussian(SeededSource(1), 400_000) / UNITS
     assert _binned(draws, stats.norm, np.linspace(-4.0, 4.0, 161)) > FALSE_ALARM
     draws = samplers.lattice_laplace(SeededSource(2), 400_000) / UNITS
@@ -230,6 +209,8 @@ def test_lattice_noise_has_its_law():
     assert abs(draws).max() > 10.0  # the whole part goes on beyond one table of thresholds
     fast = samplers.simulated_gaussian(np.random.default_rng(12), (300, 100), sigma=3.0)
     assert stats.kstest(fast.ravel() / 3.0, "norm").pvalue > FALSE_ALARM
+    for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._rounded):
+        assert kernel.options["fastmath"] is False
 
 
 def test_cutting_never_raises_a_norm_and_what_lies_beyond_is_refused():

@@ -26,16 +26,13 @@ PROVEN = {
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
 
 
-def test_an_epsilon_never_stands_without_its_terms():
+def test_the_claim_of_a_paper_stands_beside_what_holds_and_no_epsilon_without_its_terms():
     text = " ".join(Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0)).text().split())
     for found in re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", text):
         following = text[found.start() : found.start() + 200]
         for term in ("per user", "replace-one", "per message", "trusting: server"):
             assert term in following
         assert "proven" in following or "as published" in following
-
-
-def test_the_claim_of_a_paper_stands_beside_what_holds():
     statement = Statement(
         Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="The wrong norm.")
     )
@@ -91,13 +88,26 @@ def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_too
     assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
 
 
-def test_delta_in_plain_words():
+def test_numbers_and_words_of_epsilon_and_delta():
     chance, odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 1e-6})))
     assert "at most 3 times what it would be if it were otherwise, plus 1 in 1,000,000" in chance
     assert "factor of 6 (twice that) at most, but for a chance of 1 in 500,000" in odds
     assert "85.7 % sure" in odds
     assert "can find 3 % " in detected
     assert not any("fail" in line for line in (chance, odds, detected))
+    odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
+    assert "factor of 3 at most" in odds
+    assert "75 % sure" in odds
+    assert "can find 3 % " in detected
+    parts = Statement(Guarantee(**PROVEN, event=GaussianEvent(0.2367))).to_json()
+    assert parts["detected_at_1_percent_false_alarms"] == pytest.approx(0.0184, abs=1e-4)
+    assert parts["best_guess"] == pytest.approx(0.5471, abs=1e-4)
+    assert Statement(no_guarantee()).to_json()["best_guess"] is None
+    for delta, warned in ((1e-6, False), (1e-3, False), (0.01, True), (0.5, True)):
+        words = " ".join(meaning(Guarantee(**(PROVEN | {"delta": delta}))))
+        assert ("promises little" in words) == warned
+        assert ("hardly ever more" in words) == (not warned)
+        assert "1 in 1 " not in words
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (1.0, 1e-6), (8.0, 1e-6), (8.0, 1e-2)])
@@ -123,8 +133,8 @@ def test_guarantees_are_read_back_as_written():
         assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
 
 
-def test_the_event_says_how_many_a_test_finds():
-    """privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %."""
+def test_the_event_says_how_many_a_test_finds_and_how_often_a_guess_is_right():
+    # privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %.
     known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
     words = " ".join(meaning(known))
     assert "can find 21.3 % of those" in words
@@ -135,6 +145,13 @@ def test_the_event_says_how_many_a_test_finds():
     assert "can find 99.97 % of those" in alone
     assert "from epsilon and delta alone" in alone
     assert "weak promise" in alone
+    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
+    plain = Statement(known).plain()
+    assert plain.startswith("Somebody who sees the results alone can do better than guess")
+    assert "right 77.8 % of the time" in plain
+    assert "finds 21.3 at most" in plain
+    response = Guarantee(**(PROVEN | {"epsilon": 3.0, "delta": 0.0}), event=PureEvent(3.0))
+    assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
 
 
 def test_the_event_is_that_of_what_holds():
@@ -146,16 +163,6 @@ def test_the_event_is_that_of_what_holds():
     assert detection(no_guarantee()) is None
     with pytest.raises(ValueError, match="promises nothing"):
         Guarantee("none", event=PureEvent(1.0))
-
-
-def test_the_headline_says_how_often_a_guess_is_right():
-    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
-    plain = Statement(known).plain()
-    assert plain.startswith("Somebody who sees the results alone can do better than guess")
-    assert "right 77.8 % of the time" in plain
-    assert "finds 21.3 at most" in plain
-    response = Guarantee(**(PROVEN | {"epsilon": 3.0, "delta": 0.0}), event=PureEvent(3.0))
-    assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
 
 
 def test_a_statement_of_one_message_or_run_says_so():
@@ -171,12 +178,21 @@ def test_a_statement_of_one_message_or_run_says_so():
         assert "this run and the earlier run first" in both[part]
 
 
-def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first():
+def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
     seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
     why = "whoever knows the seed can draw the noise again"
     assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
     assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
     assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
+    plain = Statement(Guarantee(**PROVEN))
+    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
+    assert "protects nobody" not in plain.text()
+    assert "NOT SO" not in plain.text()
+    claimed = Statement(Guarantee(**PUBLISHED))
+    assert "No finite epsilon is known to hold" in claimed.text()
+    assert claimed.guarantee.line().endswith("as published; that does not hold")
+    assert claimed.to_json()["meaning"] == []
 
 
 def test_every_combination_has_all_its_sections():
@@ -190,34 +206,6 @@ def test_every_combination_has_all_its_sections():
         for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
             assert words in text
         assert json.loads(json.dumps(parts)) == parts
-
-
-def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
-    plain = Statement(Guarantee(**PROVEN))
-    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
-    assert "protects nobody" not in plain.text()
-    assert "NOT SO" not in plain.text()
-    claimed = Statement(Guarantee(**PUBLISHED))
-    assert "No finite epsilon is known to hold" in claimed.text()
-    assert claimed.guarantee.line().endswith("as published; that does not hold")
-    assert claimed.to_json()["meaning"] == []
-
-
-def test_numbers_and_words_of_epsilon_and_delta():
-    odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
-    assert "factor of 3 at most" in odds
-    assert "75 % sure" in odds
-    assert "can find 3 % " in detected
-    parts = Statement(Guarantee(**PROVEN, event=GaussianEvent(0.2367))).to_json()
-    assert parts["detected_at_1_percent_false_alarms"] == pytest.approx(0.0184, abs=1e-4)
-    assert parts["best_guess"] == pytest.approx(0.5471, abs=1e-4)
-    assert Statement(no_guarantee()).to_json()["best_guess"] is None
-    for delta, warned in ((1e-6, False), (1e-3, False), (0.01, True), (0.5, True)):
-        words = " ".join(meaning(Guarantee(**(PROVEN | {"delta": delta}))))
-        assert ("promises little" in words) == warned
-        assert ("hardly ever more" in words) == (not warned)
-        assert "1 in 1 " not in words
 
 
 def test_what_is_no_guarantee_is_refused():

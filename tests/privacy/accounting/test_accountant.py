@@ -4,6 +4,11 @@ import itertools
 import math
 
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from dp_accounting.privacy_accountant import NeighboringRelation
+from dp_accounting.rdp import RdpAccountant
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import (
@@ -40,9 +45,8 @@ def test_gaussians_of_any_nesting_are_one_gaussian():
     assert delta_of(nested, 2.0) == delta_gaussian(2.0, math.sqrt(37.0))
 
 
-@pytest.mark.parametrize(
-    ("population", "cohort", "fixed", "poisson"),
-    [
+def test_a_thousand_sampled_rounds_of_section_5():
+    for population, cohort, fixed, poisson in [
         (4800, 5, 0.22678, 0.1939),  # the notes: .2269 and .1941, on a coarser grid; prv-accountant: .1939
         (4800, 10, 0.4758, 0.4084),
         (4800, 20, 0.9925, 0.8492),
@@ -50,12 +54,12 @@ def test_gaussians_of_any_nesting_are_one_gaussian():
         (760, 2, 0.6099, 0.5234),
         (760, 8, 2.6545, 2.2426),
         (760, 15, 5.2349, 4.3822),
-    ],
-)
-def test_a_thousand_sampled_rounds_of_section_5(population, cohort, fixed, poisson):
-    rate = cohort / population
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(fixed, abs=1.1e-4)
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(poisson, abs=1.1e-4)
+    ]:
+        rate = cohort / population
+        assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(fixed, abs=1.1e-4)
+        assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(
+            poisson, abs=1.1e-4
+        )
 
 
 @pytest.mark.parametrize(
@@ -69,27 +73,13 @@ def test_padded_queries_of_section_9(queries, fresh, shared):
     assert epsilon_of(together, 1e-6) == pytest.approx(shared, abs=5e-4)
 
 
-def test_ten_answers_of_section_5_trap_1():
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
-
+def test_traps_1_and_2_of_section_5():
     ten = repeated(PureEvent(1.0), 10)
     assert epsilon_of(ten, 1e-6) == pytest.approx(9.99998, abs=5e-6)
     assert delta_of(ten, 1.0) == pytest.approx(0.8212, abs=5e-5)
     response = dp_event.RandomizedResponseDpEvent(2.0 / (math.e + 1.0), 2)
     trap = PLDAccountant(NeighboringRelation.REPLACE_ONE).compose(response, 10).get_epsilon(1e-6)
-    assert trap == pytest.approx(
-        1.0, abs=1e-3
-    )  # what we would get from dp-accounting itself; if it changes, look again
-
-
-def test_one_gaussian_of_section_5_trap_2():
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
+    assert trap == pytest.approx(1.0, abs=1e-3)  # of dp-accounting itself; if it changes, look again
     event, relation = dp_event.GaussianDpEvent(1.0), NeighboringRelation.REPLACE_ONE
     doubled = PLDAccountant(relation).compose(event).get_epsilon(1e-6)
     not_doubled = RdpAccountant(neighboring_relation=relation).compose(event).get_epsilon(1e-6)
@@ -134,8 +124,6 @@ def test_mixed_events_cost_more_than_any_and_less_than_all_added_up():
 
 
 def test_poisson_agrees_with_dp_accounting():
-    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
     theirs = from_gaussian_mechanism(0.8, sampling_prob=0.02, value_discretization_interval=1e-4).self_compose(200)
     ours = epsilon_of(repeated(SampledEvent(1.25, 0.02, "poisson"), 200), 1e-5)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=1e-3)
@@ -199,21 +187,15 @@ def test_what_makes_no_sense_is_refused():
 SMALL, LARGE = GaussianEvent(0.3), repeated(SampledEvent(1.0, 0.2, "poisson"), 20)
 
 
-def test_the_worse_group_counts():
+def test_parallel_groups_cost_what_the_worse_of_them_does_and_are_read_back_as_written():
     both = ParallelEvent((SMALL, LARGE))
     assert epsilon_of(both, 1e-6) == max(epsilon_of(SMALL, 1e-6), epsilon_of(LARGE, 1e-6))
     assert delta_of(both, 0.5) == max(delta_of(SMALL, 0.5), delta_of(LARGE, 0.5))
     worst = max(detection_of(one, false_alarms=0.05).found for one in (SMALL, LARGE))
     assert detection_of(both, false_alarms=0.05).found == worst
-
-
-def test_what_comes_after_adds_to_every_group():
     after = GaussianEvent(0.4)
     together = ComposedEvent(((ParallelEvent((SMALL, GaussianEvent(1.0))), 1), (after, 1)))
     assert epsilon_of(together, 1e-6) == pytest.approx(epsilon_of(GaussianEvent((1.0 + 0.16) ** 0.5), 1e-6))
-
-
-def test_twice_may_be_another_group_each_time():
     twice = repeated(ParallelEvent((GaussianEvent(1.0), PureEvent(0.5))), 2)
     ways = [
         repeated(GaussianEvent(1.0), 2),
@@ -221,8 +203,5 @@ def test_twice_may_be_another_group_each_time():
         ComposedEvent(((GaussianEvent(1.0), 1), (PureEvent(0.5), 1))),
     ]
     assert epsilon_of(twice, 1e-6) == pytest.approx(max(epsilon_of(way, 1e-6) for way in ways))
-
-
-def test_it_can_be_written_and_read():
     event = ComposedEvent(((ParallelEvent((SMALL, LARGE)), 1), (SMALL, 2)))
     assert event_from_json(event_to_json(event)) == event
