@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
@@ -41,7 +41,6 @@ def _padded(epsilon, delta, p, calibration, **options):
     )
 
 
-@settings(deadline=None)
 @given(arrays(np.float64, (2, 5), elements=st.floats(-1e3, 1e3)), st.sampled_from(["relu", "softplus", "simplex"]))
 def test_normalised_attention_is_on_the_simplex(noisy, how):
     result = normalise(noisy, how)
@@ -50,7 +49,7 @@ def test_normalised_attention_is_on_the_simplex(noisy, how):
     np.testing.assert_allclose(result.sum(axis=-1), 1.0, rtol=1e-9)
 
 
-def test_simplex_projection_is_the_nearest_point():
+def test_simplex_projection_is_the_nearest_point_and_decomposition_a_softmax():
     noisy = np.random.default_rng(1).normal(size=4)
     found = optimize.minimize(
         lambda x: ((x - noisy) ** 2).sum(),
@@ -60,9 +59,6 @@ def test_simplex_projection_is_the_nearest_point():
         tol=1e-14,
     )
     np.testing.assert_allclose(normalise(noisy, "simplex"), found.x, atol=1e-5)
-
-
-def test_decomposition_is_a_softmax_of_scaled_products():
     generator = np.random.default_rng(2)
     user, basis = generator.normal(size=(3, 16)), generator.normal(size=(5, 16))
     expected = np.exp(user @ basis.T / 4.0)
@@ -138,7 +134,7 @@ def test_torch_clips_and_projects_as_the_mechanism_does():
     np.testing.assert_allclose(projected, normalise(noisy, "relu"), rtol=0, atol=1e-12)
 
 
-def test_noise_of_section_1():
+def test_noise_and_normalisation_of_section_1():
     padded = [
         (1.0, 1e-6, "gaussian", 3.998930, 3.467618),
         (10.0, 1e-3, "gaussian", 0.525477, 0.335566),
@@ -151,9 +147,6 @@ def test_noise_of_section_1():
     build = partial(PrivateAttention, basis=5, clip_norm=1.0, epsilon=1.0, delta=1e-6)
     assert build().noise.scale == pytest.approx(5.974598, abs=1e-6)
     assert build(calibration="as-published").noise.scale == pytest.approx(5.298803, abs=1e-6)
-
-
-def test_normalisation_of_section_1():
     one_hot = np.eye(5)[0]
     np.testing.assert_allclose(normalise(0.001 * one_hot, "softplus"), [0.2001, *[0.2] * 4], atol=5e-5)
     np.testing.assert_allclose(normalise(one_hot, "softplus"), [0.3214, *[0.1696] * 4], atol=5e-5)
@@ -183,6 +176,21 @@ def test_what_makes_no_sense_is_refused():
     for p in (0.0, 1.0, -0.5):
         with pytest.raises(BadInput, match="pad_probability"):
             _padded(1.0, 1e-6, p, "proven")
+    long = ClickHistories(np.zeros((1, WIDTH)), np.array([0, 1, 2 + SLOTS]), np.zeros(2 + SLOTS, np.int32))
+    with pytest.raises(BadInput, match=f"has {SLOTS + 1} clicks"):
+        _pooled().release(long, SeededSource(0))
+    for offsets, items in (([0, 2], [0]), ([0, 2, 1, 2], [0, 0]), ([0, 1], [5]), ([0, 1], [-1])):
+        with pytest.raises(BadInput, match="offsets|none of the 3"):
+            ClickHistories(np.zeros((3, 2)), np.array(offsets), np.array(items, np.int32))
+    slots = Slots(np.zeros((2, SLOTS, WIDTH)), np.ones((2, SLOTS), np.bool_))
+    with pytest.raises(BadInput, match="encode_many"):
+        _padded_slots(encode_many=None).release(slots, SeededSource(0))
+    with pytest.raises(BadInput, match="shape"):
+        _padded_slots(slots=SLOTS + 1).release(slots, SeededSource(0))
+    with pytest.raises(BadInput, match="one history"):
+        _padded_slots().release_many(slots, 3, SeededSource(0))
+    with pytest.raises(BadInput, match="shape"):
+        Slots(np.zeros((2, SLOTS, WIDTH)), np.ones((2, SLOTS + 1), np.bool_))
 
 
 WIDTH, SLOTS = 6, 9
@@ -201,7 +209,7 @@ def _pooled(**options):
     return PooledInterest(**right | {"epsilon": 1.0, "delta": 1e-6} | options)
 
 
-def test_pooling_of_many_clients_is_that_of_each():
+def test_pooling_of_many_clients_is_that_of_each_with_noise_of_its_own():
     clicks, mechanism = _clicks(), _pooled()
     together = mechanism.pooled(clicks)
     for client in range(40):
@@ -210,10 +218,7 @@ def test_pooling_of_many_clients_is_that_of_each():
     first = clip_flat(clicks.table, 1.0)[clicks.items[: clicks.offsets[2]]].sum(axis=0)[:4] / SLOTS
     np.testing.assert_allclose(together[1], first, atol=1e-8)
     np.testing.assert_array_equal(together[0], np.zeros(4))
-
-
-def test_every_client_has_noise_of_its_own_of_the_stated_size():
-    """4,000 numbers: the spread is off by 5 standard errors (5.6 %) once in two million runs."""
+    # 4,000 numbers: the spread is off by 5 standard errors (5.6 %) once in two million runs.
     mechanism = _pooled()
     nobody = ClickHistories(np.zeros((1, WIDTH)), np.zeros(1001, np.int64), np.zeros(0, np.int32))
     noise = mechanism.release(nobody, SeededSource(1)).value
@@ -265,21 +270,3 @@ def test_a_place_without_a_click_never_becomes_a_pad():
     _padded_slots(encode_many=encode, pad_probability=0.9).release(Slots(vectors, taken), SeededSource(7))
     assert (seen[0][:, 3:] == 7.0).all()
     assert (seen[0][:, :3] == 0.5).all(axis=2).mean() > 0.7
-
-
-def test_histories_that_do_not_fit_are_refused():
-    long = ClickHistories(np.zeros((1, WIDTH)), np.array([0, 1, 2 + SLOTS]), np.zeros(2 + SLOTS, np.int32))
-    with pytest.raises(BadInput, match=f"has {SLOTS + 1} clicks"):
-        _pooled().release(long, SeededSource(0))
-    for offsets, items in (([0, 2], [0]), ([0, 2, 1, 2], [0, 0]), ([0, 1], [5]), ([0, 1], [-1])):
-        with pytest.raises(BadInput, match="offsets|none of the 3"):
-            ClickHistories(np.zeros((3, 2)), np.array(offsets), np.array(items, np.int32))
-    slots = Slots(np.zeros((2, SLOTS, WIDTH)), np.ones((2, SLOTS), np.bool_))
-    with pytest.raises(BadInput, match="encode_many"):
-        _padded_slots(encode_many=None).release(slots, SeededSource(0))
-    with pytest.raises(BadInput, match="shape"):
-        _padded_slots(slots=SLOTS + 1).release(slots, SeededSource(0))
-    with pytest.raises(BadInput, match="one history"):
-        _padded_slots().release_many(slots, 3, SeededSource(0))
-    with pytest.raises(BadInput, match="shape"):
-        Slots(np.zeros((2, SLOTS, WIDTH)), np.ones((2, SLOTS + 1), np.bool_))

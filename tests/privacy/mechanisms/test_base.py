@@ -38,26 +38,18 @@ class _NoSource:
 
 
 @every
-def test_states_everything(mechanism):
+def test_states_everything_and_claims_what_holds_if_it_is_proven(mechanism):
     base.require_complete(mechanism)
     assert mechanism.calibration in type(mechanism).calibrations
     assert MECHANISMS[mechanism.name].endswith(type(mechanism).__name__)
     assert mechanism.sensitivity.value > 0.0
     assert mechanism.claimed_epsilon > 0.0
     assert 0.0 <= mechanism.claimed_delta < 1.0
-
-
-@every
-def test_claim_holds_exactly_if_it_is_proven(mechanism):
     honest = mechanism.delta(mechanism.claimed_epsilon)
     if mechanism.calibration == "proven":
         assert honest <= mechanism.claimed_delta * (1.0 + 1e-9)
     else:
         assert honest > 2.0 * mechanism.claimed_delta  # every published flaw that we keep is a real one
-
-
-@every
-def test_no_proven_noise_is_wasted(mechanism):
     if mechanism.calibration == "proven":
         assert mechanism.delta(0.95 * mechanism.claimed_epsilon) > mechanism.claimed_delta
 
@@ -106,15 +98,11 @@ def test_worst_pair_is_as_far_apart_as_allowed(mechanism):
 
 
 @every
-def test_releases_finite_values_from_a_secure_source(mechanism):
+def test_releases_finite_values_that_the_seed_decides(mechanism):
     for value in mechanism.worst_pair():
         released = mechanism.release(value, SecureSource())
         assert released.event == mechanism.event()
         assert all(np.isfinite(np.asarray(part, np.float64)).all() for part in _parts(released.value))
-
-
-@every
-def test_the_same_seed_gives_the_same_release_and_another_one_another(mechanism):
     value = mechanism.worst_pair()[0]
 
     def run(seed):
@@ -157,15 +145,12 @@ def test_bad_input_draws_nothing(mechanism):
         assert "\n" not in str(caught.value)
 
 
-def test_registry_is_complete_and_lazy():
+def test_the_registry_is_complete_and_lazy_and_refuses_what_leaves_its_sensitivity_out():
     assert {mechanism.name for mechanism in INSTANCES} == set(MECHANISMS)
     with pytest.raises(BadInput, match="laplace"):
         mechanism_class("laplas")
     imported = [n.module or "" for n in ast.parse(inspect.getsource(registry)).body if isinstance(n, ast.ImportFrom)]
     assert not any(module.startswith("veilrec.privacy") for module in imported)
-
-
-def test_a_mechanism_that_leaves_its_sensitivity_out_is_refused():
     mechanism = mechanism_class("laplace").examples()[0]
     del mechanism.sensitivity
     with pytest.raises(BadInput, match="sensitivity"):
@@ -184,10 +169,13 @@ def _gaussian(epsilon=1.0, delta=1e-6, dimension=5, sensitivity=1.0, calibration
     )
 
 
-def test_model_sized_vectors_pay_for_the_lattice_and_the_sampler():
+def test_scales_of_section_1_and_of_model_sized_vectors():
     large, small = _gaussian(dimension=2_500_000), _gaussian(dimension=1)
     assert 1.0 < large.sigma / small.sigma < 1.01
     assert large.delta(1.0) <= 1e-6
+    assert base.classical_sigma(10.0, 1e-3, 1.0) == pytest.approx(0.377648, abs=5e-7)
+    assert _gaussian(10.0, 1e-3, calibration="as-published").delta(10.0) == pytest.approx(3.362e-3, rel=1e-3)
+    assert 4.0 < _laplace(0.5).scale == pytest.approx(4.0, rel=1e-4)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (40.0, 1e-6), (8.0, 1e-18)])
@@ -201,22 +189,19 @@ def test_the_sampler_adds_to_epsilon_and_scales_delta(epsilon, delta):
     assert base.lattice_delta(event, 0.0, draws) >= delta_gaussian(0.0, event.mu) + 2.0 * draws * 2.0**-48
 
 
-def test_noise_has_its_sigma():
+def test_noise_has_its_size_and_lies_on_the_lattice():
     mechanism = _gaussian(dimension=50_000)
     noise = mechanism.release(np.zeros(50_000), SeededSource(1)).value / mechanism.sigma
     assert stats.kstest(noise, "norm").pvalue > 1e-6  # false alarm for one seed in a million
-
-
-def _laplace(epsilon=1.0, dimension=5, sensitivity=2.0):
-    return Laplace(dimension=dimension, sensitivity=sensitivity, epsilon=epsilon, unit="user", adjacency="replace-one")
-
-
-def test_noise_has_its_scale_and_lies_on_the_lattice():
     mechanism = _laplace(dimension=50_000)
     noisy = mechanism.release(np.full(50_000, math.pi), SeededSource(1)).value
     grid = mechanism.scale / UNITS
     np.testing.assert_array_equal(np.rint(noisy / grid) * grid, noisy)
     assert stats.kstest((noisy - math.pi) / mechanism.scale, "laplace").pvalue > 1e-6  # one seed in a million
+
+
+def _laplace(epsilon=1.0, dimension=5, sensitivity=2.0):
+    return Laplace(dimension=dimension, sensitivity=sensitivity, epsilon=epsilon, unit="user", adjacency="replace-one")
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.8, 0.2), (0.4, 0.3, 0.3)])
@@ -229,12 +214,6 @@ def test_one_coordinate_is_the_worst_pair(shares, epsilon):
     excess = np.maximum(-np.expm1(epsilon - loss), 0.0)
     spread = excess.mean() + 5.0 * excess.std() / math.sqrt(len(x))
     assert spread < -math.expm1((epsilon - 1.0) / 2.0)  # the profile of one coordinate with the whole distance
-
-
-def test_scales_of_section_1():
-    assert base.classical_sigma(10.0, 1e-3, 1.0) == pytest.approx(0.377648, abs=5e-7)
-    assert _gaussian(10.0, 1e-3, calibration="as-published").delta(10.0) == pytest.approx(3.362e-3, rel=1e-3)
-    assert 4.0 < _laplace(0.5).scale == pytest.approx(4.0, rel=1e-4)
 
 
 def test_bad_parameters_are_refused():

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -22,7 +22,6 @@ def _client_vectors(values, dense):
 _entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
 
 
-@settings(deadline=None)
 @given(
     arrays(np.float32, (5, 4), elements=_entries),
     arrays(np.float32, (3, 2, 3), elements=_entries),
@@ -45,7 +44,7 @@ def test_rows_are_clipped_each_by_itself():
     np.testing.assert_allclose(rows, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-6)
 
 
-def test_bad_updates_are_refused_and_nothing_is_scaled():
+def test_the_published_split_and_what_is_refused():
     values = np.ones((5, 4), np.float32)
     values[4, 1] = np.nan
     before = values.copy()
@@ -58,6 +57,15 @@ def test_bad_updates_are_refused_and_nothing_is_scaled():
         clipping.clip_clients([(np.array([0, 3]), values)], (), 1.0)
     with pytest.raises(BadInput, match="clients"):
         clipping.client_norms([(OFFSETS, np.ones((5, 4), np.float32))], [np.ones((2, 3))])
+    update, quantile = clipping.published_noise_split(1.0, 0.7)
+    assert (update, quantile) == (pytest.approx(1.825742, abs=5e-7), pytest.approx(1.195229, abs=5e-7))
+    assert update**-2 + quantile**-2 == pytest.approx(1.0)
+    with pytest.raises(BadInput, match="clip_norm"):
+        clipping.next_clip_norm(0.0, noisy_unclipped_fraction=0.5, quantile=0.5)
+    with pytest.raises(BadInput, match="quantile"):
+        clipping.next_clip_norm(1.0, noisy_unclipped_fraction=0.5, quantile=1.0)
+    with pytest.raises(BadInput, match="quantile_share"):
+        clipping.published_noise_split(1.0, 0.0)
 
 
 def test_published_bound_falls_to_zero_section_5():
@@ -82,15 +90,3 @@ def test_geometric_bound_finds_the_quantile_and_stays_positive_section_5(start):
         bound = clipping.next_clip_norm(bound, noisy_unclipped_fraction=noisy, quantile=0.9)
         assert bound > 0.0
     assert bound == pytest.approx(math.exp(1.2816), rel=0.15)  # the 0.9 quantile of the norms
-
-
-def test_the_published_split_and_bad_bounds():
-    update, quantile = clipping.published_noise_split(1.0, 0.7)
-    assert (update, quantile) == (pytest.approx(1.825742, abs=5e-7), pytest.approx(1.195229, abs=5e-7))
-    assert update**-2 + quantile**-2 == pytest.approx(1.0)
-    with pytest.raises(BadInput, match="clip_norm"):
-        clipping.next_clip_norm(0.0, noisy_unclipped_fraction=0.5, quantile=0.5)
-    with pytest.raises(BadInput, match="quantile"):
-        clipping.next_clip_norm(1.0, noisy_unclipped_fraction=0.5, quantile=1.0)
-    with pytest.raises(BadInput, match="quantile_share"):
-        clipping.published_noise_split(1.0, 0.0)

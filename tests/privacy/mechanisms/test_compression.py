@@ -48,22 +48,19 @@ def test_a_share_of_nothing_or_more_than_all_is_refused(share):
             make()
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "schema"),
-    [
+def test_messages_survive_the_way_through_bytes():
+    for mechanism, schema in [
         (LowRank(by_row(), rank=3), TABLE),
         (LargestEntries(by_row(), share=0.4), TABLE),
         (SparseDeep(gaussian(), share=0.25, deep=("far",)), SCHEMA),
-    ],
-)
-def test_messages_survive_the_way_through_bytes(mechanism, schema):
-    sent = mechanism.message(updates(schema), ABOUT, SeededSource(0)).value
-    sizes = messages.sizes(sent, schema)
-    for client in range(3):
-        content = messages.encode_update(sent, schema, client)
-        assert len(content) == sizes[client]
-        got = messages.decode_update(content, schema, 5)
-        assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
+    ]:
+        sent = mechanism.message(updates(schema), ABOUT, SeededSource(0)).value
+        sizes = messages.sizes(sent, schema)
+        for client in range(3):
+            content = messages.encode_update(sent, schema, client)
+            assert len(content) == sizes[client]
+            got = messages.decode_update(content, schema, 5)
+            assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
 
 
 def test_deep_and_shallow_parts_are_clipped_by_themselves():
@@ -132,21 +129,15 @@ def test_dense_tensors_give_what_a_sort_gives(count):
         assert np.array_equal(found.values[part, 0], flat[found.index[part]])
 
 
-def test_threads_change_nothing(monkeypatch):
+def test_largest_entries_of_nobody_of_no_number_and_by_threads(monkeypatch):
     found = []
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         found.append(compression.largest_of_rows(some_rows(), 9))
     assert np.array_equal(found[0].index, found[1].index)
     assert np.array_equal(found[0].values, found[1].values)
-
-
-def test_what_is_no_number_counts_as_largest_so_that_it_is_noticed():
     values = np.array([[1.0, np.nan, -np.inf, 3.0]], np.float32)
     assert compression.largest_of_dense(values, 2).index.tolist() == [1, 2]
-
-
-def test_no_clients_and_clients_without_rows():
     nobody = Rows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, WIDTH), np.float32))
     idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
     assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]

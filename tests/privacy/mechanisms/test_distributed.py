@@ -28,7 +28,7 @@ from veilrec.privacy.mechanisms.distributed import (
 )
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, ScheduledSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.privacy.randomness import SeededSource
+from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR
 
 SCHEMA = Schema((Tensor("rows", (6, 4), by_row=True), Tensor("layer", (5,), by_row=False)))
@@ -43,43 +43,43 @@ def rounded(units):
     return np.concatenate([upper[:0:-1], upper])
 
 
-def summed(distributed_noise, units):
+def summed(shares, units):
     """Of the sum of several, by convolution."""
     masses = one = rounded(units)
-    for _ in range(distributed_noise - 1):
+    for _ in range(shares - 1):
         masses = np.convolve(masses, one)
     return masses
 
 
-def ideal(distributed_noise, units, reach):
+def ideal(shares, units, reach):
     """P[round(T + W) = x] of a Gaussian T of all the variance and W of n - 1 uniforms: a Gaussian by a spline of n."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
-    spline = BSpline.basis_element(np.arange(distributed_noise + 1) - distributed_noise / 2)
-    starts = np.arange(distributed_noise) - distributed_noise / 2
+    spline = BSpline.basis_element(np.arange(shares + 1) - shares / 2)
+    starts = np.arange(shares) - shares / 2
     places = (starts[:, np.newaxis] + (nodes + 1.0) / 2.0).reshape(-1)
-    mass = np.tile(weights / 2.0, distributed_noise) * spline(places)
+    mass = np.tile(weights / 2.0, shares) * spline(places)
     x = np.arange(-reach, reach + 1)[:, np.newaxis]
-    return np.asarray((norm.pdf(x - places, scale=units * math.sqrt(distributed_noise)) * mass).sum(axis=1))
+    return np.asarray((norm.pdf(x - places, scale=units * math.sqrt(shares)) * mass).sum(axis=1))
 
 
-GRID = [(distributed_noise, units) for distributed_noise in (1, 2, 3, 8) for units in (0.9, 1.0, 1.4, 2.0)]
+GRID = [(shares, units) for shares in (1, 2, 3, 8) for units in (0.9, 1.0, 1.4, 2.0)]
 
 
-@pytest.mark.parametrize(("distributed_noise", "units"), GRID)
-def test_sums_of_rounded_gaussians_are_within_tau_of_the_ideal_everywhere(distributed_noise, units):
-    exact = summed(distributed_noise, units)
-    middle, reach = len(exact) // 2, int(9 * units * math.sqrt(distributed_noise))
-    ratio = exact[middle - reach : middle + reach + 1] / ideal(distributed_noise, units, reach)
-    assert np.abs(ratio - 1.0).max() <= tau(distributed_noise, units) + 1e-11  # of doubles
+@pytest.mark.parametrize(("shares", "units"), GRID)
+def test_sums_of_rounded_gaussians_are_within_tau_of_the_ideal_everywhere(shares, units):
+    exact = summed(shares, units)
+    middle, reach = len(exact) // 2, int(9 * units * math.sqrt(shares))
+    ratio = exact[middle - reach : middle + reach + 1] / ideal(shares, units, reach)
+    assert np.abs(ratio - 1.0).max() <= tau(shares, units) + 1e-11  # of doubles
 
 
-@pytest.mark.parametrize(("distributed_noise", "units"), [case for case in GRID if tau(*case) < 0.5])
+@pytest.mark.parametrize(("shares", "units"), [case for case in GRID if tau(*case) < 0.5])
 @pytest.mark.parametrize("moved", [1, 2, 5])
-def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(distributed_noise, units, moved):
-    masses = np.concatenate([np.zeros(moved), summed(distributed_noise, units), np.zeros(moved)])
+def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(shares, units, moved):
+    masses = np.concatenate([np.zeros(moved), summed(shares, units), np.zeros(moved)])
     here, there = masses[moved:], masses[:-moved]
-    mu = moved / (units * math.sqrt(distributed_noise))
-    error = log_error(distributed_noise, units)
+    mu = moved / (units * math.sqrt(shares))
+    error = log_error(shares, units)
     for epsilon in np.concatenate([np.linspace(0.0, 6.0, 60), [8.0, 12.0, 20.0]]):
         really = np.maximum(here - math.exp(epsilon) * there, 0.0).sum()
         shifted = max(epsilon - 2.0 * error, 0.0)
@@ -87,14 +87,10 @@ def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(distributed_noi
         assert really <= claimed + 1e-15
 
 
-def test_enumeration_would_find_a_claim_that_is_too_bold():
-    """The noise of one share more than there are is refuted by the same sums."""
+def test_errors_are_those_of_rounding_and_a_claim_that_is_too_bold_would_be_found():
     masses = np.concatenate([np.zeros(1), summed(4, 1.0), np.zeros(1)])
     really = np.maximum(masses[1:] - math.e * masses[:-1], 0.0).sum()
     assert really > delta_gaussian(1.0, 1.0 / math.sqrt(5)) * (1.0 + tau(4, 1.0))
-
-
-def test_errors_are_those_of_rounding_and_of_every_draw():
     assert log_error(500, FEWEST_UNITS) == pytest.approx(500 * RELATIVE_ERROR)
     assert tau(1000, 10.0) == 0.0  # below what a double holds
     assert tau(4, 1.0) == pytest.approx((1 + 2 * math.exp(-(math.pi**2))) ** 4 - 1, rel=1e-9)
@@ -110,7 +106,7 @@ def made(least=6, silent=0.25, *, population=20, sampling="poisson", **other):
     return DistributedNoiseSum(inner, DistributedNoise(least, silent))
 
 
-def test_as_few_shares_as_are_counted_on_have_all_the_noise():
+def test_as_few_shares_as_are_counted_on_have_all_the_noise_and_cost_without_chance():
     mechanism = made()
     assert mechanism.distributed_noise.honest == 5
     fixed_point = mechanism.fixed_point(RoundSpec(0), clients=20)
@@ -118,9 +114,6 @@ def test_as_few_shares_as_are_counted_on_have_all_the_noise():
         variance = 5 * (scale.units * fixed_point.steps[name]) ** 2
         assert mechanism.inner.sigma**2 <= variance <= 1.001 * mechanism.inner.sigma**2
         assert scale.units >= FEWEST_UNITS
-
-
-def test_a_round_costs_whoever_is_known_to_be_in_it_without_chance():
     inner = replace(made().taking_part, cohort=4)
     mechanism = made(least=3, silent=0.0, taking_part=inner)
     assert isinstance(mechanism.inner.event(), SampledEvent)
@@ -163,9 +156,7 @@ def test_shares_add_up_and_have_the_spread_that_is_said():
 
 
 def test_noise_lies_on_what_the_round_is_about_and_nowhere_else():
-    from veilrec.privacy.randomness import FastSource
-
-    mechanism, spec = made(), RoundSpec(2, distributed_noise={"layer": 0.5}, public_seed=3)
+    mechanism, spec = made(), RoundSpec(2, shares={"layer": 0.5}, public_seed=3)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     entries = spec.entries("layer", 5)
     assert entries is not None

@@ -14,15 +14,12 @@ def _pooled(**options):
     return PooledInterest(**right | options)
 
 
-def test_pooling_of_section_1():
+def test_pooling_of_section_1_moves_with_one_click_by_no_more_than_stated():
     pooled = _pooled()
     assert pooled.sensitivity.value == pytest.approx(0.04)
     assert pooled.sigma == pytest.approx(0.168987, rel=2e-5)  # the lattice costs 1e-5
     assert 5.974598 / pooled.sigma == pytest.approx(35.0, abs=0.5)
     assert _pooled(adjacency="add-remove").sigma == pytest.approx(0.168987 / 2.0, rel=2e-5)
-
-
-def test_one_click_moves_the_pool_by_no_more_than_stated():
     generator = np.random.default_rng(1)
     pooled = _pooled(epsilon=1000.0, delta=0.5)  # hardly any noise
     history = 3.0 * generator.normal(size=(50, 8))

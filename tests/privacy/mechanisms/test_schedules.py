@@ -52,15 +52,12 @@ def test_both_releases_together_cost_what_one_would(sampling, moved):
     assert mechanism.event() == alone.event()
 
 
-def test_who_is_within_the_bound_is_decided_before_clipping():
+def test_who_is_within_the_bound_of_the_round_is_decided_before_clipping_whatever_a_trainer_says():
     bounded = adaptive().bound(updates(0.0, 0.5, 1.0, 1.001, 50.0), RoundSpec(0))
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, 0.5, 0.5, -0.5, -0.5]
     norms = update_norms(schedules.without_count(bounded))
     assert norms == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0], rel=1e-6)
     assert (norms <= 1.0).all()
-
-
-def test_a_round_has_its_own_bound():
     mechanism, spec = adaptive(), RoundSpec(3, clip_norm=4.0)
     bounded = mechanism.bound(updates(2.0, 5.0), spec)
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, -0.5]
@@ -70,9 +67,6 @@ def test_a_round_has_its_own_bound():
     mechanism.check(bounded, spec)
     with pytest.raises(BadUpdate, match="takes at most 1"):
         mechanism.check(bounded, RoundSpec(3))
-
-
-def test_what_a_trainer_says_of_the_bound_is_left_out():
     own = updates(0.5)
     own.dense[BOUND][...] = 1e30
     assert adaptive().bound(own, RoundSpec(0)).dense[BOUND].tolist() == [[0.5]]
@@ -141,13 +135,10 @@ def bounded_as_published(clip_norm, *norms):
     )
 
 
-def test_the_count_after_clipping_is_always_one():
+def test_the_published_count_after_clipping_is_one_and_a_bound_below_nothing_turns_updates_round():
     values, counts, _ = bounded_as_published(2.0, 0.0, 1.0, 2.0, 50.0)
     assert values == pytest.approx([0.0, 1.0, 2.0, 2.0], rel=1e-6)
     assert counts.tolist() == [1.0, 1.0, 1.0, 1.0]
-
-
-def test_a_bound_below_nothing_turns_updates_round():
     values, counts, norms = bounded_as_published(-3.0, 0.0, 1.0, 50.0)
     assert values == pytest.approx([0.0, -3.0, -3.0], rel=1e-6)  # min(1, S / norm), as printed
     assert counts.tolist() == [0.0, 0.0, 0.0]
@@ -161,13 +152,6 @@ def test_a_round_is_one_release_with_the_noise_divided_by_the_rate(rate):
     # z_1 = z / sqrt(1 - h) / alpha_3; the count moves by 1 and has noise 2 z / sqrt(h)
     assert event.mu == pytest.approx(math.sqrt(0.3 * rate**2 + 0.7 / 4.0), rel=1e-5)
     assert (event.rate, event.sampling) == (30 / 4800, "fixed")
-
-
-def test_at_a_bound_of_nothing_only_the_count_has_noise():
-    sums = {"rows": np.zeros((2, 2)), "layer": np.zeros(2), BOUND: np.zeros(1)}
-    published().protect(sums, RoundSpec(0, clip_norm=0.0), SeededSource(1))
-    assert not sums["rows"].any()
-    assert sums[BOUND].any()
 
 
 @pytest.mark.parametrize(("count", "length"), [(0.5, 1.0), (2.0, 1.0), (1.0, 3.0)])
@@ -197,16 +181,13 @@ scheduled = partial(
 )
 
 
-def test_all_rounds_cost_the_root_of_the_sum_of_squares():
+def test_all_rounds_cost_the_root_of_the_sum_of_squares_and_that_of_the_largest_bound_most():
     mechanism = scheduled()
     mus = [bound / mechanism.sigma for bound in CLIP_NORMS]
     expected = epsilon_of(GaussianEvent(math.hypot(*mus)), 1e-6)
     assert epsilon_of(ComposedEvent(mechanism.events(4)), 1e-6) == pytest.approx(expected, rel=1e-4)
     assert epsilon_of(ComposedEvent(mechanism.events(4)), 1e-6) >= expected  # the lattice of the noise counts too
     assert sum(count for _, count in mechanism.events(4)) == 4
-
-
-def test_the_costliest_round_is_that_of_the_largest_bound():
     mechanism = scheduled()
     assert mechanism.event_in(RoundSpec(1)) == mechanism.event()
     costs = [epsilon_of(mechanism.event_in(RoundSpec(number)), 1e-6) for number in range(4)]
@@ -214,7 +195,7 @@ def test_the_costliest_round_is_that_of_the_largest_bound():
     assert mechanism.event_in(RoundSpec(4)) == mechanism.event()  # nothing is known of it: as if it were the costliest
 
 
-def test_a_message_is_cut_to_the_bound_of_its_round_whatever_the_round_says():
+def test_a_message_is_cut_to_the_bound_and_the_tensors_of_its_round():
     mechanism = scheduled()
     huge = from_vectors(np.full((2, 7), 1e6), TWO_LAYERS)
     for number, bound in enumerate((*CLIP_NORMS, min(CLIP_NORMS))):
@@ -223,9 +204,6 @@ def test_a_message_is_cut_to_the_bound_of_its_round_whatever_the_round_says():
             assert update_norms(kept) == pytest.approx(bound, rel=1e-5)
             assert (update_norms(kept) <= bound).all()
     assert update_norms(mechanism.bound(huge, RoundSpec(1, clip_norm=0.1))).max() <= 0.1
-
-
-def test_what_the_round_is_not_about_is_left_out_and_refused():
     mechanism, spec = scheduled(), RoundSpec(1, tensors=("second",))
     huge = from_vectors(np.full((2, 7), 1e6), TWO_LAYERS)
     kept = mechanism.bound(huge, spec)
@@ -299,15 +277,12 @@ def test_prefix_sums_have_the_noise_of_few_nodes(secret):
         assert np.std(total) == pytest.approx(mechanism.sigma * math.sqrt(nodes), rel=0.025)
 
 
-def test_noise_is_the_same_again_after_a_restart_and_lies_on_one_lattice():
+def test_tree_noise_is_the_same_after_a_restart_and_a_person_pays_for_every_level():
     mechanism = tree_sum()
     first, again = (protected(mechanism, 7, KeyedSource(SECRET, 7, 7), 100) for _ in range(2))
     assert np.array_equal(first, again)
     steps = first / (mechanism.sigma / 2.0**20)
     assert np.allclose(steps, np.round(steps), rtol=0, atol=1e-6)
-
-
-def test_a_person_pays_for_every_level_once_a_turn():
     mechanism = tree_sum(noise_multiplier=7.0, steps=2048)
     assert mechanism.event() == TreeEvent(7.0, 2048)
     # dp-accounting 0.6.0: SingleEpochTreeAggregationDpEvent(7.0, 2048), RDP, delta 1e-6: 2.39201
@@ -330,9 +305,6 @@ def test_what_makes_no_sense_is_refused():
     for name, value in (("clip_norm", 0.0), ("delta", 1.0), ("count_standard_deviation", 0.5), ("schema", LAYER)):
         with pytest.raises(BadInput, match=name):
             adaptive(**{name: value})
-
-
-def test_bounds_out_of_reach_or_missing_are_refused():
     for clip_norm in (0.0099, 101.0):
         with pytest.raises(BadInput, match=r"from 0.01 to 100"):
             adaptive().bound(updates(0.5), RoundSpec(0, clip_norm=clip_norm))
@@ -344,10 +316,14 @@ def test_bounds_out_of_reach_or_missing_are_refused():
         scheduled(clip_norms=(1.0, 0.0, 1.0, 1.0))
 
 
-def test_the_noise_of_lines_8_to_10():
+def test_the_noise_of_lines_8_to_10_also_at_a_bound_of_nothing():
     z, h, cohort = 1.0, 0.7, 30
     for rate, bound in itertools.product((1.0, 2.0), (2.0, 0.5, -0.5)):
         mechanism, spec = published(server_rate=rate), RoundSpec(0, clip_norm=bound)
         on_the_model = mechanism.sigma_in("layer", spec) * rate / cohort
         assert on_the_model == pytest.approx(2.0 * abs(bound) * z / cohort * math.sqrt(1.0 / (1.0 - h)))
         assert mechanism.sigma_in(BOUND, spec) / cohort == pytest.approx(2.0 * z / cohort * math.sqrt(1.0 / h))
+    sums = {"rows": np.zeros((2, 2)), "layer": np.zeros(2), BOUND: np.zeros(1)}
+    published().protect(sums, RoundSpec(0, clip_norm=0.0), SeededSource(1))
+    assert not sums["rows"].any()
+    assert sums[BOUND].any()

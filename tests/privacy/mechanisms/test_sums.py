@@ -38,7 +38,7 @@ def updates(schema=SCHEMA, n=3, seed=0, size=1.0):
     return ClientUpdates(5, n, {"items": Rows(np.arange(n + 1) * 7, index, values)}, dense)
 
 
-def test_one_bound_over_all_that_a_client_sends():
+def test_one_bound_over_all_that_a_client_sends_which_a_round_may_tighten():
     sent = updates(size=3.0)
     bounded = cohort_sum(clip_norm=0.7).bound(sent, ABOUT)
     assert np.all(update_norms(sent) > 0.7)
@@ -46,15 +46,12 @@ def test_one_bound_over_all_that_a_client_sends():
     assert np.allclose(update_norms(bounded), 0.7, rtol=1e-5)
     small = updates(size=0.01)
     assert np.array_equal(to_vectors(cohort_sum().bound(small, ABOUT), SCHEMA), to_vectors(small, SCHEMA))
-
-
-def test_a_round_may_bound_more_tightly_and_never_less():
     bounded = cohort_sum().bound(updates(), replace(ABOUT, clip_norm=0.25))
     assert np.allclose(update_norms(bounded), 0.25, rtol=1e-5)
     assert np.all(update_norms(cohort_sum().bound(updates(), replace(ABOUT, clip_norm=50.0))) <= 1.0)
 
 
-def test_support_of_a_message_is_the_same_for_any_two_datasets():
+def test_entries_and_directions_of_a_message_are_those_of_the_round():
     spec = replace(ABOUT, public_seed=8, shares={"far": 0.3})
     one, other = (cohort_sum().bound(updates(seed=seed), spec) for seed in (1, 2))
     assert np.array_equal(one.entries["far"].index, other.entries["far"].index)
@@ -62,9 +59,6 @@ def test_support_of_a_message_is_the_same_for_any_two_datasets():
     assert expected is not None
     assert one.entries["far"].index[:9].tolist() == expected.tolist()
     assert set(one.dense) == {"near"}
-
-
-def test_directions_keep_the_projection_of_the_update_and_the_bound():
     spec = replace(ABOUT, public_seed=8, rank=2)
     wide, tight = cohort_sum(clip_norm=100.0), cohort_sum(clip_norm=0.5)
     sent = updates()
@@ -76,15 +70,12 @@ def test_directions_keep_the_projection_of_the_update_and_the_bound():
     assert tight.counted_parameters(SCHEMA["items"], ABOUT) == 48
 
 
-def test_a_client_within_its_bounds_is_never_refused():
+def test_a_client_within_its_bounds_is_never_refused_and_what_none_can_have_sent_is():
     mechanism = cohort_sum(clip_norm=0.5)
     rounds = (ABOUT, replace(ABOUT, shares={"far": 0.3}), replace(ABOUT, rank=2), replace(ABOUT, clip_norm=0.1))
     for spec in rounds:
         for seed in range(20):
             mechanism.check(mechanism.bound(updates(seed=seed), spec), spec)
-
-
-def test_what_no_client_can_have_sent_is_refused():
     mechanism = cohort_sum(clip_norm=0.5)
     with pytest.raises(BadUpdate, match="takes at most 0.5"):
         mechanism.check(updates(), ABOUT)
@@ -134,15 +125,12 @@ def test_noise_on_sums_lies_on_its_lattice_and_fast_noise_does_not():
     assert not np.array_equal(np.rint(fast / grid) * grid, fast)
 
 
-def test_each_cohort_member_is_clipped_by_itself():
+def test_fixed_cohorts_have_their_size_and_everybody_the_same_chance_and_its_own_clip():
     everybody = Rounds(rounds=1, population=3, cohort=3)
     mechanism = of_four(noise_multiplier=1e-3, taking_part=everybody)
     updates = np.array([[100.0, 0, 0, 0], [0, 0.5, 0, 0], [0, 0, -7.0, 0]])
     total = mechanism.release(updates, SeededSource(1)).value
     np.testing.assert_allclose(total, [1.0, 0.5, -1.0, 0.0], atol=0.02)
-
-
-def test_fixed_cohorts_have_their_size_and_everybody_the_same_chance():
     updates = np.zeros((10, 4))
     updates[:, 0] = 0.5
     updates[0, 1] = 0.5
@@ -170,16 +158,38 @@ def test_a_click_moves_a_whole_update_into_another():
     assert np.linalg.norm(first.sum(axis=0) - second.sum(axis=0)) == pytest.approx(2.0)
 
 
-def test_values_that_are_rounded_after_clipping_are_refused_under_noise():
+def test_bad_settings_gains_and_updates_are_refused():
     with pytest.raises(BadInput, match="longer than the noise covers"):
         cohort_sum(SCHEMA.coded("int8"))
-
-
-def test_a_fixed_cohort_needs_everybody_to_choose_from():
     with pytest.raises(BadInput, match="fixed-size"):
         of_four().release(np.zeros((9, 4)), SeededSource(5))
     with pytest.raises(BadInput, match="one row per person"):
         of_four().release(np.zeros((11, 4)), SeededSource(5))
+    for name, value in (("clip", 0.0), ("epsilon", -1.0), ("delta", 0.0), ("clip", math.nan)):
+        with pytest.raises(BadInput, match=name):
+            gains(**{name: value})
+    for name in ("clip_norm", "noise_multiplier", "delta"):
+        with pytest.raises(BadInput, match=name):
+            of_four(**{name: 0.0})
+    with pytest.raises(BadInput, match="validators"):
+        gains().threshold(0)
+    with pytest.raises(BadInput, match="shape"):
+        gains().total(np.zeros((2, 2)))
+    gains().check(0.1)
+    for said in (0.1001, math.nan, -1.0):
+        with pytest.raises(BadUpdate, match="at most"):
+            gains().check(said)
+    for bad in (np.nan, np.inf):
+        sent = updates()
+        sent.dense["near"][1, 0, 0] = bad
+        with pytest.raises(BadInput, match="1 updates have NaN or infinite"):
+            cohort_sum().bound(sent, ABOUT)
+    mechanism = cohort_sum(Schema((Tensor("matrix", (3, 3), by_row=False),)))
+    huge, ones = np.full((1, 3, 1), 1e30, np.float32), np.ones((1, 1), np.float32)
+    with pytest.raises(BadUpdate, match="NaN or infinite"):  # of factors that are finite
+        mechanism.check(
+            ClientUpdates(0, 1, factors={"matrix": Factors(huge, ones, huge.reshape(1, 1, 3))}), RoundSpec(0)
+        )
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.9, 1.0, 3.0, 1e6])
@@ -209,12 +219,9 @@ def gains(**changes):
     return GainSum(**settings)
 
 
-@pytest.mark.parametrize("said", [5.0, -5.0, math.inf, -math.inf, math.nan, 1e300])
-def test_no_validator_counts_more_than_the_clip(said):
-    assert abs(float(gains().total(np.array([said])))) <= 0.1
-
-
-def test_the_sum_is_rounded_once_whatever_the_order():
+def test_no_validator_counts_more_than_the_clip_whatever_the_order():
+    for said in [5.0, -5.0, math.inf, -math.inf, math.nan, 1e300]:
+        assert abs(float(gains().total(np.array([said])))) <= 0.1
     told = np.random.default_rng(1).uniform(-0.2, 0.2, 1000)
     assert gains().total(told) == gains().total(told[::-1])
 
@@ -236,34 +243,3 @@ def test_chance_alone_seldom_exceeds_the_threshold():
         mean = mechanism.release(told, FastSource(3, trial)).value[0] / validators
         wrong += mean > mechanism.threshold(validators)
     assert wrong / 2000 < 0.04
-
-
-def test_bad_settings_and_gains_are_refused():
-    for name, value in (("clip", 0.0), ("epsilon", -1.0), ("delta", 0.0), ("clip", math.nan)):
-        with pytest.raises(BadInput, match=name):
-            gains(**{name: value})
-    for name in ("clip_norm", "noise_multiplier", "delta"):
-        with pytest.raises(BadInput, match=name):
-            of_four(**{name: 0.0})
-    with pytest.raises(BadInput, match="validators"):
-        gains().threshold(0)
-    with pytest.raises(BadInput, match="shape"):
-        gains().total(np.zeros((2, 2)))
-    gains().check(0.1)
-    for said in (0.1001, math.nan, -1.0):
-        with pytest.raises(BadUpdate, match="at most"):
-            gains().check(said)
-
-
-def test_what_is_not_finite_is_refused():
-    for bad in (np.nan, np.inf):
-        sent = updates()
-        sent.dense["near"][1, 0, 0] = bad
-        with pytest.raises(BadInput, match="1 updates have NaN or infinite"):
-            cohort_sum().bound(sent, ABOUT)
-    mechanism = cohort_sum(Schema((Tensor("matrix", (3, 3), by_row=False),)))
-    huge, ones = np.full((1, 3, 1), 1e30, np.float32), np.ones((1, 1), np.float32)
-    with pytest.raises(BadUpdate, match="NaN or infinite"):  # of factors that are finite
-        mechanism.check(
-            ClientUpdates(0, 1, factors={"matrix": Factors(huge, ones, huge.reshape(1, 1, 3))}), RoundSpec(0)
-        )
