@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,22 +114,16 @@ def failed_checks(plan, data, train, claimed, rounds):
 
 def noisy(factor):
     """Another noise: made of the mechanism, the sum and the sound one."""
-    sound = CohortSum._noisy
-
-    def other(self, total, sigma, source):
-        return total + factor(self, total, sound(self, total, sigma, source) - total)
-
-    return lambda patch: patch.setattr(CohortSum, "_noisy", other)
+    return wrapped(
+        CohortSum,
+        "_noisy",
+        lambda sound, self, total, *of: total + factor(self, total, sound(self, total, *of) - total),
+    )
 
 
 def protect(other):
     """Another way of protecting sums, which gets the sound one first."""
-    sound = CohortSum.protect
-
-    def planted(self, sums, spec, source):
-        other(lambda *arguments: sound(self, *arguments), sums, spec, source)
-
-    return lambda patch: patch.setattr(CohortSum, "protect", planted)
+    return wrapped(CohortSum, "protect", lambda sound, self, *of: other(partial(sound, self), *of))
 
 
 def all_but_the_last(sound, sums, spec, source):
@@ -196,48 +191,33 @@ def longer(plan):
 
 def accounted(**other):
     """Another way of taking part in the accounts than in the rounds."""
-    sound = private.taking_part
-
-    def planted(*arguments, **options):
-        return replace(sound(*arguments, **options), **other)
-
-    return lambda patch: patch.setattr(private, "taking_part", planted)
+    return wrapped(private, "taking_part", lambda sound, *of, **how: replace(sound(*of, **how), **other))
 
 
-def half_the_rounds(patch):
-    def planted(epsilon, delta, rounds):
-        return noise_multiplier_for(epsilon, delta, replace(rounds, rounds=rounds.rounds // 2))
-
-    patch.setattr(private, "noise_multiplier_for", planted)
+@partial(wrapped, private, "noise_multiplier_for")
+def half_the_rounds(sound, epsilon, delta, rounds):
+    return sound(epsilon, delta, replace(rounds, rounds=rounds.rounds // 2))
 
 
-def twice_as_many(patch):
-    sound = CohortSampler.__init__
-
-    def planted(self, *arguments, **options):
-        sound(self, *arguments, **options)
-        self.size = min(2 * self.size, len(self.eligible))
-
-    patch.setattr(CohortSampler, "__init__", planted)
+@partial(wrapped, CohortSampler, "__init__")
+def twice_as_many(sound, self, *arguments, **options):
+    sound(self, *arguments, **options)
+    self.size = min(2 * self.size, len(self.eligible))
 
 
 def cohorts_from_the_seed(patch):
     patch.setattr(CohortSampler, "_secretly", lambda self, secret, number: self._chosen(number))
 
 
-def a_row_outside(patch):
+@partial(wrapped, Server, "_change")
+def a_row_outside(sound, self):
     """Tell in a row that the round is not about what all changes add up to."""
-    sound = Server._change
-
-    def planted(self):
-        change = sound(self)
-        for tensor in self.schema.tables:
-            if self.spec.rows is not None:
-                outside = np.setdiff1d(np.arange(tensor.shape[0]), self.spec.rows)[:1]
-                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.fixed_point.most)
-        return change
-
-    patch.setattr(Server, "_change", planted)
+    change = sound(self)
+    for tensor in self.schema.tables:
+        if self.spec.rows is not None:
+            outside = np.setdiff1d(np.arange(tensor.shape[0]), self.spec.rows)[:1]
+            change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.fixed_point.most)
+    return change
 
 
 def no_entry_left_out(patch):
@@ -255,36 +235,23 @@ def nan_is_nothing(patch):
     patch.setattr(clipping, "client_norms", planted)
 
 
-def noise_before_the_clip(patch):
-    sound = local.NoisyMessage.perturb
-
-    def planted(self, bounded, spec, source):
-        return self.bound(sound(self, bounded, spec, source), spec)
-
-    patch.setattr(local.NoisyMessage, "perturb", planted)
+@partial(wrapped, local.NoisyMessage, "perturb")
+def noise_before_the_clip(sound, self, bounded, spec, source):
+    return self.bound(sound(self, bounded, spec, source), spec)
 
 
-def a_tensor_as_it_is(patch):
-    sound = local.noisy_messages
-
-    def planted(updates, **options):
-        sent = sound(updates, **options)
-        last = list(updates.dense)[-1:]
-        return replace(sent, dense={**sent.dense, **{name: updates.dense[name] for name in last}})
-
-    patch.setattr(local, "noisy_messages", planted)
+@partial(wrapped, local, "noisy_messages")
+def a_tensor_as_it_is(sound, updates, **options):
+    sent, last = sound(updates, **options), list(updates.dense)[-1:]
+    return replace(sent, dense={**sent.dense, **{name: updates.dense[name] for name in last}})
 
 
-def rows_as_they_are(patch):
-    sound = local.noisy_messages
-
-    def planted(updates, **options):
-        sent = sound(updates, **options)
-        for name, rows in sent.tables.items():
-            rows.values[:5] = updates.tables[name].values[:5]
-        return sent
-
-    patch.setattr(local, "noisy_messages", planted)
+@partial(wrapped, local, "noisy_messages")
+def rows_as_they_are(sound, updates, **options):
+    sent = sound(updates, **options)
+    for name, rows in sent.tables.items():
+        rows.values[:5] = updates.tables[name].values[:5]
+    return sent
 
 
 def clipped_sums_with_noise_before(patch):
@@ -301,13 +268,11 @@ def clipped_sums_with_noise_before(patch):
 
 def charged_once(plan):
     """A new report every round, and the cost of one."""
-    assert plan.reports is not None
     return _OneReport(**{**vars(plan), "reports": replace(plan.reports, fresh=True)})
 
 
 class _OneReport(Plan):
     def event(self):
-        assert self.reports is not None
         return ComposedEvent(((self.reports.mechanism.event(), 1), (self.mechanism.event(), self.rounds)))
 
 
@@ -381,14 +346,9 @@ BUGS = (
     Bug("noise that is rounded to its sign", MF, SHAPE, noisy(lambda *of: of[-1].std() * np.sign(of[-1]))),
     Bug("noise from the public seed although there is a secret", MF, REPEATS, seeded_noise),
     Bug(
-        "a histogram without noise",
-        SUB,
-        COUNTS,
-        setting(ItemHistogram, "protect", lambda _, counts, source: 1.0 * counts),
+        "a histogram without noise", SUB, COUNTS, setting(ItemHistogram, "protect", lambda _, sums, source: 1.0 * sums)
     ),
-    Bug(
-        "counts of the replaced as if added", SUB_FIXED, COUNTS, setting(common, "adjacency_of", lambda _: "add-remove")
-    ),
+    Bug("counts of replaced as of added", SUB_FIXED, COUNTS, setting(common, "adjacency_of", lambda _: "add-remove")),
     Bug("a histogram of more items of a client than may count", SUB, ITEMS, every_item),
     Bug("the selection not accounted for", SUB, DELTA, setting(common, "cost_of", lambda *_: FREE)),
     Bug("the selection neither accounted for nor charged", SUB, TOLD, not_accounted_for, without_reports),
@@ -406,9 +366,7 @@ BUGS = (
     Bug("votes that are cut one by one", VOTES, NORM, setting(sums_module, "clip_whole", one_by_one)),
     Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("noise on votes for half of what one moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)),
-    Bug(
-        "tastes that nobody clips", GRAM, NORM, setting(sums_module, "clip_whole", lambda sent, clip_norm: sent), longer
-    ),
+    Bug("tastes that nobody clips", GRAM, NORM, setting(sums_module, "clip_whole", lambda sent, norm: sent), longer),
     Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
     Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda _, total, noise: np.triu(noise))),
     Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda _, total, noise: (noise + noise.T) / 2)),

@@ -6,12 +6,12 @@ All seeds are fixed. Each audit fails a sound plan by chance with probability at
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
-from tests.audit.planted_bugs import Bug, failed_checks, other, setting
+from tests.audit.planted_bugs import Bug, failed_checks, other, setting, wrapped
 from veilrec.audit.method import canary, small_problem, tiny_plan
 from veilrec.audit.plan_local import another
 from veilrec.client import news
@@ -60,7 +60,6 @@ def problem():
 def failed(change=lambda plan: plan, settings=()):
     """The checks that a plan fails, made anew and changed."""
     method = get("privaterec")
-    assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=[*SETTINGS, *settings])
     plan = change(method.plan(config, problem()))
     claimed = promised(method, config, problem())
@@ -92,13 +91,12 @@ def without_noise(plan):
 
 def add(factor):
     """So much of the noise."""
-    sound = AttentionNoise.add
 
-    def planted(self, attention, source):
+    def planted(sound, self, attention, source):
         clipped = self.clipped(attention)
         return clipped + factor * (sound(self, attention, source) - clipped)
 
-    return lambda patch: patch.setattr(AttentionNoise, "add", planted)
+    return wrapped(AttentionNoise, "add", planted)
 
 
 def gaussian(patch):
@@ -111,62 +109,41 @@ def gaussian(patch):
     patch.setattr(AttentionNoise, "add", planted)
 
 
-def one_number_bare(patch):
-    sound = AttentionNoise.add
-
-    def planted(self, attention, source):
-        noisy = sound(self, attention, source)
-        noisy[..., 0] = self.clipped(attention)[..., 0]
-        return noisy
-
-    patch.setattr(AttentionNoise, "add", planted)
+@partial(wrapped, AttentionNoise, "add")
+def one_number_bare(sound, self, attention, source):
+    noisy = sound(self, attention, source)
+    noisy[..., 0] = self.clipped(attention)[..., 0]
+    return noisy
 
 
 def truthful(share):
     """Labels of which some are told as they are."""
-    sound = LabelPerturbation.release
 
-    def planted(self, clicks, items, source):
+    def planted(sound, self, clicks, items, source):
         told = sound(self, clicks, items, source)
         true = np.random.default_rng(len(clicks)).random(len(clicks)) < share
         told[true, 0] = clicks[true]
         return told
 
-    return lambda patch: patch.setattr(LabelPerturbation, "release", planted)
+    return wrapped(LabelPerturbation, "release", planted)
 
 
-def with_the_click(patch):
+@partial(wrapped, LabelPerturbation, "of")
+def with_the_click(sound, self, items):
     """The click always among the candidates, as published."""
-    sound = LabelPerturbation.of
-
-    def planted(self, items):
-        if items == 2 + self.negatives:  # what is charged for
-            return sound(self, items)
-        return LabelPermutation(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
-
-    patch.setattr(LabelPerturbation, "of", planted)
+    if items == 2 + self.negatives:  # what is charged for
+        return sound(self, items)
+    return LabelPermutation(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
 
 
-def learn_from_the_truth(patch):
-    """Noise is drawn, and then not used."""
-    sound = news._Draws.released
-
-    def planted(self, attention):
-        sound(self, attention)
-        return attention
-
-    patch.setattr(news._Draws, "released", planted)
-
-
-def a_little_of_the_truth(patch):
-    sound = news._Draws.released
-    patch.setattr(news._Draws, "released", lambda self, attention: sound(self, attention) + 0.01 * attention)
+# Noise is drawn, and then not used, or the truth beside it.
+learn_from_the_truth = wrapped(news._Draws, "released", lambda sound, self, seen: (sound(self, seen), seen)[1])
+a_little_of_the_truth = wrapped(news._Draws, "released", lambda sound, self, seen: sound(self, seen) + 0.01 * seen)
 
 
 def _calibrated_for_a_turn(plan):
     """The noise of a run of one round, in all of them."""
     method = get("privaterec")
-    assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
     return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, max_participations=1)
 

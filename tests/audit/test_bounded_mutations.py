@@ -110,26 +110,16 @@ def bound_from_the_bare_count(patch):
     patch.setattr(Server, "_next_bound", next_bound)
 
 
-def split_for_somebody_added(patch):
+@partial(wrapped, schedules, "adaptive_clipping_noise")
+def split_for_somebody_added(sound, noise, deviation, adjacency):
     """Somebody who is replaced moves the count by 1, and the split takes it for a half."""
-    sound = schedules.adaptive_clipping_noise
-    patch.setattr(
-        schedules,
-        "adaptive_clipping_noise",
-        lambda noise, deviation, adjacency: sound(noise, deviation, adjacency="add-remove"),
-    )
+    return sound(noise, deviation, adjacency="add-remove")
 
 
-def count_for_nothing(patch):
+@partial(wrapped, schedules, "adaptive_clipping_noise")
+def count_for_nothing(sound, noise, *of, **how):
     """The count is released beside updates that have no more noise for it."""
-    sound = schedules.adaptive_clipping_noise
-    patch.setattr(
-        schedules,
-        "adaptive_clipping_noise",
-        lambda noise, deviation, adjacency: replace(
-            sound(noise, deviation, adjacency=adjacency), update_noise_multiplier=noise
-        ),
-    )
+    return replace(sound(noise, *of, **how), update_noise_multiplier=noise)
 
 
 class _Levels:
@@ -148,23 +138,15 @@ class _Levels:
         return _Levels(self._source, self._steps, number)
 
 
-def nodes_of_a_level_alike(patch):
-    sound = TreeSum.protect
-
-    def planted(self, sums, spec, source):
-        sound(self, sums, spec, _Levels(source, self.steps, spec.number))
-
-    patch.setattr(TreeSum, "protect", planted)
+@partial(wrapped, TreeSum, "protect")
+def nodes_of_a_level_alike(sound, self, sums, spec, source):
+    sound(self, sums, spec, _Levels(source, self.steps, spec.number))
 
 
-def the_same_tree_again(patch):
-    sound = TreeSum.protect
-
-    def planted(self, sums, spec, source):
-        place = spec.number % self.steps
-        sound(self, sums, replace(spec, number=place), source.of(place))
-
-    patch.setattr(TreeSum, "protect", planted)
+@partial(wrapped, TreeSum, "protect")
+def the_same_tree_again(sound, self, sums, spec, source):
+    place = spec.number % self.steps
+    sound(self, sums, replace(spec, number=place), source.of(place))
 
 
 def a_node_without_noise(patch):
@@ -184,6 +166,9 @@ def a_node_without_noise(patch):
 
     patch.setattr(TreeSum, "protect", planted)
     patch.setattr(schedules, "lattice_gaussian", draw)
+
+
+without_levels = setting(TreeSum, "event", lambda self: schedules.TreeEvent(self.noise_multiplier, 1))
 
 
 def longer_trees(plan):
@@ -214,14 +199,7 @@ BUGS = (
     Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
     Bug("one turn is charged", "tree", TURNS, change=other(max_participations=1)),
     Bug("half the noise of a tree", "tree", NODE, setting(TreeSum, "sigma_in", lambda self, *_: self.sigma / 2.0)),
-    Bug(
-        "a tree without levels in the account",
-        "tree",
-        CHARGED,
-        lambda patch: patch.setattr(
-            TreeSum, "event", lambda self: replace(schedules.TreeEvent(self.noise_multiplier, self.steps), steps=1)
-        ),
-    ),
+    Bug("a tree without levels in the account", "tree", CHARGED, without_levels),
 )
 
 

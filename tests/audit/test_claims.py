@@ -60,15 +60,12 @@ def test_epsilon_at_a_delta_inverts_delta():
     assert epsilon_exact(first, second, delta=0.9) == 0.0
 
 
-def test_draws_that_do_not_follow_their_table_are_noticed():
+def test_draws_that_do_not_follow_their_table_and_ratios_of_another_noise_are_noticed():
     mechanism = KaryResponse(categories=5, epsilon=1.0, unit="history")
     wrong = [claims.k_ary_response(5, 1.1, value=value) for value in (0, 1)]
     evidence = OutcomeTable(*wrong, claims.draws_of(mechanism), 100_000).run("toy", 0.0, AttackEffort((0,), 1, ALPHA))
     assert evidence.broken
     assert evidence.lower_bound == 0.0
-
-
-def test_ratios_of_another_noise_are_noticed():
     mechanism = Gaussian(dimension=2, sensitivity=1.0, epsilon=2.0, delta=1e-3, unit="user", adjacency="replace-one")
     first, second = mechanism.worst_pair()
     for factor, broken in ((1.0, False), (1.2, True)):
@@ -78,9 +75,6 @@ def test_ratios_of_another_noise_are_noticed():
         assert evidence.broken == broken
         if not broken:
             assert 1.4 < evidence.lower_bound <= 2.0
-
-
-def test_fit_finds_impossible_outputs():
     table = np.array([0.5, 0.5, 0.0])
     assert claims.fit_p_value(np.array([0, 1] * 50), table) == 1.0
     assert claims.fit_p_value(np.array([0, 1] * 50 + [2]), table) == 0.0
@@ -99,13 +93,10 @@ def coordinate_scores(shared_noise):
     return Coordinates(draw, 40_000)
 
 
-def test_coordinates_add_up_where_whole_outputs_show_little():
+def test_coordinates_add_up_where_whole_outputs_show_little_and_shared_noise_is_noticed():
     evidence = coordinate_scores(shared_noise=False).run("toy", 0.0, AttackEffort((0,), 1, ALPHA))
     assert 0.7 < evidence.lower_bound <= 1.0
     assert not evidence.broken
-
-
-def test_coordinates_with_shared_noise_are_noticed():
     evidence = coordinate_scores(shared_noise=True).run("toy", 0.0, AttackEffort((0,), 1, ALPHA))
     assert evidence.broken
     assert evidence.lower_bound == 0.0

@@ -1,11 +1,13 @@
 """The last comparison of a simulated run: what it keeps, also after a stop, and what the audit catches."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.audit.planted_bugs import setting, wrapped
 from tests.methods.tiny_news import SMALL, method, problem
 from veilrec.audit.plan_messages import comparison_checks
 from veilrec.core.errors import BadInput
@@ -14,7 +16,6 @@ from veilrec.methods.news import federated as parts
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.sums import GainSum
-from veilrec.server import server
 from veilrec.simulation import simulation as simulated
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -47,7 +48,6 @@ class Says:
 
 def saying(gain, secret=None):
     base = made()
-    assert base.plan.model_selection is not None
     judged = replace(base.plan.model_selection, validator=Says(base.plan.model_selection.validator, gain))
     plan = replace(base.plan, model_selection=judged)
     return Simulation(plan, base.data, base.histories, Seeds.all_from(1, secret))
@@ -62,7 +62,6 @@ def run(sim, begin=0):
 @pytest.mark.parametrize(("gain", "kept"), [(1.0, "trained"), (-1.0, "start")])
 def test_what_the_validators_say_decides_which_model_ranks(gain, kept):
     sim = run(saying(gain))
-    assert sim.verdict is not None
     assert sim.verdict.kept == kept
     wanted = sim.plan.start if kept == "start" else sim.server_state.weights
     assert all(np.array_equal(sim.parts().weights[name], value) for name, value in wanted.items())
@@ -79,7 +78,6 @@ def test_nothing_is_compared_before_the_last_round_and_validators_are_counted_in
     assert sim.verdict is None
     trainers = int((sim.data.rows.lengths() > 0).sum())
     last = [sim.step(number) for number in (1, 2)][-1]
-    assert sim.verdict is not None
     assert last.clients == trainers
     assert last.up_bytes > sim.verdict.validators * 8
     assert without.plan.model_selection is None
@@ -114,17 +112,13 @@ def test_a_run_that_starts_from_another_is_compared_with_that_one():
     assert np.array_equal(sim.parts().weights["scales"], earlier.server.weights["scales"])
 
 
-def test_both_groups_spend_the_whole_epsilon_and_no_more():
+def test_without_validators_nothing_is_compared_and_both_groups_spend_the_whole_epsilon():
     plan = made().plan
     assert epsilon_of(training_event(plan), 1e-6) == pytest.approx(4.0, rel=1e-3)
     assert epsilon_of(training_event(replace(plan, model_selection=None)), 1e-6) <= 4.0
-
-
-def test_where_nobody_validators():
     unproven, alone = made("calibration=none"), run(made("validators.share=1e-9"))
     assert unproven.plan.model_selection is None
     assert run(unproven).verdict is None
-    assert alone.verdict is not None
     assert (alone.verdict.kept, alone.verdict.validators) == ("start", 0)
     for share in ("1", "-0.1", "nan", "2"):
         with pytest.raises(BadInput, match=r"validation clients\.share"):
@@ -144,42 +138,24 @@ def test_a_sound_comparison_passes_the_audit():
     assert failing() == []
 
 
-def _without_noise(patch):
-    patch.setattr(GainSum, "protect", lambda self, total, source: np.asarray(total, np.float64))
+_without_noise = setting(GainSum, "protect", lambda self, total, source: np.asarray(total, np.float64))
+_half_the_noise = wrapped(
+    GainSum, "protect", lambda sound, self, total, source: total + 0.5 * (sound(self, total, source) - total)
+)
+_validators_learn = wrapped(parts, "parted", lambda sound, logs, *of: replace(sound(logs, *of), rows=logs))
+_unclipped = setting(GainSum, "bound", lambda self, gains: np.clip(np.nan_to_num(gains), -1e3, 1e3))
 
 
-def _half_the_noise(patch):
-    sound = GainSum.protect
-    patch.setattr(GainSum, "protect", lambda self, total, source: total + 0.5 * (sound(self, total, source) - total))
+@partial(wrapped, simulated, "decide")
+def _no_threshold(sound, *of):
+    found = sound(*of)
+    return replace(found, kept="trained" if found.gain > 0.0 else "start")
 
 
-def _validators_learn(patch):
-    sound = parts.parted
-    patch.setattr(parts, "parted", lambda logs, share, seed: replace(sound(logs, share, seed), rows=logs))
-
-
-def _unclipped(patch):
-    patch.setattr(GainSum, "bound", lambda self, gains: np.clip(np.nan_to_num(gains), -1e3, 1e3))
-
-
-def _no_threshold(patch):
-    sound = server.decide
-
-    def lenient(noisy, validators, mechanism):
-        found = sound(noisy, validators, mechanism)
-        return replace(found, kept="trained" if found.gain > 0.0 else "start")
-
-    patch.setattr(simulated, "decide", lenient)
-
-
-def _half_sensitivity(patch):
-    sound = GainSum.__init__
-
-    def small(self, **settings):
-        sound(self, **settings)
-        self.sigma *= 0.5
-
-    patch.setattr(GainSum, "__init__", small)
+@partial(wrapped, GainSum, "__init__")
+def _half_sensitivity(sound, self, **settings):
+    sound(self, **settings)
+    self.sigma *= 0.5
 
 
 BUGS = {

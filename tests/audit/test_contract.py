@@ -11,19 +11,8 @@ from veilrec.methods.plugins import write_template
 from veilrec.methods.registry import METHODS, get
 
 SLOW = ("audit",)  # of all methods together; below for one of them, and in tests/cli/test_audit.py
-NEWS = (
-    "parts",
-    "settings",
-    "guarantee",
-    "seed",
-    "resume",
-    "new-users",
-    "without-data",
-    "cohort",
-    "sums",
-    "shortcut",
-    "nobody",
-)
+NEWS = ["parts", "settings", "guarantee", "seed", "resume", "new-users", "without-data", "cohort", "nobody"]
+NEWS += ["sums", "shortcut"]
 QUICK_NAMES = [check.name for check in CONTRACT if check.name not in SLOW]
 
 
@@ -70,12 +59,9 @@ def test_every_way_of_training_keeps_the_contract(name, way):
     assert outcome.verdict in {"holds", "does not apply"}, outcome.found
 
 
-def test_a_proven_method_withstands_its_audit():
+def test_a_proven_method_withstands_its_audit_and_every_check_applies_to_some_method():
     (outcome,) = check_method("dp-fedmf", ["audit"])
     assert outcome.verdict == "holds", outcome.found
-
-
-def test_every_check_applies_to_some_method():
     applying = {"fedmf": {"cohort", "real-rounds", "nobody", "learns"}, "dp-fedmf": {"bounds", "noise", "outside"}}
     for name, wanted in applying.items():
         outcomes = list(check_method(name, sorted(wanted)))
@@ -151,13 +137,10 @@ def test_the_contract_finds_what_is_planted(changed, bug):
     assert all(outcome.found for outcome in outcomes if outcome.verdict == "broken")
 
 
-def test_a_declared_ranker_opens_what_it_saved(changed):
+def test_a_declared_ranker_opens_what_it_saved_and_what_a_method_raises_is_a_finding(changed):
     declared = ('    private_relative="dp-fedmf",', "    rankers=(Ranker,),")
     (outcome,) = check_method(changed(*_OWN_RANKER, declared), ["without-data"])
     assert outcome.verdict == "holds", outcome.found
-
-
-def test_what_a_method_raises_is_a_finding(changed):
     line = "        learned = self._factorise"
     file = changed((line, f"        raise RuntimeError('no luck')\n{line}"))
     found = {outcome.check.name: outcome for outcome in check_method(file, ["seed", "parts"])}

@@ -104,23 +104,16 @@ def test_a_canary_among_twelve_sees_half_of_the_noise_and_a_missing_clip(monkeyp
     assert not holds()
 
 
-def test_how_many_are_counted_on_is_worked_out_apart():
+def test_the_plan_that_a_federation_runs_holds_and_what_it_would_refuse_is_not_audited():
     for least in range(1, 40):
         for silent in (0.0, 0.1, 0.3, 0.5, 0.99):
             assert honest_of(least, silent) == DistributedNoise(least, silent).honest
-
-
-def test_what_a_federation_would_refuse_is_not_audited():
     with pytest.raises(BadInput, match=r"cohort\.size=0"):
         audit_distributed_noise("dp-fedmf", quick=True, settings=["cohort.size=50"])
     with pytest.raises(BadInput, match="prove something"):
         audit_distributed_noise("fedmf", quick=True)
     assert least_of_shares(tiny_plan(get("dp-fedmf"))[0]) == CLIENTS // 2
-
-
-def test_the_plan_that_a_federation_runs_holds():
     found = audit_distributed_noise("dp-fedmf", quick=True, silent=0.2, settings=["cohort.size=0"])
     assert found.holds
     assert found.claimed.trust == "server sees only noisy sums"
-    assert found.canary is not None
     assert found.canary.epsilon_lower > 0.5

@@ -29,7 +29,6 @@ def failed(spec, change=lambda plan: plan):
     """The checks that a plan fails, made anew and changed."""
     name, *settings = spec.split()
     method = get(name)
-    assert method.plan is not None
     small = ["size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2"] if name == "fednewsrec" else []
     config, _ = configure(method, preset="tuned", dataset="", settings=[*settings, *small])
     rounds = 6

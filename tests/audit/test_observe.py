@@ -72,34 +72,28 @@ DRAW = np.random.default_rng(8)
 NOISE = DRAW.normal(0.0, 2.0, 20_000)
 
 
-def test_too_little_noise_is_found_and_enough_is_not():
+def test_noise_has_its_spread_and_its_shape():
     assert observe.spread_at_least("noise", NOISE, 2.0, "").holds
     assert observe.spread_at_least("noise", NOISE, 1.5, "").holds
     assert not observe.spread_at_least("noise", NOISE, 2.2, "").holds
     assert not observe.spread_at_least("noise", np.zeros(0), 2.0, "").holds
     assert not observe.spread_at_least("noise", NOISE, math.inf, "").holds
-
-
-def test_the_spread_fails_a_sound_noise_as_seldom_as_it_says():
-    """At a false-alarm rate of 1 in 10, 1,000 sound noises: between 60 and 140, but for one chance in 20,000."""
+    # At a false-alarm rate of 1 in 10, 1,000 sound noises: between 60 and 140, but for one chance in 20,000.
     alarms = sum(not observe.spread_at_least("", row, 1.0, "", alpha=0.1).holds for row in DRAW.normal(size=(1000, 40)))
     assert 60 <= alarms <= 140
-
-
-def test_the_shape_of_noise():
     assert observe.is_gaussian("", NOISE, "").holds
     assert not observe.is_gaussian("", DRAW.laplace(size=20_000), "").holds
     assert not observe.is_gaussian("", np.zeros(100), "").holds
+    assert observe.spread_is_one("", DRAW.laplace(scale=2**-0.5, size=5000), "").holds
+    assert not observe.spread_is_one("", DRAW.laplace(scale=0.5, size=5000), "").holds
+    assert not observe.spread_is_one("", np.zeros(500), "").holds
 
 
-def test_places_without_noise_are_counted():
+def test_places_without_noise_and_noise_that_repeats_are_found():
     first, second = NOISE[:1000].copy(), NOISE[1000:2000].copy()
     assert observe.bare(first, second, 2.0) == 0
     first[:3], second[:2] = 0.0, 0.0  # one of the three had noise in the second draw
     assert observe.bare(first, second, 2.0) == 2
-
-
-def test_noise_that_repeats_is_found_whatever_its_length_and_sign():
     one, other, short = NOISE[:500], NOISE[500:1000], NOISE[1000:1002]
     assert observe.repeats([("a", one), ("b", other), ("c", short)], 2.0) == []
     assert observe.repeats([("a", one), ("b", -one)], 2.0) == ["a and b"]
@@ -107,7 +101,7 @@ def test_noise_that_repeats_is_found_whatever_its_length_and_sign():
     assert observe.repeats([("a", one), ("b", one[:2])], 2.0) == ["a and b"]
 
 
-def test_rates():
+def test_rates_and_sizes_of_cohorts():
     assert observe.rate_at_most("", 260, 1000, 0.25, "").holds
     assert not observe.rate_at_most("", 350, 1000, 0.25, "").holds
     assert observe.rate_at_least("", 240, 1000, 0.25, "").holds
@@ -117,26 +111,14 @@ def test_rates():
     hits[7] = 400
     assert not observe.none_sampled_too_often("", hits, 400, 0.25).holds
     assert observe.none_sampled_too_often("", hits, 400, 1.0).holds
-
-
-def test_sizes_of_cohorts():
     coins = DRAW.binomial(60, 0.25, 400)
     assert observe.sizes_vary("", coins, 60 * 0.25 * 0.75).holds
     assert not observe.sizes_vary("", np.full(400, 15), 60 * 0.25 * 0.75).holds
 
 
-@pytest.mark.parametrize("limit", [observe.at_most, observe.at_least])
-def test_what_is_not_a_number_never_holds(limit):
-    assert not limit("", math.nan, 1.0).holds
-
-
-def test_the_spread_of_any_law():
-    assert observe.spread_is_one("", DRAW.laplace(scale=2**-0.5, size=5000), "").holds
-    assert not observe.spread_is_one("", DRAW.laplace(scale=0.5, size=5000), "").holds
-    assert not observe.spread_is_one("", np.zeros(500), "").holds
-
-
 def test_a_finding_is_json_whatever_was_measured():
+    for limit in [observe.at_most, observe.at_least]:
+        assert not limit("", math.nan, 1.0).holds
     found = AuditCheck("noise", np.float64(0.5), "at least", math.inf, False, "items", ALPHA)
     written = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (written["measured"], written["expected"], written["holds"]) == (0.5, "inf", False)

@@ -157,7 +157,6 @@ def test_the_event_says_how_many_a_test_finds_and_how_often_a_guess_is_right():
 def test_the_event_is_that_of_what_holds():
     claim = Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0, event=PureEvent(12.0))
     test = detection(claim)
-    assert test is not None
     assert test.found > 0.99
     assert detection(Guarantee(**PUBLISHED)) is None
     assert detection(no_guarantee()) is None

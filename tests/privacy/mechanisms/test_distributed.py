@@ -141,8 +141,8 @@ def test_a_client_shares_its_clipped_update_and_its_noise():
         mechanism.share(from_vectors(np.ones((2, mechanism.dimension)), SCHEMA), spec, fixed_point, SeededSource(0))
 
 
-def test_shares_add_up_and_have_the_spread_that_is_said():
-    """4,000 shares of 29 numbers: their spread is within 5 standard deviations of that of a spread, 1 in 2 million."""
+def test_shares_add_up_have_the_spread_that_is_said_and_lie_on_what_the_round_covers():
+    # 4,000 shares of 29 numbers: their spread is within 5 standard deviations of that of a spread, 1 in 2 million.
     mechanism, spec = made(), RoundSpec(0)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     units = mechanism.scales(fixed_point, spec)["rows"].units
@@ -153,13 +153,9 @@ def test_shares_add_up_and_have_the_spread_that_is_said():
     expected = fixed_point.integers(bounded).sum(axis=0)
     expected += sum(mechanism.noise(fixed_point, spec, SeededSource(2, i)) for i in range(3))
     np.testing.assert_array_equal(total, expected)
-
-
-def test_noise_lies_on_what_the_round_is_about_and_nowhere_else():
     mechanism, spec = made(), RoundSpec(2, shares={"layer": 0.5}, public_seed=3)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     entries = spec.entries("layer", 5)
-    assert entries is not None
     outside = np.setdiff1d(np.arange(5), entries)
     noise = mechanism.noise(fixed_point, spec, SeededSource(0))[fixed_point.places["layer"]]
     fast = mechanism.total_of_shares(fixed_point, spec, 4, FastSource(0, one_generator=True))["layer"]

@@ -56,7 +56,6 @@ def test_entries_and_directions_of_a_message_are_those_of_the_round():
     one, other = (cohort_sum().bound(updates(seed=seed), spec) for seed in (1, 2))
     assert np.array_equal(one.entries["far"].index, other.entries["far"].index)
     expected = spec.entries("far", 30)
-    assert expected is not None
     assert one.entries["far"].index[:9].tolist() == expected.tolist()
     assert set(one.dense) == {"near"}
     spec = replace(ABOUT, public_seed=8, rank=2)
