@@ -161,7 +161,7 @@ def _half_sensitivity(sound, self, **settings):
 BUGS = {
     "no noise": (_without_noise, "standard deviation of the noise"),
     "half the noise": (_half_the_noise, "standard deviation of the noise"),
-    "validation clients learn": (_validators_learn, "clients that learn and judge"),
+    "validation clients learn": (_validators_learn, "clients that train and validate"),
     "not clipped": (_unclipped, "sum of validation clients who all say"),
     "threshold ignored": (_no_threshold, "against their own threshold"),
     "half the sensitivity": (_half_sensitivity, "standard deviation of the noise"),

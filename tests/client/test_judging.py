@@ -162,7 +162,7 @@ def test_asked_again_it_gives_the_same_bytes_whatever_it_is_asked_about(tmp_path
 
 def test_a_trainer_does_not_validator_and_a_validator_does_not_learn(tmp_path: Path) -> None:
     validator, trainer = validator_and_trainer()
-    with client(tmp_path / "trainer", trainer) as one, pytest.raises(AnotherRole, match="does not judge"):
+    with client(tmp_path / "trainer", trainer) as one, pytest.raises(AnotherRole, match="does not validate"):
         one.validate(model(), model(2.0), LAST)
     with client(tmp_path / "validator", validator) as one:
         with pytest.raises(AnotherRole, match="does not learn"):
@@ -214,7 +214,7 @@ def test_a_plan_without_a_comparison_has_nobody_validator(tmp_path: Path) -> Non
     number, _ = validator_and_trainer()
     with (
         client(tmp_path, number, replace(made()[0], model_selection=None)) as one,
-        pytest.raises(BadInput, match="nobody judge"),
+        pytest.raises(BadInput, match="no validation clients"),
     ):
         one.validate(model(), model(2.0), LAST)
 

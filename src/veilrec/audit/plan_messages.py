@@ -327,11 +327,13 @@ def comparison_checks(
         return
     mechanism, validators = comparison.mechanism, comparison.validator.clients(data)
     both = np.intersect1d(validators, np.flatnonzero(data.rows.lengths() > 0))
-    yield observe.is_equal("clients that learn and judge", len(both), 0, f"{len(validators)} judge")
+    yield observe.is_equal("clients that train and validate", len(both), 0, f"{len(validators)} validation clients")
     moved = mechanism.clip * (1.0 if guarantee.adjacency == "add-remove" else 2.0)
     needed = moved / mu_for(guarantee.epsilon, guarantee.delta) * (1.0 - _SLACK)
     yield observe.is_equal("adjacency of the comparison", mechanism.adjacency, str(guarantee.adjacency))
-    yield observe.at_least("how far one judge moves the sum, as accounted for", mechanism.sensitivity.value, moved)
+    yield observe.at_least(
+        "how far one validation client moves the sum, as accounted for", mechanism.sensitivity.value, moved
+    )
     if not len(validators):
         return
     run = _Run(plan, data, histories, seed, len(validators))

@@ -114,7 +114,7 @@ _DAY = 86_400.0  # seconds
 
 
 class AnotherRole(VeilrecError):
-    """A trainer that is asked to judge, or a judge that is asked to learn; nothing left it."""
+    """A training client that is asked to validate, or the reverse; nothing left it."""
 
 
 class RoundIsOver(VeilrecError):
@@ -300,13 +300,13 @@ class FederatedClient(Generic[Data]):
         """
         asked, identity = self.plan.model_selection, self._identity
         if asked is None:
-            raise BadInput("this plan has nobody judge: nothing is told")
+            raise BadInput("this plan has no validation clients: nothing is sent")
         with self.ledger.transaction() as kept:
             told = kept.kept(_GAIN)
             if told is not None:
                 return told
             if not self._is_validator or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
-                raise AnotherRole("this device is one of those who learn: it does not judge")
+                raise AnotherRole("this client trains: it does not validate")
             mechanism = asked.mechanism
             self._check(kept, mechanism)
             models = [
@@ -328,7 +328,7 @@ class FederatedClient(Generic[Data]):
 
     def _check_trainer(self, kept: Transaction) -> None:
         if self._is_validator or kept.kept(_GAIN) is not None:
-            raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
+            raise AnotherRole("this is a validation client: it does not train, and sends nothing before")
 
     def report(self, number: int, period: int, *, mask: Mask | None = None) -> bytes:
         """Tell which items the client has, as the plan allows; drawn and paid for once a period, then repeated.

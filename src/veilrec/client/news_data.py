@@ -72,9 +72,7 @@ class OwnImpressions:
     """What each client's user was shown and clicked, packed as above."""
 
     rows: Csr  # to learn from
-    active_validation: Csr | None = (
-        None  # of clients that never learn, and only judge: packed alike, empty for the others
-    )
+    active_validation: Csr | None = None  # of validation clients: packed alike, empty for the others
 
     def take(self, clients: Offsets) -> OwnImpressions:
         """The impressions of some clients."""

@@ -28,7 +28,7 @@ class Validator(Protocol[Judged_contra]):
     """How clients compare two models."""
 
     def clients(self, data: Judged_contra) -> Offsets:
-        """The rows of those who judge and can: they never learn."""
+        """Rows of the validation clients that have data: they never train."""
 
     def gains(self, data: Judged_contra, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
         """How much better the trained model ranks than the start on each client's own data; not yet clipped."""
@@ -58,7 +58,7 @@ class NewsValidator:
     ranker: Ranker
 
     def clients(self, data: OwnImpressions) -> Offsets:
-        """Those with impressions to judge by; each has a click and something that was not clicked."""
+        """Clients with impressions to validate on; each has a click and something that was not clicked."""
         if data.active_validation is None:
             return np.zeros(0, np.int64)
         return np.flatnonzero(data.active_validation.lengths() > 0).astype(np.int64)

@@ -72,7 +72,7 @@ class ListEvaluator:
         self._counts = np.zeros((len(cutoffs), len(items)), np.int64)
 
     def add(self, start: int, lists: Indices) -> None:
-        """Judge lists [T, k], which belong to the cases from `start` on."""
+        """Evaluate lists [T, k], which belong to the cases from `start` on."""
         kinds, found = self._items.kinds or _NO_KINDS, (self._novelty, self._diversity, self._counts)
         known = (self._items.information, self._items.kinds is not None, kinds.offsets, kinds.items)
         _judge_lists(lists, start, self.cutoffs, *known, *found)

@@ -57,7 +57,7 @@ class Federation:
     dataset: str  # what the people's data was called where it came from
     protocol: str
     clients: int  # that may learn
-    validators: int  # that only judge, after the last round; places that nobody has yet are among both
+    validators: int  # validation clients; free places are among both
     plan: str  # a digest: whoever makes another plan of this file does not take part
     facts: str  # a digest of the folder beside it
     unprotected: bool  # whether messages leave in plaintext

@@ -355,7 +355,7 @@ def trainers(data: LocalData) -> Offsets:
 
 
 def validators(plan: Plan, data: LocalData) -> Offsets:
-    """The clients that only judge, likewise."""
+    """Return the validation clients."""
     return np.zeros(0, np.int64) if plan.model_selection is None else plan.model_selection.validator.clients(data)
 
 

@@ -89,7 +89,7 @@ class TestMetrics:
 def measure(
     model: Model, split: Split, seed: int, items: ListItems | None = None, *, judged: EvaluationResult | None = None
 ) -> TestMetrics:
-    """Judge a model and the baselines on the test cases; their lists, too, if `items` are given.
+    """Evaluate a model and the baselines on the test cases; their lists, too, if `items` are given.
 
     A model that was `judged` already, without `items`, is not asked again.
     """

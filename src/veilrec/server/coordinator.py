@@ -464,9 +464,9 @@ class Coordinator(Closing):
         with self._lock, self._counting():
             asked, client = self.plan.model_selection, self._store.number_of(client_id, "validators")
             if client is None:
-                raise MessageRefused("not enrolled", "this device is not one of those who judge")
+                raise MessageRefused("not enrolled", "this client is not a validation client")
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
-                raise MessageRefused("nothing is open", "nobody is asked to judge at this time")
+                raise MessageRefused("nothing is open", "no comparison of models is open")
             mechanism = asked.mechanism
             return self._take("gains", client, message, lambda: mechanism.check(gains.decode_gain(message)))
 
@@ -477,7 +477,7 @@ class Coordinator(Closing):
             if known is None:
                 asked = self.plan.model_selection
                 if asked is None:
-                    raise BadInput("this plan has nobody judge: there is nothing to decide")
+                    raise BadInput("this plan has no validation clients: there is nothing to decide")
                 self._between("it is decided")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
                 known = selection_of(told, asked.mechanism, noise)

@@ -195,7 +195,7 @@ class RoundStore:
     # Clients
 
     def enrol(self, client_id: str, who: Enrolled = "clients") -> int:
-        """The number of a client among those that learn, or that judge; new or known."""
+        """The number of a training or validation client; new or known."""
         with transaction(self._database):
             known = self.number_of(client_id, who)
             if known is None:
@@ -204,12 +204,12 @@ class RoundStore:
             return known
 
     def number_of(self, client_id: str, who: Enrolled = "clients") -> int | None:
-        """The number of a client among those that learn, or that judge; None if it is not enrolled."""
+        """The number of a training or validation client; None if it is not enrolled."""
         number: int | None = self._one(f"SELECT number FROM {who} WHERE id = ?", (client_id,))  # noqa: S608
         return number
 
     def everybody(self, who: Enrolled = "clients") -> tuple[str, ...]:
-        """The ids of all clients that learn, or that judge, by their numbers."""
+        """The ids of all training or validation clients, by their numbers."""
         return self._ids(f"SELECT id FROM {who} ORDER BY number")  # noqa: S608
 
     def _ids(self, query: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 Where a run stands: the server, the model that ranks, and which items any round was about.
 
-Which model a run keeps: the trained one where people who only judge gain by it, and the start elsewhere.
+Which model a run keeps: the trained one if held-out validation clients gain by it, otherwise the start.
 
 How the noisy count of updates within the bound decides the bound of the next round: post-processing, all of it.
 """
@@ -315,7 +315,7 @@ class SelectionOutcome:
     def line(self) -> str:
         """Describe the outcome in a sentence."""
         if self.validators == 0:
-            return "Nobody was left to judge what was learnt, and the start is kept: it takes more people."
+            return "No validation clients were left, and the start is kept: more users are needed."
         kept = "the trained model" if self.kept == "trained" else "the start"
         compared = "more than" if self.kept == "trained" else "not more than"
         return (

@@ -75,7 +75,7 @@ __all__ = ["Seeds", "Simulation", "keep", "one_of"]
 
 _TALLY = "reports.counts"
 _SELECTION = "comparison"
-_MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
+_MODELS_COMPARED = 2  # that a validation client gets: the start and the trained one
 
 
 class Simulation:

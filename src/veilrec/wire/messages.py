@@ -18,10 +18,10 @@ The report of DP-SUB on the wire: one bit per item, in a message of its own.
 
 Layout, little-endian: magic `VRB1`, round u32, number of items u32, the bits, filled up with zeros to whole bytes.
 
-What a judge sends after the last round: by how much the trained model ranks better for it, clipped; nothing else.
+What a validation client sends after the last round: its clipped gain by the trained model, and nothing else.
 
-Layout: one f64, little-endian. There is no header: a judge is asked once, and nothing that it could tell beside the
-number is charged for.
+Layout: one f64, little-endian. There is no header: a validation client is asked once, and only
+the number is charged for.
 """
 
 from __future__ import annotations
@@ -462,15 +462,15 @@ SIZE = _GAIN.size  # bytes
 
 
 def encode_gain(gain: float) -> bytes:
-    """The message of one judge; zero has one form only."""
+    """The message of one validation client; zero has one form only."""
     return _GAIN.pack(gain + 0.0)
 
 
 def decode_gain(content: bytes) -> float:
     """Check a message and unpack it; anything odd raises `BadMessage`."""
     if len(content) != SIZE:
-        raise BadMessage(f"the message of a judge has {len(content)} bytes: one number has {SIZE}")
+        raise BadMessage(f"the message of a validation client has {len(content)} bytes: one number has {SIZE}")
     gain: float = _GAIN.unpack(content)[0]
     if not math.isfinite(gain):
-        raise NotFinite("the message of a judge is no finite number")
+        raise NotFinite("the message of a validation client is no finite number")
     return gain

@@ -65,7 +65,7 @@ class PlaintextAnswers:
         self.client = client
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
-        """Learn, report or judge."""
+        """Train, report or validate."""
         if task.kind == "round":
             return self.client.take_part(content, task.number)
         if task.kind == "report":

@@ -64,7 +64,7 @@ class ValidationConfig(Config):
     """Held-out validation clients: they never train, and decide whether training is kept; proven methods only."""
 
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of the clients, drawn by the seed; 0: no comparison
-    clip: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1  # the most AUC that one judge's word counts
+    clip: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1  # the most AUC that one validation client counts
 
 
 class NewsConfig(Config):

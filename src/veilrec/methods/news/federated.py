@@ -233,7 +233,7 @@ def told(validators: ValidationConfig) -> tuple[str, ...]:
     if validators.share == 0.0:
         return ()
     return (
-        f"A public {validators.share:.0%} of the clients never learn: in the end they judge, under noise for the same"
-        " epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person meets one"
+        f"A public {validators.share:.0%} of the clients never train: in the end they validate, under noise for the"
+        " same epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person meets one"
         " of the two, and which is public.",
     )

@@ -425,7 +425,7 @@ _ROUNDING = 2.0**-52 * _MAX_VALIDATORS
 
 
 class GainSum(Mechanism[Doubles, Doubles]):
-    """The sum of the clipped gains of people who judge, each counted once."""
+    """Sum of the clipped gains of validation clients, each counted once."""
 
     name = "gain-sum"
     scope, trust = "whole run", "server"
@@ -448,7 +448,9 @@ class GainSum(Mechanism[Doubles, Doubles]):
     def total(self, gains: Doubles) -> float:
         """The sum of bounded gains, rounded once, whatever their order."""
         if np.ndim(gains) != 1 or len(gains) > _MAX_VALIDATORS:
-            raise BadInput(f"gains have shape {np.shape(gains)}: give one number a judge, {_MAX_VALIDATORS:,} at most")
+            raise BadInput(
+                f"gains have shape {np.shape(gains)}: one number per client is needed, {_MAX_VALIDATORS:,} at most"
+            )
         return math.fsum(self.bound(gains).tolist())
 
     def check(self, gain: float) -> None:
@@ -486,7 +488,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
         return base.lattice_delta(event, epsilon, 1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """One judge who gains all, and nobody (add-remove) or one who loses all (replace-one)."""
+        """One client that gains all, against none (add-remove) or one that loses all (replace-one)."""
         first = np.array([[self.clip]])
         return first, np.zeros((0, 1)) if self.adjacency == "add-remove" else -first
 
