@@ -62,7 +62,7 @@ def run(sim, begin=0):
 @pytest.mark.parametrize(("gain", "kept"), [(1.0, "trained"), (-1.0, "start")])
 def test_what_the_validators_say_decides_which_model_ranks(gain, kept):
     sim = run(saying(gain))
-    assert sim.verdict.kept == kept
+    assert sim.selection.kept == kept
     wanted = sim.plan.start if kept == "start" else sim.server_state.weights
     assert all(np.array_equal(sim.parts().weights[name], value) for name, value in wanted.items())
     assert not np.array_equal(sim.plan.start["scales"], sim.server_state.weights["scales"])
@@ -75,13 +75,13 @@ def test_what_the_validators_say_decides_which_model_ranks(gain, kept):
 def test_nothing_is_compared_before_the_last_round_and_validators_are_counted_in_bytes():
     sim, without = made(), made("validators.share=0")
     assert sim.step(0).up_bytes > 0
-    assert sim.verdict is None
+    assert sim.selection is None
     trainers = int((sim.data.rows.lengths() > 0).sum())
     last = [sim.step(number) for number in (1, 2)][-1]
     assert last.clients == trainers
-    assert last.up_bytes > sim.verdict.validators * 8
+    assert last.up_bytes > sim.selection.validators * 8
     assert without.plan.model_selection is None
-    assert int((without.data.rows.lengths() > 0).sum()) == trainers + sim.verdict.validators
+    assert int((without.data.rows.lengths() > 0).sum()) == trainers + sim.selection.validators
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
@@ -94,7 +94,7 @@ def test_stopped_and_gone_on_is_the_same_to_the_bit(secret):
     ended = made(secret=secret)
     ended.load_state(straight.state(), ROUNDS)
     for other in (resumed, ended):
-        assert other.verdict == straight.verdict
+        assert other.selection == straight.selection
         assert other.state().keys() == straight.state().keys()
         assert all(np.array_equal(value, straight.state()[name]) for name, value in other.state().items())
         for name, value in straight.parts().weights.items():
@@ -118,10 +118,10 @@ def test_without_validators_nothing_is_compared_and_both_groups_spend_the_whole_
     assert epsilon_of(training_event(replace(plan, model_selection=None)), 1e-6) <= 4.0
     unproven, alone = made("calibration=none"), run(made("validators.share=1e-9"))
     assert unproven.plan.model_selection is None
-    assert run(unproven).verdict is None
-    assert (alone.verdict.kept, alone.verdict.validators) == ("start", 0)
+    assert run(unproven).selection is None
+    assert (alone.selection.kept, alone.selection.validators) == ("start", 0)
     for share in ("1", "-0.1", "nan", "2"):
-        with pytest.raises(BadInput, match=r"validation clients\.share"):
+        with pytest.raises(BadInput, match=r"validators\.share"):
             made(f"validators.share={share}")
 
 

@@ -76,7 +76,7 @@ AS_PRINTED = (
     "preset paper: the paper gives no widths of the tower; here 256-128-64-32, so that an item has the "
     "160 floats that it counts",
     "preset paper: a client sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
-    "epoch by epoch, and give no rate for the server (set local.upload and server)",
+    "epoch by epoch, and give no rate for the server (set local.update and server)",
 )
 
 # The defaults are for populations with more clients and rounds.
