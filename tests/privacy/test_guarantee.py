@@ -10,15 +10,8 @@ import pytest
 from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit, after, no_guarantee
 
-FULL = {
-    "basis": "proven",
-    "unit": "user",
-    "adjacency": "add-remove",
-    "epsilon": 2.5,
-    "delta": 1e-6,
-    "scope": "whole run",
-    "trust": "nobody",
-}
+FULL = {"basis": "proven", "unit": "user", "adjacency": "add-remove", "epsilon": 2.5, "delta": 1e-6}
+FULL |= {"scope": "whole run", "trust": "nobody"}
 
 
 def test_every_line_names_unit_adjacency_scope_trust_and_basis():
@@ -32,22 +25,10 @@ def test_every_line_names_unit_adjacency_scope_trust_and_basis():
 
 
 def test_a_refuted_claim_is_never_printed_as_if_it_held():
-    claim = Guarantee(
-        basis="as published",
-        unit="click",
-        adjacency="replace-one",
-        epsilon=10.0,
-        delta=0.0,
-        scope="per message",
-        trust="nobody",
-        caveats=("A simulated run protects nobody.",),
-        honest_note="No epsilon is finite: the history is sent in plaintext.",
-    )
+    note, caveat = "No epsilon is finite: the history is sent in plaintext.", "A simulated run protects nobody."
+    claim = Guarantee(**(FULL | {"basis": "as published"}), caveats=(caveat,), honest_note=note)
     assert claim.line().endswith("as published; that does not hold")
-    assert claim.remarks() == (
-        "No epsilon is finite: the history is sent in plaintext.",
-        "A simulated run protects nobody.",
-    )
+    assert claim.remarks() == (note, caveat)
 
 
 def test_an_honest_number_comes_with_what_it_counts():

@@ -14,15 +14,8 @@ from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, detection, meaning
 
-PROVEN = {
-    "basis": "proven",
-    "unit": "user",
-    "adjacency": "replace-one",
-    "epsilon": 1.0,
-    "delta": 1e-6,
-    "scope": "whole run",
-    "trust": "server",
-}
+PROVEN = {"basis": "proven", "unit": "user", "adjacency": "replace-one", "epsilon": 1.0, "delta": 1e-6}
+PROVEN |= {"scope": "whole run", "trust": "server"}
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
 
 

@@ -158,15 +158,8 @@ def test_the_registry_is_complete_and_lazy_and_refuses_what_leaves_its_sensitivi
 
 
 def _gaussian(epsilon=1.0, delta=1e-6, dimension=5, sensitivity=1.0, calibration="proven"):
-    return Gaussian(
-        dimension=dimension,
-        sensitivity=sensitivity,
-        epsilon=epsilon,
-        delta=delta,
-        unit="user",
-        adjacency="replace-one",
-        calibration=calibration,
-    )
+    terms = {"unit": "user", "adjacency": "replace-one", "calibration": calibration}
+    return Gaussian(dimension=dimension, sensitivity=sensitivity, epsilon=epsilon, delta=delta, **terms)
 
 
 def test_scales_of_section_1_and_of_model_sized_vectors():
