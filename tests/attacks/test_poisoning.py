@@ -157,8 +157,8 @@ def test_robust_sums_and_settings_that_make_no_sense():
     ]:
         robust = rule.messages(messages(), np.random.default_rng(0))
         rows = robust.tables["t"]
-        assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row)
-        assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold)
+        assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row), rule
+        assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold), rule
         np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
     with pytest.raises(BadInput, match="trim is 0.7"):
         Robust(0.7)

@@ -59,7 +59,7 @@ def test_parts_are_even():
         ([1, 1, 1, 9], 2, [(0, 3), (3, 4)]),
         ([0, 0], 2, [(0, 2)]),
     ]:
-        assert resources.even_parts(np.array(work, np.int64), count) == parts
+        assert resources.even_parts(np.array(work, np.int64), count) == parts, (work, count)
 
 
 def test_several_tasks_run_at_once_and_an_error_arrives():

@@ -122,17 +122,10 @@ def test_what_hides_more_is_charged_for_what_is_hidden_in_it():
     ]:
         for accounting in ("zcdp", "gaussian"):
             budget = account(accounting, unit=of[0], adjacency=of[1])
-            for event, scaled in (
-                (GaussianEvent(0.3), lambda k: GaussianEvent(0.3 * k)),
-                (PureEvent(0.3), lambda k: PureEvent(0.3 * k)),
-            ):
-                cost = budget.cost(event, *message)
-                if steps is None:
-                    assert cost is None
-                else:
-                    assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(
-                        scaled(steps), *of
-                    )
+            for kind in (GaussianEvent, PureEvent):
+                cost = budget.cost(kind(0.3), *message)
+                wanted = None if steps is None else budget.cost(kind(0.3 * steps), *of)
+                assert cost == wanted or cost == pytest.approx(wanted), (message, of)
 
 
 def test_a_lifetime_budget_outlasts_the_periods():
@@ -210,8 +203,8 @@ def test_noise_of_the_notes():
     ]:
         plan = noise_of_message(Wish(**wish))
         digits = len(str(value).partition(".")[2])
-        assert plan.settings[name] == pytest.approx(value, abs=0.51 * 10**-digits + 2e-7)
-        assert plan.guarantee.epsilon == wish["epsilon"]
+        assert plan.settings[name] == pytest.approx(value, abs=0.51 * 10**-digits + 2e-7), wish
+        assert plan.guarantee.epsilon == wish["epsilon"], wish
         assert plan.guarantee.basis == "proven"
 
 

@@ -75,7 +75,7 @@ def test_where_no_sum_holds_nothing_is_promised():
         replace(PROVEN, adjacency="replace-one", epsilon=1.0, delta=0.9999999),
     ]:
         both = after(PROVEN, earlier, run="first")
-        assert both.basis == "none"
+        assert both.basis == "none", earlier
         assert both.epsilon is None
         assert PROVEN.line() in both.caveats[0]
         assert earlier.line() in both.caveats[0]

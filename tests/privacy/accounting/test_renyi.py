@@ -46,7 +46,7 @@ def test_sampled_rounds_of_section_5():
     ]:
         for sampling, wanted in (("fixed", fixed), ("poisson", poisson)):
             event = repeated(SampledEvent(1.0, cohort / population, sampling), 1000)
-            assert epsilon_renyi(event, 1e-6) == pytest.approx(wanted, abs=1e-4)
+            assert epsilon_renyi(event, 1e-6) == pytest.approx(wanted, abs=1e-4), event
 
 
 def test_zcdp_of_section_9():
@@ -68,7 +68,7 @@ def test_the_two_accountants_agree_within_their_looseness():
         ComposedEvent(((GaussianEvent(0.5), 3), (LaplaceEvent(0.1), 10), (PureEvent(0.2), 5))),
     ]:
         tight, loose = epsilon_of(event, 1e-6), epsilon_renyi(event, 1e-6)
-        assert tight <= loose <= 2.5 * tight
+        assert tight <= loose <= 2.5 * tight, event
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])

@@ -58,7 +58,7 @@ def test_messages_survive_the_way_through_bytes():
         sizes = messages.sizes(sent, schema)
         for client in range(3):
             content = messages.encode_update(sent, schema, client)
-            assert len(content) == sizes[client]
+            assert len(content) == sizes[client], mechanism.name
             got = messages.decode_update(content, schema, 5)
             assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
 
