@@ -45,9 +45,9 @@ def test_a_threshold_lets_one_of_a_hundred_pass_and_no_more_where_scores_say_not
 def test_an_interval_is_wider_where_clicks_are_found_or_missed_together():
     clicked = np.ones((40, 10), np.bool_)
     alone = np.zeros_like(clicked)
-    alone[:, ::2] = True  # half of every upload
+    alone[:, ::2] = True  # half of every update
     together = np.zeros_like(clicked)
-    together[::2] = True  # all of every other upload
+    together[::2] = True  # all of every other update
     narrow, wide = (of_flags(flags, clicked, np.zeros_like(clicked)).interval for flags in (alone, together))
     assert wide[1] - wide[0] > 2.5 * (narrow[1] - narrow[0])
     assert narrow == pytest.approx(proportion_interval(200, 400))

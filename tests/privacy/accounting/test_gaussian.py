@@ -84,7 +84,7 @@ def test_noise_of_the_notes():
         (1, 1e-6, 0.04, 0.168987),  # pooling with a fixed denominator
         (1, 1e-6, root_2, 5.974598),
         (2, 1e-6, 10.0, 22.305),  # a secure histogram
-        (2, 1e-5, 2.0 * math.sqrt(42), 25.8428),  # uploads add up as the root of their number
+        (2, 1e-5, 2.0 * math.sqrt(42), 25.8428),  # updates add up as the root of their number
         (2, 1e-5, 2.0 * math.sqrt(13), 14.3776),
         (2, 1e-6, root_2 * math.sqrt(30), 17.2772),  # thirty refreshes
         (2, 1e-6, 0.448335, 1.0),  # budgets of a Gaussian ledger
