@@ -48,7 +48,7 @@ WITHIN = "what updates within and beyond a bound count for"
 FROM_COUNT = "rounds whose bound is not from the protected count"
 ONE_MESSAGE = "how far one message moves the count"
 MISSING = "a message whose count is 1"
-TURNS, IN_A_TREE = "turns of a client that are accounted for", "turns of a client in one tree"
+ACCOUNTED, IN_A_TREE = "rounds of a client that are accounted for", "rounds of a client in one tree"
 PUBLISHED_EPSILON = "epsilon of the run, from the noise that was measured"
 
 
@@ -197,7 +197,7 @@ BUGS = (
     Bug("a node without noise", "tree", NODE, a_node_without_noise),
     Bug("noise is taken back too early", "tree", NODES, setting(schedules, "taken_back", the_one_before)),
     Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
-    Bug("one turn is charged", "tree", TURNS, change=other(max_participations=1)),
+    Bug("one turn is charged", "tree", ACCOUNTED, change=other(max_participations=1)),
     Bug("half the noise of a tree", "tree", NODE, setting(TreeSum, "sigma_in", lambda self, *_: self.sigma / 2.0)),
     Bug("a tree without levels in the account", "tree", CHARGED, without_levels),
 )

@@ -18,7 +18,7 @@ from veilrec.privacy.guarantee import Trust
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 OPEN = ["--set", "cohort.size=20", "--calibration", "none"]
-FEW = ["--data", NEWS, *SMALL, "--uploads", "10"]
+FEW = ["--data", NEWS, *SMALL, "--updates", "10"]
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
 VOTES = ["--method", "private-popularity", "--data", RATINGS, "--set", "cohort.size=0"]
 
@@ -60,7 +60,7 @@ def test_without_a_name_it_says_which_attacks_there_are() -> None:
 def test_uploads_as_json_and_side_by_side_with_a_picture(trained: Path, tmp_path: Path) -> None:
     report = told("gradient-rows", "--method", "fednewsrec", *OPEN, *FEW)
     assert (report["attack"], report["method"], report["calibration"]) == ("gradient-rows", "fednewsrec", "none")
-    assert (report["by"], report["view"], report["uploads"], report["seed"]) == ("word-rows", "message", 10, 0)
+    assert (report["by"], report["view"], report["updates"], report["seed"]) == ("word-rows", "message", 10, 0)
     assert (report["claimed"]["basis"], report["data"], report["padding"]) == ("none", NEWS, None)
     low, high = report["interval"]
     assert max(0.95, low) <= report["recall"] <= high
@@ -119,7 +119,7 @@ def test_rows_and_numbers_as_json_and_tables(tmp_path: Path) -> None:
         ("row-support", {"sum", "update"}, "before any noise"),
         ("inversion", {"message", "secure sum", "released"}, "secure aggregation"),
     ):
-        asked = [attack, *VOTES, "--quick", "--uploads", "20"]
+        asked = [attack, *VOTES, "--quick", "--updates", "20"]
         picture = tmp_path / f"{attack}.png"
         by_view = {f["view"]: f for f in told(*asked, "--plot", picture)["findings"]}
         assert by_view.keys() == views
@@ -151,7 +151,7 @@ def test_a_federation_is_attacked_by_its_run(votes: Path, tmp_path: Path) -> Non
     for attack in ("row-support", "gradient-rows"):
         assert "a federation without a run: finish it with `veilrec federate up" in refused(attack, made)
     shutil.copytree(votes, made / "run")
-    report = told("row-support", made, "--quick", "--uploads", "10")
+    report = told("row-support", made, "--quick", "--updates", "10")
     assert report["model"] == f"{made / 'run'} after 1 rounds"
 
 
@@ -171,7 +171,7 @@ BAD_LINES = [
     ("gradient-rows --method nrms", "sends no messages"),
     (f"gradient-rows --method fcf --data {NEWS}", "reads no titles"),
     ("gradient-rows --method dp-fedmf --data synthetic-ratings:users=50,items=300", "no titles"),
-    ("gradient-rows --method fednewsrec --uploads 0", "--uploads is 0"),
+    ("gradient-rows --method fednewsrec --updates 0", "--updates is 0"),
     ("gradient-rows --method fednewsrec --rounds 0", "--rounds is 0"),
     ("gradient-rows --method fednewsrec --calibration strong", "strong"),
     ("gradient-rows --method fednewsrec --plot leak.pdf", ".svg or .png"),
@@ -184,7 +184,7 @@ BAD_LINES = [
     ("membership VOTES --kind odd", "odd"),
     ("membership VOTES --canaries 1000", "1000 canaries"),
     ("membership VOTES --trainings 0", "--trainings is 0"),
-    ("row-support VOTES --uploads 0", "uploads is 0"),
+    ("row-support VOTES --updates 0", "updates is 0"),
     ("row-support VOTES --plot x.pdf", ".svg or .png"),
     ("inversion nosuch", "there is no run"),
     ("poisoning VOTES --share 0.7", "--share is 0.7"),

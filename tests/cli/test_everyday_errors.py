@@ -90,8 +90,6 @@ BAD_LINES = {
     "data export synthetic-news:users=50,seed=1 --out file.csv": "exists already",
     "data export synthetic-news:users=50,seed=1 --out file.csv/x": "cannot be used (Not a directory)",
     "demo --report 'a folder'": "is a folder",
-    "bench": "benchmarks are scripts: python benchmarks/simulate.py",
-    "bench http --quick": "benchmarks are scripts: python benchmarks/serve_http.py",
 }
 
 

@@ -138,3 +138,19 @@ def test_trouble_is_one_line(
     assert leaving.value.code == code
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_a_former_name_is_told_what_it_is_called_now():
+    for line in (
+        "bench serve --quick",
+        "federate device x",
+        "federate init x --devices 3",
+        "audit dp-fedmf --shares",
+        "attack inversion --method dp-fedmf --uploads 3",
+        "train privaterec --data synthetic-news --set judges.share=0.1",
+        "train fedmf --data synthetic-ratings --set cohort.sampling=turns",
+    ):
+        done = veilrec(*line.split())
+        assert done.code == 2, line
+        last = done.err.strip().splitlines()[-1]
+        assert any(last == f"veilrec: {old} is now {new}" for old, new in main._RENAMED.items()), last

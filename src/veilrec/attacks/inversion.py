@@ -68,7 +68,7 @@ def views_of(plan: Plan) -> tuple[View, ...]:
 def invert(place: AttackPoint, *, updates: int) -> tuple[Inverted, ...]:
     """Work out the histories of so many clients, by each adversary."""
     if updates < 1:
-        raise BadInput(f"uploads is {updates}: give at least 1")
+        raise BadInput(f"updates is {updates}: give at least 1")
     known = public_news(place.plan, place.weights) if isinstance(place.data, OwnImpressions) else None
     if known is None:
         targets, own = rows.histories_of(place, updates)

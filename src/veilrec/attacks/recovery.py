@@ -329,7 +329,7 @@ class AttackFinding:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        row = {"by": self.by, "view": self.view, "seen": SEEN[self.view], "how": self.how, "uploads": self.updates}
+        row = {"by": self.by, "view": self.view, "seen": SEEN[self.view], "how": self.how, "updates": self.updates}
         return row | self.recovery.to_json()
 
 

@@ -44,7 +44,7 @@ def recover_clicks(
     plan: Plan, data: LocalData, weights: Mapping[str, Floats], *, updates: int, rounds: int = 1, seed: int = 0
 ) -> tuple[AttackFinding, ...]:
     """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
-    for name, count in (("uploads", updates), ("rounds", rounds)):
+    for name, count in (("updates", updates), ("rounds", rounds)):
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
     known = subjects.public_news(plan, weights)
@@ -224,7 +224,7 @@ class AttackPoint:
 def recover_rows(place: AttackPoint, *, updates: int) -> tuple[AttackFinding, ...]:
     """Attack so many clients; first what the method protects against, then what the server sees that it trusts."""
     if updates < 1:
-        raise BadInput(f"uploads is {updates}: give at least 1")
+        raise BadInput(f"updates is {updates}: give at least 1")
     if isinstance(place.data, OwnImpressions):
         return recover_clicks(place.plan, place.data, place.weights, updates=updates, seed=place.seed)
     rounds = place.rounds()

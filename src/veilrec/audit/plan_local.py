@@ -359,8 +359,8 @@ def _account(
     yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
     yield is_equal("whom the mechanism trusts", mechanism.trust, str(guarantee.trust))
     yield at_most("delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta)
-    turns = max(_turns(plan, data, secret, seed) for secret in (None, _secret(seed, 4)))
-    told = turns * samples
+    participations = max(_participations(plan, data, secret, seed) for secret in (None, _secret(seed, 4)))
+    told = participations * samples
     farthest = _farthest(mechanism.attention.basis, mechanism.attention.clip_norm)
     most = scale * (1.0 + 5.0 / math.sqrt(_NUMBERS))  # beyond 5 standard errors: 3e-7
     vector = LaplaceEvent(farthest / max(most, 1e-300))
@@ -369,10 +369,10 @@ def _account(
         event = ComposedEvent(((vector, told), (mechanism.labels.event(), told)))
         spent = epsilon_of(event, delta) * (1.0 - _SLACK)
     name = "epsilon of all that a client tells, from the noise that was measured"
-    yield replace(at_most(name, spent, epsilon, f"{turns} turns"), false_alarm_rate=ALPHA)
+    yield replace(at_most(name, spent, epsilon, f"{participations} participations"), false_alarm_rate=ALPHA)
 
 
-def _turns(plan: Plan, data: OwnImpressions, secret: bytes | None, seed: int) -> int:
+def _participations(plan: Plan, data: OwnImpressions, secret: bytes | None, seed: int) -> int:
     """The largest number of rounds that one client takes part in."""
     sampler = Simulation(plan, data, data.rows, Seeds.all_from(seed, secret)).sampler
     drawn: Sequence[Offsets] = [sampler.draw(number) for number in range(plan.rounds)]

@@ -310,9 +310,9 @@ def tree_checks(plan: Plan, cohorts: Any, needed: float, key: bytes) -> Iterator
     members: Offsets = cohorts
     steps = mechanism.steps
     often = [members[start : start + steps].sum(axis=0).max() for start in range(0, len(members), steps)]
-    yield observe.at_most("turns of a client in one tree", int(max(often)), 1)
+    yield observe.at_most("rounds of a client in one tree", int(max(often)), 1)
     yield observe.at_least(
-        "turns of a client that are accounted for", plan.max_participations or 0, int(members.sum(axis=0).max())
+        "rounds of a client that are accounted for", plan.max_participations or 0, int(members.sum(axis=0).max())
     )
     yield observe.at_least("rounds of a tree that are accounted for", mechanism.event().steps, steps)
     yield from _node_checks(plan, steps, needed, key)

@@ -392,7 +392,7 @@ def gradient_rows(
 
         veilrec attack gradient-rows --method fednewsrec --calibration none --calibration proven
 
-        veilrec attack gradient-rows runs/mine --uploads 300 --plot leak.png
+        veilrec attack gradient-rows runs/mine --updates 300 --plot leak.png
 
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
@@ -400,7 +400,7 @@ def gradient_rows(
     from veilrec.core.errors import BadInput
 
     if updates < 1 or rounds < 1:
-        name, value = ("uploads", updates) if updates < 1 else ("rounds", rounds)
+        name, value = ("updates", updates) if updates < 1 else ("rounds", rounds)
         raise BadInput(f"--{name} is {value}: give at least 1")
 
     def attack(subject: AttackSubject) -> Result:

@@ -26,7 +26,7 @@ from veilrec.cli import (
     train,
 )
 from veilrec.cli.output import open_streams, say
-from veilrec.core.errors import BadInput, VeilrecError, file_trouble
+from veilrec.core.errors import VeilrecError, file_trouble
 from veilrec.core.resources import missing_part
 
 INTERRUPTED = 130  # exit code after Ctrl-C
@@ -67,17 +67,17 @@ for _panel, _group in _COMMANDS.items():
             app.command(_name, rich_help_panel=_panel)(_command)
 
 
-@app.command(
-    "bench",
-    hidden=True,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)
-def _bench(context: typer.Context) -> None:
-    """Name the script that took the place of this former command."""
-    scripts = {"http": "benchmarks/serve_http.py", "faults": "-m tests.federation.faults"}
-    scripts |= {name: f"benchmarks/{name}.py" for name in ("simulate", "serve", "secagg", "federate")}
-    name = next((word for word in context.args if word in scripts), "simulate")
-    raise BadInput(f"benchmarks are scripts: python {scripts[name]}")
+# Commands, options and settings by former names; said when a command with one of them is refused.
+_RENAMED = {
+    "bench": "a script: python benchmarks/simulate.py, serve.py, serve_http.py, secagg.py or federate.py",
+    "device": "federate client",
+    "--devices": "--clients",
+    "--shares": "--distributed-noise",
+    "--uploads": "--updates",
+    "judges.share": "validators.share",
+    "judges.clip": "validators.clip",
+    "cohort.sampling=turns": "cohort.sampling=cyclic",
+}
 
 
 def _version(asked: bool) -> None:
@@ -99,6 +99,10 @@ def run() -> None:
     """Entry point: what the user can put right becomes one line and exit code 2, never a traceback."""
     open_streams()
     code = _attempt()
+    for word in sys.argv[1:] if code == 2 else ():
+        former = next((name for name in (word, word.partition("=")[0]) if name in _RENAMED), None)
+        if former is not None:
+            _say(f"{former} is now {_RENAMED[former]}")
     try:
         sys.stdout.flush()
     except OSError as error:  # the disk that it goes to is full, or nobody reads it any more

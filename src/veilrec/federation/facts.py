@@ -206,8 +206,8 @@ def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None =
 def guarantee_of(plan: Plan, delta: float) -> Guarantee:
     """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
     mechanism = _shared(plan)
-    turns = plan.rounds if plan.max_participations is None else plan.max_participations
-    error = turns * mechanism.draws_error
+    participations = plan.rounds if plan.max_participations is None else plan.max_participations
+    error = participations * mechanism.draws_error
     epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
     others = [part.mechanism.trust for part in (plan.reports, plan.model_selection) if part is not None]
     trust = max((mechanism.trust, *others), key=TRUSTS.index)
@@ -219,12 +219,12 @@ def guarantee_of(plan: Plan, delta: float) -> Guarantee:
         delta=delta,
         scope="whole run",
         trust=trust,
-        caveats=_caveats(plan, mechanism, turns),
+        caveats=_caveats(plan, mechanism, participations),
         event=training_event(plan),
     )
 
 
-def _caveats(plan: Plan, mechanism: DistributedNoiseSum, turns: int) -> tuple[str, ...]:
+def _caveats(plan: Plan, mechanism: DistributedNoiseSum, participations: int) -> tuple[str, ...]:
     noise = mechanism.distributed_noise
     chance = overflow_chance(noise.least, mechanism.dimension)
     told: tuple[str, ...] = (
@@ -233,8 +233,8 @@ def _caveats(plan: Plan, mechanism: DistributedNoiseSum, turns: int) -> tuple[st
         " or tell the server theirs.",
         "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
         "clients alone, no more may be corrupt than was planned for.",
-        f"Server and helpers see who takes part, so that nothing is won by sampling: {turns} rounds are counted for "
-        "everybody.",
+        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds count for"
+        " everybody.",
         "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
         "harms the model.",
         f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",

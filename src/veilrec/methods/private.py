@@ -50,7 +50,7 @@ COHORTS_STAY_HIDDEN = (
     "whoever sees it, the epsilon is larger."
 )
 ORDER_IS_PUBLIC = (
-    "Who takes part in which round may be known to everybody: nothing rests on chance. The order of the turns is fixed "
+    "Who takes part in which round may be known to everybody: nothing rests on chance. The order is fixed "
     "before the first round, and a person whose data is missing sends an update of nothing when it is their turn."
 )
 
@@ -112,8 +112,8 @@ def taking_part(cohort: CohortSettings, rounds: int, clients: int, unit: Unit, *
     """
     if cohort.sampling == "cyclic":
         raise BadInput(
-            "cohort.sampling is turns, which is for messages with noise of their own: noise on sums needs a cohort that"
-            " is drawn, or a tree; use --set cohort.sampling=poisson"
+            "cohort.sampling is cyclic, which is for messages with noise of their own: noise on sums needs a sampled"
+            " cohort, or a tree; use --set cohort.sampling=poisson"
         )
     size = cohort.among(clients)
     if cohort.sampling == "fixed" and keeps_state and size < clients:
@@ -362,14 +362,14 @@ def tree_sum(
     """
     if cohort.sampling != "cyclic":
         raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=cyclic")
-    steps, turns = min(clients // cohort.among(clients), rounds), cohort.max_participations(rounds, clients)
+    steps, participations = min(clients // cohort.among(clients), rounds), cohort.max_participations(rounds, clients)
     draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
-    multiplier = math.sqrt(turns * steps.bit_length()) / mu_for(epsilon, delta)  # Gaussian releases: exact
+    multiplier = math.sqrt(participations * steps.bit_length()) / mu_for(epsilon, delta)  # Gaussian releases: exact
     if before is not None:
 
         def together(noise_multiplier: float) -> Event:
-            return ComposedEvent(((before, 1), (TreeEvent(noise_multiplier, steps), turns)))
+            return ComposedEvent(((before, 1), (TreeEvent(noise_multiplier, steps), participations)))
 
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
     return TreeSum(
@@ -377,7 +377,7 @@ def tree_sum(
         clip_norm=privacy.clip_norm,
         noise_multiplier=multiplier,
         steps=steps,
-        turns=turns,
+        participations=participations,
         population=clients,
         delta=privacy.delta,
     )

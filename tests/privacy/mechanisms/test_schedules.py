@@ -238,7 +238,7 @@ SECRET = bytes(range(32))
 
 
 tree_sum = partial(
-    TreeSum, schema=LAYER, clip_norm=1.0, noise_multiplier=2.0, steps=8, turns=1, population=40, delta=1e-6
+    TreeSum, schema=LAYER, clip_norm=1.0, noise_multiplier=2.0, steps=8, participations=1, population=40, delta=1e-6
 )
 
 
@@ -299,7 +299,7 @@ def test_what_makes_no_sense_is_refused():
             tree_sum().protect({"layer": np.zeros(4)}, spec, KeyedSource(SECRET, 0))
     with pytest.raises(VeilrecError, match="names the noise"):
         tree_sum().protect({"layer": np.zeros(4)}, RoundSpec(0), SeededSource(1))
-    for name in ("steps", "turns", "population", "clip_norm"):
+    for name in ("steps", "participations", "population", "clip_norm"):
         with pytest.raises(BadInput, match=name):
             tree_sum(**{name: 0})
     for name, value in (("clip_norm", 0.0), ("delta", 1.0), ("count_standard_deviation", 0.5), ("schema", LAYER)):

@@ -234,6 +234,6 @@ def told(validators: ValidationConfig) -> tuple[str, ...]:
         return ()
     return (
         f"A public {validators.share:.0%} of the clients never train: in the end they validate, under noise for the"
-        " same epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person meets one"
-        " of the two, and which is public.",
+        " same epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person"
+        " meets one of the two, and which is public.",
     )

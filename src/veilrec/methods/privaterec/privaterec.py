@@ -163,8 +163,8 @@ def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
     read = _read(config, problem)
     cohort = cohort_of(config, problem, "privaterec")
     people = count_clients(config, problem, "privaterec")
-    turns = cohort.max_participations(problem.rounds, people)
-    noise = _local_noise(config, turns)
+    participations = cohort.max_participations(problem.rounds, people)
+    noise = _local_noise(config, participations)
     made = plan_of(
         config,
         problem,
@@ -175,7 +175,7 @@ def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
         config.aggregation,
         ValidationBudget(config.active_validation, config.privacy.epsilon, config.privacy.delta),
     )
-    return replace(made, max_participations=turns) if cohort.sampling == "cyclic" else made
+    return replace(made, max_participations=participations) if cohort.sampling == "cyclic" else made
 
 
 def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
@@ -204,7 +204,7 @@ def _trainer(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None)
     return PrivateNewsLocalTrainer(read.model, news, read.frozen, settings, noise=noise, pad_news=last)
 
 
-def _local_noise(config: PrivateRecConfig, turns: int) -> LocalNoise | None:
+def _local_noise(config: PrivateRecConfig, participations: int) -> LocalNoise | None:
     """Local noise of a client before training: DPA on the attention and DPL on the labels."""
     from veilrec.client.news import LocalNoise
 
@@ -216,7 +216,7 @@ def _local_noise(config: PrivateRecConfig, turns: int) -> LocalNoise | None:
             "through",
         )
     if config.way == "reports":
-        of_history, of_label = shared_out(config, turns)
+        of_history, of_label = shared_out(config, participations)
         return LocalNoise(
             _attention(config, of_history, "proven", 0.0),
             LabelPerturbation(LabelResponse, negatives=config.negatives, epsilon=of_label),
@@ -241,10 +241,10 @@ def _attention(
     )
 
 
-def shared_out(config: PrivateRecConfig, turns: int) -> tuple[float, float]:
+def shared_out(config: PrivateRecConfig, participations: int) -> tuple[float, float]:
     """Epsilons of one attention vector and of one label, so that all of a client's messages stay within budget."""
     p = config.privacy
-    count = turns * p.samples
+    count = participations * p.samples
 
     def run(noise: float) -> Event:
         history, label = (1.0 - p.label_share) / noise, p.label_share / noise

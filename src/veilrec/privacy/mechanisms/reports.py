@@ -167,7 +167,7 @@ class _NoisyCounts(ItemReports):
 class ItemHistogram(_NoisyCounts):
     """One histogram over everybody: at most `max_items` of each client, Gaussian noise on the counts.
 
-    A user moves the counts by sqrt(most_items) when added or removed, by sqrt(2 most_items) when replaced.
+    A user moves the counts by sqrt(max_items) when added or removed, by sqrt(2 max_items) when replaced.
     """
 
     name = "item-histogram"

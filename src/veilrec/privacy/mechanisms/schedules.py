@@ -171,7 +171,7 @@ def taken_back(number: int, steps: int) -> tuple[int, ...]:
 class TreeSum(CohortSum):
     """Sums of clients that take part in cyclic order, with the noise of a tree over `steps` rounds.
 
-    A client takes part at most once in a tree and `turns` times in all. It is part of the sums of at most
+    A client takes part at most once in a tree and `participations` times in all. It is part of the sums of at most
     floor(log2(steps)) + 1 nodes, each with noise of its own, and moves each of them by its clip norm: a person whose
     data is missing gives an update of nothing, in the same place of the same order (add-remove).
     `noise_multiplier` is that of one node.
@@ -186,14 +186,14 @@ class TreeSum(CohortSum):
         clip_norm: float,
         noise_multiplier: float,
         steps: int,
-        turns: int,
+        participations: int,
         population: int,
         delta: float,
     ) -> None:
-        whole(steps=steps, turns=turns, population=population)
+        whole(steps=steps, participations=participations, population=population)
         self.steps = steps
         # Everybody, once in a tree, added or removed.
-        people = Rounds(rounds=turns, sampling="poisson", population=population, cohort=population)
+        people = Rounds(rounds=participations, sampling="poisson", population=population, cohort=population)
         super().__init__(
             schema=schema, clip_norm=clip_norm, noise_multiplier=noise_multiplier, taking_part=people, delta=delta
         )
@@ -259,7 +259,15 @@ class TreeSum(CohortSum):
     def examples(cls) -> tuple[Self, ...]:
         """Trees of five rounds and of one."""
         return tuple(
-            cls(schema=EXAMPLE, clip_norm=1.0, noise_multiplier=2.0, steps=steps, turns=1, population=10, delta=1e-3)
+            cls(
+                schema=EXAMPLE,
+                clip_norm=1.0,
+                noise_multiplier=2.0,
+                steps=steps,
+                participations=1,
+                population=10,
+                delta=1e-3,
+            )
             for steps in (5, 1)
         )
 
@@ -386,7 +394,7 @@ class AdaptiveSum(_WithCount):
         self.check_counts(updates)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Everybody silent but one, who turns round and is over the bound on one side only; or who is missing."""
+        """Everybody silent but one, who flips its update and is over the bound on one side only; or who is missing."""
         with_one, other = super().worst_pair()
         first = np.zeros_like(with_one)
         first[0] = self.clip_norm / math.sqrt(self.dimension - 1)
@@ -413,7 +421,7 @@ class AdaptiveSum(_WithCount):
 class PublishedAdaptiveSum(_WithCount):
     """Fixed cohorts; the count taken after clipping; noise outside of the server's rate.
 
-    The bound may fall to 0 and below, as printed: min(1, S / norm) then turns updates round and gives them norm |S|.
+    The bound may fall to 0 and below, as printed: min(1, S / norm) then flips updates and gives them norm |S|.
     The noise is proportional to |S|, and at S = 0 nothing but the count is released.
     """
 
