@@ -196,8 +196,8 @@ BUGS = (
     Bug("every tree has the noise of the first", "tree", NODES, the_same_tree_again),
     Bug("a node without noise", "tree", NODE, a_node_without_noise),
     Bug("noise is taken back too early", "tree", NODES, setting(schedules, "taken_back", the_one_before)),
-    Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
-    Bug("one turn is charged", "tree", ACCOUNTED, change=other(max_participations=1)),
+    Bug("trees longer than a cycle", "tree", IN_A_TREE, change=longer_trees),
+    Bug("one round is charged", "tree", ACCOUNTED, change=other(max_participations=1)),
     Bug("half the noise of a tree", "tree", NODE, setting(TreeSum, "sigma_in", lambda self, *_: self.sigma / 2.0)),
     Bug("a tree without levels in the account", "tree", CHARGED, without_levels),
 )
