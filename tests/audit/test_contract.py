@@ -137,10 +137,13 @@ def test_the_contract_finds_what_is_planted(changed, bug):
     assert all(outcome.found for outcome in outcomes if outcome.verdict == "broken")
 
 
-def test_a_declared_ranker_opens_what_it_saved_and_what_a_method_raises_is_a_finding(changed):
+def test_a_declared_ranker_opens_what_it_saved(changed):
     declared = ('    private_relative="dp-fedmf",', "    rankers=(Ranker,),")
     (outcome,) = check_method(changed(*_OWN_RANKER, declared), ["without-data"])
     assert outcome.verdict == "holds", outcome.found
+
+
+def test_what_a_method_raises_is_a_finding(changed):
     line = "        learned = self._factorise"
     file = changed((line, f"        raise RuntimeError('no luck')\n{line}"))
     found = {outcome.check.name: outcome for outcome in check_method(file, ["seed", "parts"])}
