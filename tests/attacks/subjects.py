@@ -1,24 +1,17 @@
 """Small plans with clients, and bugs to plant in their mechanisms."""
 
-from __future__ import annotations
-
-from collections.abc import MutableMapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from veilrec.attacks.rows import AttackPoint
 from veilrec.audit.method import small_problem
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Doubles
 from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
-from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.methods.base import configure, promised
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.randomness import Source
 
 
 @dataclass(frozen=True)
@@ -31,53 +24,53 @@ class Attackable:
     n_items: int
     claimed: Guarantee
 
-    def place(self, seed: int = 0) -> AttackPoint:
+    def place(self, seed=0):
         """Before the first round."""
         return AttackPoint(self.plan, self.data, self.histories, self.plan.start, self.n_items, seed)
 
-    def with_mechanism(self, mechanism: Any) -> Attackable:
+    def with_mechanism(self, mechanism):
         """The same with another mechanism."""
         return replace(self, plan=replace(self.plan, mechanism=mechanism))
 
 
 @cache
-def attackable(method: str, *settings: str, users: int = 300, data: str | None = None) -> Attackable:
+def attackable(method, *settings, users=300, data=None):
     """A method on synthetic people, who have ratings or read news; None: whichever it usually learns from."""
-    found: Any = get(method)
+    found = get(method)
     config, rounds = configure(found, preset="tuned", dataset="", settings=list(settings))
     problem = small_problem(found, users, rounds, data)
     plan, clients = found.plan(config, problem), found.clients(config, problem)
     return Attackable(plan, clients, problem.train, problem.n_items, promised(found, config, problem))
 
 
-def with_noise(subject: Attackable, factor: float) -> Attackable:
+def with_noise(subject, factor):
     """The same with so many times the noise on its sums."""
-    mechanism: Any = copy(subject.plan.mechanism)
+    mechanism = copy(subject.plan.mechanism)
     mechanism.sigma = max(factor * mechanism.sigma, 1e-12)
     return subject.with_mechanism(mechanism)
 
 
-def without_clip(subject: Attackable) -> Attackable:
+def without_clip(subject):
     """The same with a clip that was forgotten."""
 
-    class Unclipped(type(subject.plan.mechanism)):  # type: ignore[misc]
-        def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+    class Unclipped(type(subject.plan.mechanism)):
+        def bound(self, updates, spec):
             return updates
 
     return subject.with_mechanism(_as(subject, Unclipped))
 
 
-def without_noise_on(subject: Attackable, tensor: str) -> Attackable:
+def without_noise_on(subject, tensor):
     """The same with a tensor that the noise leaves out."""
 
-    class Forgetful(type(subject.plan.mechanism)):  # type: ignore[misc]
-        def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
+    class Forgetful(type(subject.plan.mechanism)):
+        def protect(self, sums, spec, source):
             super().protect({name: total for name, total in sums.items() if name != tensor}, spec, source)
 
     return subject.with_mechanism(_as(subject, Forgetful))
 
 
-def _as(subject: Attackable, kind: Any) -> Any:
-    mechanism: Any = copy(subject.plan.mechanism)
+def _as(subject, kind):
+    mechanism = copy(subject.plan.mechanism)
     mechanism.__class__ = kind
     return mechanism

@@ -1,35 +1,29 @@
 """Attacks that must succeed where nothing protects, must fail where something does, and notice a planted leak."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.attacks.subjects import attackable
-from veilrec.attacks.recovery import AttackFinding
 from veilrec.attacks.rows import explains, recover_clicks, share_in_rows, titles_in
-from veilrec.client.local_training import LocalData
 from veilrec.core.errors import BadInput
-from veilrec.core.plan import Plan
 
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "cohort.size=0")
 
 
-def subject(method: str, *settings: str) -> tuple[Plan, LocalData]:
+def subject(method, *settings):
     made = attackable(method, *SMALL, *settings, users=200)
     return made.plan, made.data
 
 
-def attack(method: str, *settings: str, updates: int = 60, rounds: int = 1) -> tuple[AttackFinding, ...]:
+def attack(method, *settings, updates=60, rounds=1):
     plan, data = subject(method, *settings)
     return recover_clicks(plan, data, plan.start, updates=updates, rounds=rounds)
 
 
-def test_rows_of_words_tell_every_clicked_news() -> None:
+def test_rows_of_words_tell_every_clicked_news():
     flags, ranked, dense = attack("fednewsrec", "calibration=none")
     assert (flags.view, flags.by, ranked.by, dense.by) == ("message", "word-rows", "word-rows", "dense")
     assert flags.recovery.recall > 0.99
@@ -38,7 +32,7 @@ def test_rows_of_words_tell_every_clicked_news() -> None:
     assert ranked.recovery.false_positive_rate <= 0.01
 
 
-def test_noise_that_holds_leaves_chance_and_a_planted_leak_is_seen() -> None:
+def test_noise_that_holds_leaves_chance_and_a_planted_leak_is_seen():
     # Some 800 clicks are found with probability 0.01 each, clicks of one client together: more than 0.05 of them by
     # chance less than one time in a million, even if there were only a fifth as many.
     plan, data = subject("fednewsrec", "calibration=proven")
@@ -47,30 +41,27 @@ def test_noise_that_holds_leaves_chance_and_a_planted_leak_is_seen() -> None:
     assert protected.recovery.recall < 0.05
     assert of_server[0].view == "update"
     assert of_server[0].recovery.recall > 0.99  # the server is trusted, and that is said
-    without_noise: Any = copy(plan.mechanism)
+    without_noise = copy(plan.mechanism)
     without_noise.sigma = 1e-9
     planted = recover_clicks(replace(plan, mechanism=without_noise), data, plan.start, updates=60)[0]
     assert planted.recovery.recall > 0.1
     assert planted.recovery.interval[0] > 0.05
 
 
-def test_noise_of_messages_averages_out_over_rounds() -> None:
+def test_noise_of_messages_averages_out_over_rounds():
     settings = ("calibration=as-published", "privacy.clip_value=0.1", "privacy.scale=0.0003")
     once, often = (attack("fednewsrec", *settings, updates=30, rounds=rounds)[0] for rounds in (1, 8))
     assert once.by == often.by == "word-rows"
     assert often.recovery.recall > once.recovery.recall + 0.02
 
 
-def test_noise_on_attention_does_not_hide_the_history_and_padding_does_in_part() -> None:
+def test_noise_on_attention_does_not_hide_the_history_padding_does_in_part_and_reports_do():
     settings = ("calibration=as-published", "privacy.epsilon=1")
     plain = attack("privaterec", *settings, updates=25)[0]
     padded = attack("privaterec", *settings, "privacy.pad_probability=0.5", updates=25)[0]
     assert plain.recovery.recall > 0.8
     assert padded.recovery.recall < plain.recovery.recall
     assert plain.recovery.recall > 2.0 * plain.recovery.chance
-
-
-def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
     findings = attack(
         "privaterec", "training=reports", "cohort.sampling=cyclic", "cohort.size=50", "calibration=proven", updates=25
     )
@@ -80,7 +71,7 @@ def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
     assert flags.recovery.recall <= flags.recovery.false_positive_rate + 0.05
 
 
-def test_counts_below_one_and_methods_without_titles_are_refused() -> None:
+def test_counts_below_one_and_methods_without_titles_are_refused():
     for updates, rounds in ((0, 1), (-1, 1), (1, 0)):
         with pytest.raises(BadInput, match="at least 1"):
             attack("fednewsrec", "calibration=none", updates=updates, rounds=rounds)
@@ -89,13 +80,10 @@ def test_counts_below_one_and_methods_without_titles_are_refused() -> None:
         recover_clicks(ratings.plan, ratings.data, ratings.plan.start, updates=5)
 
 
-def test_titles_whose_words_are_all_there() -> None:
+def test_titles_whose_words_are_all_there_and_words_that_one_title_alone_brings():
     titles = np.array([[1, 2, 0], [2, 3, 4], [0, 0, 0], [4, 0, 0]])
     rows = np.array([[False, True, True, False, False], [False, False, False, False, True]])
     assert titles_in(rows, titles).tolist() == [[True, False, False, False], [False, False, False, True]]
-
-
-def test_a_word_that_one_title_alone_brings_counts_fully() -> None:
     titles = np.array([[1, 2, 3], [2, 3, 0], [3, 4, 0], [5, 0, 0]])
     flagged = np.array([True, True, False, True])
     shown = np.array([False, False, False, True])
@@ -105,7 +93,7 @@ def test_a_word_that_one_title_alone_brings_counts_fully() -> None:
     assert np.isneginf(explains(np.zeros(4, np.bool_), shown, titles)).all()
 
 
-def test_vectors_that_went_into_a_layer_lie_in_the_rows_of_its_gradient() -> None:
+def test_vectors_that_went_into_a_layer_lie_in_the_rows_of_its_gradient():
     generator = np.random.default_rng(0)
     went_in, others = generator.normal(size=(5, 16)), generator.normal(size=(50, 16))
     gradient = generator.normal(size=(12, 5)) @ went_in

@@ -4,17 +4,15 @@ Trainings are drawn from fixed seeds; exposures without an attack are 0 but for 
 not passed by chance.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.attacks.subjects import Attackable, attackable
+from tests.attacks.subjects import attackable
 from veilrec.attacks import poisoning
-from veilrec.attacks.poisoning import Defence, MaliciousClients, Poison, PoisonedSimulation, Robust
+from veilrec.attacks.poisoning import MaliciousClients, PoisonedSimulation, Robust
+from veilrec.attacks.recovery import updates_of
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows
@@ -23,9 +21,7 @@ from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.simulation.simulation import Seeds, one_of
 
 
-def trained(
-    subject: Attackable, poison: Poison | None, defence: Defence, liars: int = 15, rounds: int = 10
-) -> tuple[float, PoisonedSimulation]:
+def trained(subject, poison, defence, liars=15, rounds=10):
     """A training, and how many see the target then."""
     generator = np.random.default_rng(0)
     target = poisoning.choose_target(subject.data, subject.n_items)
@@ -45,11 +41,11 @@ def trained(
     return poisoning.exposure_of(training.model(), subject.histories, honest, target), training
 
 
-def open_factors() -> Attackable:
+def open_factors():
     return attackable("fedmf", "cohort.size=100", "local.dim=8")
 
 
-def test_without_checks_few_clients_promote_an_item() -> None:
+def test_without_checks_few_clients_promote_an_item():
     assert trained(open_factors(), None, "none")[0] < 0.1
     assert trained(open_factors(), "promote", "none")[0] > 0.5
 
@@ -67,7 +63,7 @@ TAUGHT = {  # methods whose items have no rows of their own, and one that leaves
 
 
 @pytest.mark.parametrize("name", TAUGHT)
-def test_promotion_where_items_have_no_rows_or_are_left_out(name: str) -> None:
+def test_promotion_where_items_have_no_rows_or_are_left_out(name):
     method, settings, data = TAUGHT[name]
     subject = attackable(method, *settings, data=data)
     nobody, open_to_all, within = (
@@ -80,7 +76,7 @@ def test_promotion_where_items_have_no_rows_or_are_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("poison", ["promote", "fake-history"])
-def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison: Poison) -> None:
+def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison):
     mechanism = VoteReports(length=10, epsilon=1.0, delta=1e-6, adjacency="add-remove")
     liars = MaliciousClients(np.array([1, 2]), poison, 7, np.arange(3, dtype=np.int32))
     rows = Csr(np.array([0, 4, 8, 9]), np.array([0, 1, 2, 3, 0, 1, 2, 3, 4], np.int32))
@@ -94,7 +90,7 @@ def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison: Poiso
         np.testing.assert_array_equal(counted, honest)
 
 
-def test_readers_who_click_the_target_whatever_is_shown() -> None:
+def test_readers_who_click_the_target_whatever_is_shown():
     subject = attackable("privaterec", "cohort.size=0", users=100)
     able = np.flatnonzero(subject.data.rows.lengths() > 0)[:3]
     liars = MaliciousClients(able, "fake-history", 5, np.arange(100, 150, dtype=np.int32))
@@ -110,27 +106,21 @@ def test_readers_who_click_the_target_whatever_is_shown() -> None:
         assert at == len(row)
 
 
-def test_what_is_boosted_is_refused_by_the_bound() -> None:
+def test_what_is_boosted_is_refused_by_the_bound():
     subject = attackable("dp-fedmf", "privacy.epsilon=100", "cohort.size=0", "local.dim=8", "rounds=3")
     _, lied = trained(subject, "boost", "bound", rounds=3)
     assert lied.refused > 0
     assert trained(subject, "boost", "none", rounds=3)[1].refused == 0
     assert trained(subject, "promote", "bound", rounds=3)[1].refused == 0  # it stays within
-    (fits,) = [one_of(_some(subject), 0)]
-    about = lied.plan.round_planner.next(0, subject.plan.start, None)
-    subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, about), about)
+    (opened,) = subject.place().rounds()
+    told = updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+    fits = one_of(told, 0)
+    spec = lied.plan.round_planner.next(0, subject.plan.start, None)
+    subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, spec), spec)
     rows = fits.tables["items"]
     long = replace(fits, tables={"items": Rows(rows.offsets, rows.index, rows.values * np.float32(1e3))})
     with pytest.raises(BadUpdate):  # the coordinator's own check
-        subject.plan.mechanism.check(long, about)
-
-
-def _some(subject: Attackable) -> ClientUpdates:
-    from veilrec.attacks.recovery import updates_of
-
-    place = subject.place()
-    (opened,) = place.rounds()
-    return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+        subject.plan.mechanism.check(long, spec)
 
 
 class _Scored:
@@ -138,19 +128,19 @@ class _Scored:
 
     n_items = 12
 
-    def score_all(self, users: Any) -> Any:
+    def score_all(self, users):
         return np.tile(np.arange(12.0, 0.0, -1.0, np.float32), (len(users), 1))
 
 
-def test_exposure_is_among_new_items_of_those_who_do_not_have_the_target() -> None:
+def test_exposure_is_among_new_items_of_those_who_do_not_have_the_target():
     # The first user has two of the items before the target, which so is the tenth new one; the second has one of
     # them and sees it eleventh; the third has the target.
     histories = Csr(np.array([0, 2, 3, 4]), np.array([0, 1, 0, 11], np.int32))
-    model: Any = _Scored()
+    model = _Scored()
     assert poisoning.exposure_of(model, histories, np.array([0, 1, 2]), 11) == 0.5
 
 
-def messages() -> ClientUpdates:
+def messages():
     """Three clients; row 0 is changed by all, row 1 by one."""
     index = np.array([0, 1, 0, 0], np.int32)
     values = np.array([[1.0], [5.0], [2.0], [90.0]], np.float32)
@@ -158,24 +148,18 @@ def messages() -> ClientUpdates:
     return ClientUpdates(0, 3, {"t": Rows(np.array([0, 2, 3, 4]), index, values)}, {"d": dense})
 
 
-@pytest.mark.parametrize(
-    ("rule", "row", "cold", "dense"),
-    [
+def test_robust_sums_and_settings_that_make_no_sense():
+    for rule, row, cold, dense in [
         (Robust(0.0), 93.0, 5.0, (63.0, 3.0)),  # the plain sum
         (Robust(0.5), 6.0, 0.0, (6.0, 0.0)),  # three times the median; who says nothing says 0
         (Robust(0.5, "who changed the row"), 6.0, 5.0, (6.0, 0.0)),
         (Robust(0.5, group=3), 93.0, 5.0, (63.0, 3.0)),  # one group of all: what secure aggregation leaves
-    ],
-)
-def test_robust_sums(rule: Robust, row: float, cold: float, dense: tuple[float, float]) -> None:
-    robust = rule.messages(messages(), np.random.default_rng(0))
-    rows = robust.tables["t"]
-    assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row)
-    assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold)
-    np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
-
-
-def test_what_makes_no_sense_is_refused() -> None:
+    ]:
+        robust = rule.messages(messages(), np.random.default_rng(0))
+        rows = robust.tables["t"]
+        assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row), rule
+        assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold), rule
+        np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
     with pytest.raises(BadInput, match="trim is 0.7"):
         Robust(0.7)
     subject = open_factors()
@@ -184,7 +168,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         PoisonedSimulation(plan, subject.data, subject.histories, Seeds.all_from(0), None, "none")
 
 
-def test_made_up_histories_and_swapped_labels() -> None:
+def test_made_up_histories_and_swapped_labels():
     ratings, news = open_factors(), attackable("privaterec", "cohort.size=0", users=100)
     for poison in ("flip", "fake-history"):
         liars = MaliciousClients(np.array([3, 5]), poison, 7, np.arange(8, 40, dtype=np.int32))

@@ -1,25 +1,20 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 
 from veilrec.attacks.recovery import Usual, of_flags, of_scores, proportion_interval
-from veilrec.attacks.running import QueryNoise, RecoveryCurve, average_queries, best_guess
+from veilrec.attacks.running import QueryNoise, average_queries, best_guess
 from veilrec.core.errors import BadInput
 
 
-def test_flags_are_counted_and_what_was_shown_does_not_count() -> None:
+def test_flags_are_counted_beside_what_somebody_finds_who_names_popular_news():
     clicked = np.array([[True, True, False, False, False]])
     shown = np.array([[False, False, True, False, False]])
     flagged = np.array([[True, False, True, True, False]])
     found = of_flags(flagged, clicked, shown)
     assert (found.clicks, found.found, found.recall) == (2, 1, 0.5)
     assert found.false_positive_rate == 0.5  # one of the two that are neither clicked nor shown
-
-
-def test_chance_is_what_somebody_finds_who_names_popular_news() -> None:
     generator = np.random.default_rng(3)
     popular = np.arange(100) < 10
     clicked = generator.random((400, 100)) < np.where(popular, 0.5, 0.01)
@@ -30,7 +25,7 @@ def test_chance_is_what_somebody_finds_who_names_popular_news() -> None:
     assert found.false_positive_rate < 0.06
 
 
-def test_a_threshold_lets_one_of_a_hundred_pass() -> None:
+def test_a_threshold_lets_one_of_a_hundred_pass_and_no_more_where_scores_say_nothing():
     generator = np.random.default_rng(0)
     scores = generator.normal(size=(50, 400))
     clicked = generator.random(scores.shape) < 0.05
@@ -38,9 +33,6 @@ def test_a_threshold_lets_one_of_a_hundred_pass() -> None:
     found = of_scores(scores, clicked, np.zeros_like(clicked))
     assert found.recall == 1.0
     assert 0.009 < found.false_positive_rate <= 0.01
-
-
-def test_scores_that_say_nothing_find_what_chance_finds() -> None:
     # 20,000 clicks found with probability 0.01 each: more than 0.02 of them one time in 10^30.
     generator = np.random.default_rng(1)
     scores = generator.normal(size=(200, 1000))
@@ -50,18 +42,18 @@ def test_scores_that_say_nothing_find_what_chance_finds() -> None:
     assert found.interval[0] < 0.012 and found.chance == pytest.approx(0.01, abs=0.001)
 
 
-def test_an_interval_is_wider_where_clicks_are_found_or_missed_together() -> None:
+def test_an_interval_is_wider_where_clicks_are_found_or_missed_together():
     clicked = np.ones((40, 10), np.bool_)
     alone = np.zeros_like(clicked)
-    alone[:, ::2] = True  # half of every upload
+    alone[:, ::2] = True  # half of every update
     together = np.zeros_like(clicked)
-    together[::2] = True  # all of every other upload
+    together[::2] = True  # all of every other update
     narrow, wide = (of_flags(flags, clicked, np.zeros_like(clicked)).interval for flags in (alone, together))
     assert wide[1] - wide[0] > 2.5 * (narrow[1] - narrow[0])
     assert narrow == pytest.approx(proportion_interval(200, 400))
 
 
-def test_what_is_usual_takes_popularity_out() -> None:
+def test_what_is_usual_takes_popularity_out():
     # A score that is higher for popular news and says nothing of anybody finds, against what is usual, no more than
     # chance: 6,000 clicks, so that 0.02 is passed by chance one time in 10^11.
     generator = np.random.default_rng(2)
@@ -79,12 +71,12 @@ def test_what_is_usual_takes_popularity_out() -> None:
 ONE_HOT = np.eye(5)[np.random.default_rng(0).integers(5, size=2000)]
 
 
-def curves(**settings: object) -> dict[tuple[str, bool], RecoveryCurve]:
-    asking = QueryNoise(**settings)  # type: ignore[arg-type]
+def curves(**settings):
+    asking = QueryNoise(**settings)
     return {(curve.mode, curve.memoised): curve for curve in average_queries(ONE_HOT, asking, counts=(1, 10, 100))}
 
 
-def test_fresh_noise_averages_out_and_memoised_queries_say_nothing_new() -> None:
+def test_fresh_noise_averages_out_and_memoised_queries_say_nothing_new():
     found = curves(epsilon=1.0)
     for mode in ("attention", "interest"):
         fresh = [point.found for point in found[mode, False].points]
@@ -98,31 +90,24 @@ def test_fresh_noise_averages_out_and_memoised_queries_say_nothing_new() -> None
     assert {point.epsilon_together for point in found["interest", True].points} == {1.0}
 
 
-def test_one_answer_is_right_as_often_as_its_epsilon_says() -> None:
+def test_one_answer_is_right_as_often_as_its_epsilon_says_and_chance_names_the_most_common():
     # e / (e + 4) of 2,000 clients: further off than 0.05 one time in 10^5.
     first = curves(epsilon=1.0)["interest", False].points[0]
     assert first.found == pytest.approx(math.e / (math.e + 4.0), abs=0.05)
-
-
-def test_chance_is_to_name_the_most_common_interest() -> None:
-    """Not one in five, where nine of ten people have the same."""
     assert best_guess(np.eye(5)[[1] * 9 + [4]]) == pytest.approx(0.9)
 
 
-def test_as_published_the_claim_stands_beside_what_holds() -> None:
+def test_as_published_the_claim_stands_beside_what_holds_and_gaussian_noise_has_a_delta():
     found = curves(epsilon=1.0, calibration="as-published")
     assert set(found) == {("attention", False), ("attention", True)}  # the k-ary response is ours
     claimed = found["attention", False].claimed
     assert (claimed.basis, claimed.epsilon, claimed.unit, claimed.trust) == ("as published", 1.0, "history", "nobody")
     assert claimed.honest_epsilon == pytest.approx(2.0)
-
-
-def test_gaussian_noise_has_a_delta() -> None:
     point = curves(epsilon=1.0, delta=1e-6, noise="gaussian")["attention", False].points[0]
     assert point.epsilon_together == pytest.approx(1.0, rel=1e-3)
 
 
-def test_nonsense_is_refused() -> None:
+def test_nonsense_is_refused():
     with pytest.raises(BadInput, match="from 1 on"):
         average_queries(ONE_HOT, QueryNoise(), counts=(0, 1))
     with pytest.raises(BadInput, match="a row for every client"):

@@ -4,43 +4,35 @@ At one false item in a hundred chance finds 1 % of a history; some 2,000 items o
 than 5 % by chance has a probability below 1e-6, even if only a tenth of them were independent.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
-from tests.attacks.subjects import Attackable, attackable, with_noise, without_noise_on
-from veilrec.attacks.inversion import Inverted, Pursuit, invert, main_direction, sum_with
-from veilrec.attacks.recovery import AttackFinding
+from tests.attacks.subjects import attackable, with_noise, without_noise_on
+from veilrec.attacks.inversion import Pursuit, invert, main_direction, sum_with
 from veilrec.attacks.rows import recover_rows
 from veilrec.core.errors import BadInput
 
 
-def rows(subject: Attackable) -> dict[str, AttackFinding]:
+def rows(subject):
     return {f"{one.view} {one.by}": one for one in recover_rows(subject.place(), updates=40)}
 
 
-def inverted(subject: Attackable) -> dict[str, Inverted]:
+def inverted(subject):
     return {one.view: one for one in invert(subject.place(), updates=40)}
 
 
-def votes(epsilon: float = 2.0) -> Attackable:
+def votes(epsilon=2.0):
     return attackable("private-popularity", f"privacy.epsilon={epsilon:g}", "cohort.size=0")
 
 
-def factors(*settings: str) -> Attackable:
+def factors(*settings):
     return attackable("dp-fedmf", "cohort.size=0", "local.dim=8", "rounds=3", *settings)
 
 
-def test_votes_tell_everything_to_the_server_and_nothing_to_others() -> None:
+def test_votes_tell_everything_to_the_server_and_others_only_without_noise():
     found = rows(votes())
     assert found["sum item-rows"].recovery.recall < 0.05
     assert found["update item-rows"].recovery.recall > 0.99
-
-
-def test_noise_that_is_missing_is_seen_by_the_rows() -> None:
     assert rows(with_noise(votes(), 0.0))["sum item-rows"].recovery.recall > 0.99
     broken = without_noise_on(attackable("dpals", "local.dim=4", "cohort.size=0"), "items")
     assert rows(broken)["sum item-rows"].recovery.recall > 0.9
@@ -49,7 +41,7 @@ def test_noise_that_is_missing_is_seen_by_the_rows() -> None:
 @pytest.mark.parametrize(
     "method", ["dp-fedmf", "priv-fedmf-sub", "dpals", "private-popularity"], ids=lambda method: method
 )
-def test_the_sums_of_what_is_proven_tell_no_histories(method: str) -> None:
+def test_the_sums_of_what_is_proven_tell_no_histories(method):
     settings = ("cohort.size=0", *(() if method == "private-popularity" else ("local.dim=8",)))
     found = rows(attackable(method, "privacy.epsilon=2", *settings))
     seen = [one for key, one in found.items() if key.startswith("sum")]
@@ -57,12 +49,9 @@ def test_the_sums_of_what_is_proven_tell_no_histories(method: str) -> None:
     assert all(one.recovery.recall < 0.05 for one in seen)
 
 
-def test_bits_as_published_tell_some_of_a_history() -> None:
+def test_one_message_in_the_clear_tells_the_whole_history_and_bits_as_published_some():
     subject = attackable("priv-fedmf-sub", "calibration=as-published", "cohort.size=50", "local.dim=8")
     assert rows(subject)["message reports"].recovery.recall > 0.05
-
-
-def test_numbers_of_one_message_tell_the_whole_history() -> None:
     found = inverted(attackable("fedmf", "cohort.size=50", "local.dim=8"))
     assert found["message"].recovery.recall > 0.95
     assert found["message"].recovery.false_positive_rate <= 0.01
@@ -70,13 +59,13 @@ def test_numbers_of_one_message_tell_the_whole_history() -> None:
     assert found["secure sum"].recovery.recall < 0.2
 
 
-def test_a_server_that_is_trusted_could_read_histories_and_others_cannot() -> None:
+def test_a_server_that_is_trusted_could_read_histories_and_others_cannot():
     found = inverted(factors("privacy.epsilon=2"))
     assert found["message"].recovery.recall > 0.8
     assert found["released"].recovery.recall < 0.05
 
 
-def test_what_is_released_has_the_noise_of_the_plan_and_the_sum_has_none() -> None:
+def test_what_is_released_has_the_noise_of_the_plan_and_the_sum_has_none():
     subject = factors("privacy.epsilon=2")
     place, inside = subject.place(), np.array([0, 1])
     rounds = place.rounds()
@@ -85,20 +74,17 @@ def test_what_is_released_has_the_noise_of_the_plan_and_the_sum_has_none() -> No
         sum_with(place, rounds, inside, view, 0)[key] for view in ("secure sum", "secure sum", "released")
     )
     np.testing.assert_array_equal(exact, again)
-    mechanism: Any = subject.plan.mechanism
+    mechanism = subject.plan.mechanism
     # Of 960 numbers a standard deviation is off by 2.3 %: by 12 % one time in five million.
     assert float(np.std(noisy - exact)) == pytest.approx(mechanism.sigma, rel=0.12)
 
 
-def test_the_main_direction_tells_own_items_from_drawn_ones() -> None:
+def test_directions_and_pursuits_find_what_a_gradient_is_made_of():
     vector = np.array([1.0, -2.0, 0.5])
     amounts = np.array([2.0, 2.1, 0.0, -1.0, -0.5, -0.7, -0.6])
     for side in ("few", "long"):
         along = main_direction(np.outer(amounts, vector), side)
         np.testing.assert_array_equal(np.sign(along), np.sign(amounts))
-
-
-def test_a_pursuit_finds_the_vectors_that_a_gradient_is_made_of() -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(300, 40))
     unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
@@ -108,7 +94,7 @@ def test_a_pursuit_finds_the_vectors_that_a_gradient_is_made_of() -> None:
     assert set(np.argsort(-scores)[:5]) == set(chosen)
 
 
-def test_messages_without_rows_of_news_are_compared_with_own_ones() -> None:
+def test_messages_without_rows_of_news_are_compared_with_own_ones():
     subject = attackable("veil", "privacy.epsilon=2", "cohort.size=0", data="synthetic-news")
     by_view = {finding.view: finding for finding in recover_rows(subject.place(), updates=80)}
     assert {one.how for one in by_view.values()} == {"like uploads of own devices that clicked it"}
@@ -117,7 +103,7 @@ def test_messages_without_rows_of_news_are_compared_with_own_ones() -> None:
     assert {one.view for one in invert(subject.place(), updates=20)} == {"message", "secure sum", "released"}
 
 
-def test_nobody_to_attack_is_refused() -> None:
+def test_nobody_to_attack_is_refused():
     for attack in (recover_rows, invert):
         with pytest.raises(BadInput, match="at least 1"):
             attack(votes().place(), updates=0)

@@ -1,10 +1,7 @@
 """Tiny plans of matrix factorisation whose bound is learnt, or whose noise is a tree: what no method has yet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from veilrec.client import local_training, mf
 from veilrec.client.local_training import OwnItems
@@ -22,7 +19,6 @@ from veilrec.methods.private import (
     with_learnt_bound,
 )
 from veilrec.methods.privrec.dp_privrec import BoundSettings, published_plan
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 
@@ -34,16 +30,16 @@ PUBLISHED = BoundSettings(quantile=0.9, rate=0.1, noise_multiplier=1.0, count_sh
 
 
 @cache
-def people(users: int = 60) -> Csr:
+def people(users=60):
     used = synthetic_ratings.generate(users=users, items=ITEMS, seed=2).interactions
     return Csr(used.offsets, used.items)
 
 
-def data(users: int = 60) -> OwnItems:
+def data(users=60):
     return OwnItems(people(users))
 
 
-def plain_plan(cohort: CohortSettings, users: int = 60, rounds: int = ROUNDS) -> Plan:
+def plain_plan(cohort, users=60, rounds=ROUNDS):
     schema = mf.schema(ITEMS, LOCAL.dim)
     mechanism = noisy_sum(PRIVACY, cohort, schema, rounds=rounds, clients=users, keeps_state=True)
     return Plan(
@@ -59,27 +55,25 @@ def plain_plan(cohort: CohortSettings, users: int = 60, rounds: int = ROUNDS) ->
     )
 
 
-def adaptive_plan(
-    sampling: Any = "poisson", size: int = 20, *, users: int = 60, rounds: int = ROUNDS, rate: float = 0.5
-) -> Plan:
+def adaptive_plan(sampling="poisson", size=20, *, users=60, rounds=ROUNDS, rate=0.5):
     cohort = CohortSettings(size=size, sampling=sampling)
     plain = plain_plan(cohort, users, rounds)
     mechanism = adaptive_sum(PRIVACY, cohort, plain.schema, rounds=rounds, clients=users, keeps_state=True)
     return with_learnt_bound(plain, mechanism, quantile=0.5, rate=rate)
 
 
-def promise(plan: Plan) -> Guarantee:
+def promise(plan):
     return proven(PRIVACY.epsilon, PRIVACY.delta, plan.cohort)
 
 
-def tree_plan(size: int = 10, *, users: int = 60, rounds: int = 12) -> Plan:
+def tree_plan(size=10, *, users=60, rounds=12):
     cohort = CohortSettings(size=size, sampling="cyclic")
     plain = plain_plan(CohortSettings(size=size, sampling="poisson"), users, rounds)
     mechanism = tree_sum(PRIVACY, cohort, plain.schema, rounds=rounds, clients=users)
     return cyclic(replace(plain, cohort=cohort), mechanism)
 
 
-def published_plan_of(rate: float = 1.0, *, size: int = 20, users: int = 60, rounds: int = ROUNDS) -> Plan:
+def published_plan_of(rate=1.0, *, size=20, users=60, rounds=ROUNDS):
     cohort = CohortSettings(size=size, sampling="fixed")
     plain = replace(
         plain_plan(cohort, users, rounds),

@@ -1,24 +1,21 @@
 """Bugs to plant in the objects that train, each with the plan that it breaks and the check that has to see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from veilrec.audit.plan import audit_plan
-from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
-from veilrec.core.schema import ClientUpdates, RoundSpec, copied
+from veilrec.core.schema import copied
 from veilrec.methods import private
 from veilrec.methods.priv_fedmf_sub import common
 from veilrec.methods.references import item_item
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.events import ComposedEvent, training_event
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms import clipping, local, responses
 from veilrec.privacy.mechanisms import sums as sums_module
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
@@ -92,13 +89,13 @@ class Bug:
     change: Callable[[Plan], Plan] = lambda plan: plan
 
 
-def wrapped(kind: Any, name: str, other: Callable[..., Any]) -> Callable[[Patch], None]:
+def wrapped(kind, name, other):
     """Another function or method, which gets the sound one first."""
     sound = getattr(kind, name)
     return lambda patch: patch.setattr(kind, name, lambda *of, **how: other(sound, *of, **how))
 
 
-def no_noise_on(name: str) -> Callable[[Patch], None]:
+def no_noise_on(name):
     return protect(lambda sound, sums, *rest: sound({key: sums[key] for key in sums if key != name}, *rest))
 
 
@@ -108,51 +105,45 @@ a_vote_for_every_item = wrapped(
 )
 
 
-def failed_checks(plan: Plan, data: Any, train: Csr, claimed: Guarantee, rounds: int) -> set[str]:
+def failed_checks(plan, data, train, claimed, rounds):
     """The checks that an audit of a plan fails; of a sound one by chance with probability at most 2e-4."""
     checks = audit_plan(plan, data, train, claimed, rounds=rounds, drawn=400)
     assert sum(check.false_alarm_rate for check in checks) < 2e-4
     return {check.name for check in checks if not check.holds}
 
 
-def noisy(factor: Callable[[Any, Any, np.ndarray], np.ndarray]) -> Callable[[Patch], None]:
+def noisy(factor):
     """Another noise: made of the mechanism, the sum and the sound one."""
-    sound = CohortSum._noisy
+    return wrapped(
+        CohortSum,
+        "_noisy",
+        lambda sound, self, total, *of: total + factor(self, total, sound(self, total, *of) - total),
+    )
 
-    def other(self: CohortSum, total: Any, sigma: float, source: Any) -> Any:
-        return total + factor(self, total, sound(self, total, sigma, source) - total)
 
-    return lambda patch: patch.setattr(CohortSum, "_noisy", other)
-
-
-def protect(other: Callable[..., None]) -> Callable[[Patch], None]:
+def protect(other):
     """Another way of protecting sums, which gets the sound one first."""
-    sound = CohortSum.protect
-
-    def planted(self: CohortSum, sums: Any, spec: RoundSpec, source: Any) -> None:
-        other(lambda *arguments: sound(self, *arguments), sums, spec, source)
-
-    return lambda patch: patch.setattr(CohortSum, "protect", planted)
+    return wrapped(CohortSum, "protect", lambda sound, self, *of: other(partial(sound, self), *of))
 
 
-def all_but_the_last(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+def all_but_the_last(sound, sums, spec, source):
     sound({name: sums[name] for name in list(sums)[:-1]}, spec, source)
 
 
-def elsewhere(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+def elsewhere(sound, sums, spec, source):
     sound(sums, replace(spec, public_seed=spec.public_seed + 1), source)
 
 
-def always_the_same(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+def always_the_same(sound, sums, spec, source):
     sound(sums, spec, KeyedSource(SAME, 0))
 
 
-def the_same_for_every_tensor(sound: Any, sums: Any, spec: RoundSpec, source: Any) -> None:
+def the_same_for_every_tensor(sound, sums, spec, source):
     for name in sums:
         sound({name: sums[name]}, spec, KeyedSource(SAME, spec.number + (1000 if source.protects else 0)))
 
 
-def by_tensor(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
+def by_tensor(updates, clip_norm):
     kept = copied(updates)
     for rows in (*kept.tables.values(), *kept.entries.values()):
         clipping.clip_clients([(rows.offsets, rows.values)], [], clip_norm)
@@ -161,7 +152,7 @@ def by_tensor(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
     return kept
 
 
-def one_by_one(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
+def one_by_one(updates, clip_norm):
     """Every number by itself, as if a vote were one item."""
     kept = copied(updates)
     for rows in kept.tables.values():
@@ -169,17 +160,17 @@ def one_by_one(updates: ClientUpdates, clip_norm: float) -> ClientUpdates:
     return kept
 
 
-def less(epsilon: float, delta: float, rounds: Rounds) -> float:
+def less(epsilon, delta, rounds):
     """Noise for half of what one person moves."""
     return noise_multiplier_for(epsilon, delta, rounds) / 2.0
 
 
-def every_item(patch: Patch) -> None:
+def every_item(patch):
     """Forget how many items of a client may count."""
     for name in ("report", "count"):
         sound = getattr(ItemHistogram, name)
 
-        def forgetful(self: ItemHistogram, *arguments: Any, sound: Any = sound, **options: Any) -> Any:
+        def forgetful(self, *arguments, sound=sound, **options):
             most, self.max_items = self.max_items, self.length
             try:
                 return sound(self, *arguments, **options)
@@ -189,67 +180,52 @@ def every_item(patch: Patch) -> None:
         patch.setattr(ItemHistogram, name, forgetful)
 
 
-def exact_votes(self: VoteReports, counts: Any, source: Any) -> Any:
+def exact_votes(self, counts, source):
     return counts * self.step
 
 
-def longer(plan: Plan) -> Plan:
+def longer(plan):
     """Tastes that come three times as long as the bound."""
-    return replace(plan, trainer=replace(plan.trainer, norm=3.0))  # type: ignore[type-var]
+    return replace(plan, trainer=replace(plan.trainer, norm=3.0))
 
 
-def accounted(**other: Any) -> Callable[[Patch], None]:
+def accounted(**other):
     """Another way of taking part in the accounts than in the rounds."""
-    sound = private.taking_part
-
-    def planted(*arguments: Any, **options: Any) -> Rounds:
-        return replace(sound(*arguments, **options), **other)
-
-    return lambda patch: patch.setattr(private, "taking_part", planted)
+    return wrapped(private, "taking_part", lambda sound, *of, **how: replace(sound(*of, **how), **other))
 
 
-def half_the_rounds(patch: Patch) -> None:
-    def planted(epsilon: float, delta: float, rounds: Rounds) -> float:
-        return noise_multiplier_for(epsilon, delta, replace(rounds, rounds=rounds.rounds // 2))
-
-    patch.setattr(private, "noise_multiplier_for", planted)
+@partial(wrapped, private, "noise_multiplier_for")
+def half_the_rounds(sound, epsilon, delta, rounds):
+    return sound(epsilon, delta, replace(rounds, rounds=rounds.rounds // 2))
 
 
-def twice_as_many(patch: Patch) -> None:
-    sound = CohortSampler.__init__
-
-    def planted(self: CohortSampler, *arguments: Any, **options: Any) -> None:
-        sound(self, *arguments, **options)
-        self.size = min(2 * self.size, len(self.eligible))
-
-    patch.setattr(CohortSampler, "__init__", planted)
+@partial(wrapped, CohortSampler, "__init__")
+def twice_as_many(sound, self, *arguments, **options):
+    sound(self, *arguments, **options)
+    self.size = min(2 * self.size, len(self.eligible))
 
 
-def cohorts_from_the_seed(patch: Patch) -> None:
+def cohorts_from_the_seed(patch):
     patch.setattr(CohortSampler, "_secretly", lambda self, secret, number: self._chosen(number))
 
 
-def a_row_outside(patch: Patch) -> None:
+@partial(wrapped, Server, "_change")
+def a_row_outside(sound, self):
     """Tell in a row that the round is not about what all changes add up to."""
-    sound = Server._change
-
-    def planted(self: Server) -> Any:
-        change = sound(self)
-        for tensor in self.schema.tables:
-            if self.spec.rows is not None:
-                outside = np.setdiff1d(np.arange(tensor.shape[0]), self.spec.rows)[:1]
-                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.fixed_point.most)
-        return change
-
-    patch.setattr(Server, "_change", planted)
+    change = sound(self)
+    for tensor in self.schema.tables:
+        if self.spec.rows is not None:
+            outside = np.setdiff1d(np.arange(tensor.shape[0]), self.spec.rows)[:1]
+            change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.fixed_point.most)
+    return change
 
 
-def no_entry_left_out(patch: Patch) -> None:
+def no_entry_left_out(patch):
     patch.setattr(sums_module, "in_entries", lambda updates, spec: updates)
 
 
-def nan_is_nothing(patch: Patch) -> None:
-    def planted(*arguments: Any) -> Any:
+def nan_is_nothing(patch):
+    def planted(*arguments):
         with np.errstate(all="ignore"):
             squares = np.zeros(1)
             for offsets, values in arguments[0]:
@@ -259,43 +235,30 @@ def nan_is_nothing(patch: Patch) -> None:
     patch.setattr(clipping, "client_norms", planted)
 
 
-def noise_before_the_clip(patch: Patch) -> None:
-    sound = local.NoisyMessage.perturb
-
-    def planted(self: Any, bounded: ClientUpdates, spec: RoundSpec, source: Any) -> ClientUpdates:
-        return self.bound(sound(self, bounded, spec, source), spec)
-
-    patch.setattr(local.NoisyMessage, "perturb", planted)
+@partial(wrapped, local.NoisyMessage, "perturb")
+def noise_before_the_clip(sound, self, bounded, spec, source):
+    return self.bound(sound(self, bounded, spec, source), spec)
 
 
-def a_tensor_as_it_is(patch: Patch) -> None:
-    sound = local.noisy_messages
-
-    def planted(updates: ClientUpdates, **options: Any) -> ClientUpdates:
-        sent = sound(updates, **options)
-        last = list(updates.dense)[-1:]
-        return replace(sent, dense={**sent.dense, **{name: updates.dense[name] for name in last}})
-
-    patch.setattr(local, "noisy_messages", planted)
+@partial(wrapped, local, "noisy_messages")
+def a_tensor_as_it_is(sound, updates, **options):
+    sent, last = sound(updates, **options), list(updates.dense)[-1:]
+    return replace(sent, dense={**sent.dense, **{name: updates.dense[name] for name in last}})
 
 
-def rows_as_they_are(patch: Patch) -> None:
-    sound = local.noisy_messages
-
-    def planted(updates: ClientUpdates, **options: Any) -> ClientUpdates:
-        sent = sound(updates, **options)
-        for name, rows in sent.tables.items():
-            rows.values[:5] = updates.tables[name].values[:5]
-        return sent
-
-    patch.setattr(local, "noisy_messages", planted)
+@partial(wrapped, local, "noisy_messages")
+def rows_as_they_are(sound, updates, **options):
+    sent = sound(updates, **options)
+    for name, rows in sent.tables.items():
+        rows.values[:5] = updates.tables[name].values[:5]
+    return sent
 
 
-def clipped_sums_with_noise_before(patch: Patch) -> None:
+def clipped_sums_with_noise_before(patch):
     """Every client adds noise, then clips; the sum gets none."""
     sound = CohortSum.bound
 
-    def planted(self: CohortSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+    def planted(self, updates, spec):
         loud = sums_module.noisy_messages(updates, law="gaussian", scale=self.sigma, source=FastSource(spec.number))
         return sound(self, loud, spec)
 
@@ -303,63 +266,61 @@ def clipped_sums_with_noise_before(patch: Patch) -> None:
     patch.setattr(CohortSum, "protect", lambda self, sums, spec, source: None)
 
 
-def charged_once(plan: Plan) -> Plan:
+def charged_once(plan):
     """A new report every round, and the cost of one."""
-    assert plan.reports is not None
     return _OneReport(**{**vars(plan), "reports": replace(plan.reports, fresh=True)})
 
 
 class _OneReport(Plan):
-    def event(self) -> Any:
-        assert self.reports is not None
+    def event(self):
         return ComposedEvent(((self.reports.mechanism.event(), 1), (self.mechanism.event(), self.rounds)))
 
 
 class _NoReport(Plan):
-    def event(self) -> Any:
+    def event(self):
         return ComposedEvent(((self.mechanism.event(), self.rounds),))
 
 
-def own_account(patch: pytest.MonkeyPatch) -> None:
+def own_account(patch):
     """The accounting of a plan that composes its own event."""
 
-    def event(plan: Plan) -> Any:
+    def event(plan):
         return plan.event() if isinstance(plan, _OneReport | _NoReport) else training_event(plan)
 
     for module in ("plan", "plan_messages"):
         patch.setattr(f"veilrec.audit.{module}.training_event", event)
 
 
-def not_accounted_for(patch: Patch) -> None:
+def not_accounted_for(patch):
     """Noise chosen as if the selection were free, beside a plan that does not charge it."""
     patch.setattr(common, "cost_of", lambda *_: FREE)
     own_account(patch)
 
 
-def with_sigma(factor: float) -> Callable[[Plan], Plan]:
-    def change(plan: Plan) -> Plan:
-        plan.mechanism.sigma *= factor  # type: ignore[attr-defined]
+def with_sigma(factor):
+    def change(plan):
+        plan.mechanism.sigma *= factor
         return plan
 
     return change
 
 
-def free(sound: Any, *of: Any, **how: Any) -> Any:
+def free(sound, *of, **how):
     """Votes that the noise of the rounds leaves no room for."""
     return replace(sound(*of, **how), event=FREE)
 
 
-def without_reports(plan: Plan) -> Plan:
+def without_reports(plan):
     """The plan with an event that leaves its reports out."""
     return _NoReport(**vars(plan))
 
 
-def other(**changed: Any) -> Callable[[Plan], Plan]:
+def other(**changed):
     """The plan with other parts."""
     return lambda plan: replace(plan, **changed)
 
 
-def setting(target: Any, name: str, value: Any) -> Callable[[Patch], None]:
+def setting(target, name, value):
     return lambda patch: patch.setattr(target, name, value)
 
 
@@ -385,14 +346,9 @@ BUGS = (
     Bug("noise that is rounded to its sign", MF, SHAPE, noisy(lambda *of: of[-1].std() * np.sign(of[-1]))),
     Bug("noise from the public seed although there is a secret", MF, REPEATS, seeded_noise),
     Bug(
-        "a histogram without noise",
-        SUB,
-        COUNTS,
-        setting(ItemHistogram, "protect", lambda _, counts, source: 1.0 * counts),
+        "a histogram without noise", SUB, COUNTS, setting(ItemHistogram, "protect", lambda _, sums, source: 1.0 * sums)
     ),
-    Bug(
-        "counts of the replaced as if added", SUB_FIXED, COUNTS, setting(common, "adjacency_of", lambda _: "add-remove")
-    ),
+    Bug("counts of replaced as of added", SUB_FIXED, COUNTS, setting(common, "adjacency_of", lambda _: "add-remove")),
     Bug("a histogram of more items of a client than may count", SUB, ITEMS, every_item),
     Bug("the selection not accounted for", SUB, DELTA, setting(common, "cost_of", lambda *_: FREE)),
     Bug("the selection neither accounted for nor charged", SUB, TOLD, not_accounted_for, without_reports),
@@ -410,9 +366,7 @@ BUGS = (
     Bug("votes that are cut one by one", VOTES, NORM, setting(sums_module, "clip_whole", one_by_one)),
     Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("noise on votes for half of what one moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)),
-    Bug(
-        "tastes that nobody clips", GRAM, NORM, setting(sums_module, "clip_whole", lambda sent, clip_norm: sent), longer
-    ),
+    Bug("tastes that nobody clips", GRAM, NORM, setting(sums_module, "clip_whole", lambda sent, norm: sent), longer),
     Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
     Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda _, total, noise: np.triu(noise))),
     Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda _, total, noise: (noise + noise.T) / 2)),

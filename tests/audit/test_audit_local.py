@@ -3,24 +3,21 @@
 All seeds are fixed. Each audit fails a sound plan by chance with probability at most 2e-4.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
-from tests.audit.planted_bugs import Bug, Patch, failed_checks, other, setting
+from tests.audit.planted_bugs import Bug, failed_checks, other, setting, wrapped
 from veilrec.audit.method import canary, small_problem, tiny_plan
 from veilrec.audit.plan_local import another
 from veilrec.client import news
 from veilrec.client.news_data import one_click_of_some
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Problem, configure, promised
+from veilrec.methods.base import configure, promised
 from veilrec.methods.registry import get
 from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.reports import MadeOfReports
@@ -56,14 +53,13 @@ LAPLACE = "distance of that noise from Laplace's"
 
 
 @cache
-def problem() -> Problem:
+def problem():
     return small_problem(get("privaterec"), 40, 6)
 
 
-def failed(change: Change = lambda plan: plan, settings: tuple[str, ...] = ()) -> set[str]:
+def failed(change=lambda plan: plan, settings=()):
     """The checks that a plan fails, made anew and changed."""
     method = get("privaterec")
-    assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=[*SETTINGS, *settings])
     plan = change(method.plan(config, problem()))
     claimed = promised(method, config, problem())
@@ -72,104 +68,82 @@ def failed(change: Change = lambda plan: plan, settings: tuple[str, ...] = ()) -
 
 
 @pytest.mark.parametrize("settings", [(), TURNS, ("privacy.samples=2",), ("size.balance=0.1",)])
-def test_a_sound_plan_holds(settings: tuple[str, ...]) -> None:
+def test_a_sound_plan_holds(settings):
     assert failed(settings=settings) == set()
 
 
-def with_noise(**changed: Any) -> Change:
+def with_noise(**changed):
     """The trainer with something else in its noise, which the accounting does not hear of."""
 
-    def change(plan: Plan) -> Plan:
-        trainer: Any = copy.copy(plan.trainer)
+    def change(plan):
+        trainer = copy.copy(plan.trainer)
         trainer.noise = replace(trainer.noise, **changed)
         return replace(plan, trainer=trainer)
 
     return change
 
 
-def without_noise(plan: Plan) -> Plan:
-    trainer: Any = copy.copy(plan.trainer)
+def without_noise(plan):
+    trainer = copy.copy(plan.trainer)
     trainer.noise = None
     return replace(plan, trainer=trainer)
 
 
-def add(factor: float) -> Callable[[Patch], None]:
+def add(factor):
     """So much of the noise."""
-    sound = AttentionNoise.add
 
-    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
+    def planted(sound, self, attention, source):
         clipped = self.clipped(attention)
         return clipped + factor * (sound(self, attention, source) - clipped)
 
-    return lambda patch: patch.setattr(AttentionNoise, "add", planted)
+    return wrapped(AttentionNoise, "add", planted)
 
 
-def gaussian(patch: Patch) -> None:
+def gaussian(patch):
     """Another law, of the same mean size."""
     generator = np.random.default_rng(1)
 
-    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
+    def planted(self, attention, source):
         return self.clipped(attention) + generator.normal(0.0, self.scale * 1.2534, attention.shape)
 
     patch.setattr(AttentionNoise, "add", planted)
 
 
-def one_number_bare(patch: Patch) -> None:
-    sound = AttentionNoise.add
-
-    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
-        noisy = sound(self, attention, source)
-        noisy[..., 0] = self.clipped(attention)[..., 0]
-        return noisy
-
-    patch.setattr(AttentionNoise, "add", planted)
+@partial(wrapped, AttentionNoise, "add")
+def one_number_bare(sound, self, attention, source):
+    noisy = sound(self, attention, source)
+    noisy[..., 0] = self.clipped(attention)[..., 0]
+    return noisy
 
 
-def truthful(share: float) -> Callable[[Patch], None]:
+def truthful(share):
     """Labels of which some are told as they are."""
-    sound = LabelPerturbation.release
 
-    def planted(self: LabelPerturbation, clicks: Any, items: Any, source: Any) -> Any:
+    def planted(sound, self, clicks, items, source):
         told = sound(self, clicks, items, source)
         true = np.random.default_rng(len(clicks)).random(len(clicks)) < share
         told[true, 0] = clicks[true]
         return told
 
-    return lambda patch: patch.setattr(LabelPerturbation, "release", planted)
+    return wrapped(LabelPerturbation, "release", planted)
 
 
-def with_the_click(patch: Patch) -> None:
+@partial(wrapped, LabelPerturbation, "of")
+def with_the_click(sound, self, items):
     """The click always among the candidates, as published."""
-    sound = LabelPerturbation.of
-
-    def planted(self: LabelPerturbation, items: int) -> Any:
-        if items == 2 + self.negatives:  # what is charged for
-            return sound(self, items)
-        return LabelPermutation(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
-
-    patch.setattr(LabelPerturbation, "of", planted)
+    if items == 2 + self.negatives:  # what is charged for
+        return sound(self, items)
+    return LabelPermutation(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
 
 
-def learn_from_the_truth(patch: Patch) -> None:
-    """Noise is drawn, and then not used."""
-    sound = news._Draws.released
-
-    def planted(self: Any, attention: Any) -> Any:
-        sound(self, attention)
-        return attention
-
-    patch.setattr(news._Draws, "released", planted)
+# Noise is drawn, and then not used, or the truth beside it.
+learn_from_the_truth = wrapped(news._Draws, "released", lambda sound, self, seen: (sound(self, seen), seen)[1])
+a_little_of_the_truth = wrapped(news._Draws, "released", lambda sound, self, seen: sound(self, seen) + 0.01 * seen)
 
 
-def a_little_of_the_truth(patch: Patch) -> None:
-    sound = news._Draws.released
-    patch.setattr(news._Draws, "released", lambda self, attention: sound(self, attention) + 0.01 * attention)
-
-
-def _calibrated_for_a_turn(plan: Plan) -> Plan:
+def _calibrated_for_a_turn(plan):
     """The noise of a run of one round, in all of them."""
     method = get("privaterec")
-    assert method.plan is not None
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
     return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, max_participations=1)
 
@@ -201,15 +175,15 @@ BUGS = (
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(bug, monkeypatch):
     bug.plant(monkeypatch)
     assert bug.seen_by in failed(bug.change, tuple(bug.spec.split()))
 
 
-def test_a_neighbour_was_shown_the_same_and_did_something_else() -> None:
+def test_a_neighbour_was_shown_the_same_and_did_something_else():
     method = get("privaterec")
     config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
-    data: Any = method.clients(config, problem())
+    data = method.clients(config, problem())
     other = another(data, 0)
     shown = [
         one_click_of_some(one.rows, np.arange(len(one.rows)), most=1, longest=8, seed=1, number=0)
@@ -222,7 +196,7 @@ def test_a_neighbour_was_shown_the_same_and_did_something_else() -> None:
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (0.01, False)])
-def test_the_canary_refutes_what_has_next_to_no_noise(factor: float, holds: bool, monkeypatch: Patch) -> None:
+def test_the_canary_refutes_what_has_next_to_no_noise(factor, holds, monkeypatch):
     method = get("privaterec")
     settings = ("training=reports", "privacy.epsilon=1")
     plan, tiny = tiny_plan(method, settings)

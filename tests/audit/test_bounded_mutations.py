@@ -4,12 +4,8 @@ All seeds are fixed. Each audit fails a sound plan by chance with probability at
 adds up to less), so that of the six sound plans here one would fail for one seed in 800.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,18 +19,16 @@ from tests.audit.planted_bugs import (
     SPREAD,
     TOLD,
     Bug,
-    Patch,
     failed_checks,
     no_noise_on,
     other,
     setting,
     wrapped,
 )
-from veilrec.audit.method import Canary, canary
+from veilrec.audit.method import canary
 from veilrec.audit.plan import audit_plan
 from veilrec.audit.plan_sums import BY_ROUND, COUNT, NODE, NODES
-from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec
+from veilrec.core.schema import BOUND, RoundSpec
 from veilrec.methods.privrec.dp_privrec import published_guarantee
 from veilrec.privacy.mechanisms import schedules
 from veilrec.privacy.mechanisms.clipping import clip_whole
@@ -42,7 +36,7 @@ from veilrec.privacy.mechanisms.schedules import AdaptiveSum, PublishedAdaptiveS
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.server.server import Server
 
-PLANS: dict[str, Callable[[], Plan]] = {
+PLANS = {
     "poisson": adaptive_plan,
     "fixed": lambda: adaptive_plan("fixed"),
     "everybody": lambda: adaptive_plan(size=0),
@@ -54,17 +48,17 @@ WITHIN = "what updates within and beyond a bound count for"
 FROM_COUNT = "rounds whose bound is not from the protected count"
 ONE_MESSAGE = "how far one message moves the count"
 MISSING = "a message whose count is 1"
-TURNS, IN_A_TREE = "turns of a client that are accounted for", "turns of a client in one tree"
+ACCOUNTED, IN_A_TREE = "rounds of a client that are accounted for", "rounds of a client in one tree"
 PUBLISHED_EPSILON = "epsilon of the run, from the noise that was measured"
 
 
-def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set[str]:
+def failed(spec, change=lambda plan: plan):
     """The checks that a plan fails, made anew and changed."""
     plan = change(PLANS[spec]())
     return failed_checks(plan, data(), people(), promise(plan), min(plan.rounds, 8 if "tree" in spec else 3))
 
 
-def sigma(factor: Callable[[str], float]) -> Callable[[Patch], None]:
+def sigma(factor):
     return wrapped(AdaptiveSum, "sigma_in", lambda sound, self, name, spec: factor(name) * sound(self, name, spec))
 
 
@@ -76,66 +70,56 @@ counted_after_clipping = wrapped(
 )
 
 
-def twice_the_first(self: CohortSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+def twice_the_first(self, updates, spec):
     return clip_whole(updates, 2.0 * self.clip_norm)
 
 
-def the_one_before(number: int, steps: int) -> tuple[int, ...]:
+def the_one_before(number, steps):
     """Every round takes back the noise of the one before it: what is left of all of them is one."""
     return (number - 1,) if number % steps else ()
 
 
 @partial(wrapped, AdaptiveSum, "bound")
-def whole_counts(sound: Any, self: AdaptiveSum, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+def whole_counts(sound, self, updates, spec):
     """One up or nothing, with noise for a half."""
     bounded = sound(self, updates, spec)
     return replace(bounded, dense={**bounded.dense, BOUND: bounded.dense[BOUND] + np.float32(0.5)})
 
 
-def noise_for_the_last_round(patch: Patch) -> None:
+def noise_for_the_last_round(patch):
     sound, last = CohortSum.protect, {"about": RoundSpec(0)}
 
-    def planted(self: AdaptiveSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+    def planted(self, sums, spec, source):
         before, last["about"] = last["about"], spec
         sound(self, sums, replace(spec, clip_norm=before.clip_norm), source)
 
     patch.setattr(AdaptiveSum, "protect", planted)
 
 
-def bound_from_the_bare_count(patch: Patch) -> None:
+def bound_from_the_bare_count(patch):
     sound = Server.protect
 
-    def protect(self: Any, source: Any) -> None:
+    def protect(self, source):
         self.bare = float(self._aggregator.sums[BOUND][0])
         sound(self, source)
 
-    def next_bound(self: Any) -> dict[str, float]:
+    def next_bound(self):
         return {BOUND: self.plan.clipping_rule.next(float(self.weights[BOUND][0]), self.bare)}
 
     patch.setattr(Server, "protect", protect)
     patch.setattr(Server, "_next_bound", next_bound)
 
 
-def split_for_somebody_added(patch: Patch) -> None:
+@partial(wrapped, schedules, "adaptive_clipping_noise")
+def split_for_somebody_added(sound, noise, deviation, adjacency):
     """Somebody who is replaced moves the count by 1, and the split takes it for a half."""
-    sound = schedules.adaptive_clipping_noise
-    patch.setattr(
-        schedules,
-        "adaptive_clipping_noise",
-        lambda noise, deviation, adjacency: sound(noise, deviation, adjacency="add-remove"),
-    )
+    return sound(noise, deviation, adjacency="add-remove")
 
 
-def count_for_nothing(patch: Patch) -> None:
+@partial(wrapped, schedules, "adaptive_clipping_noise")
+def count_for_nothing(sound, noise, *of, **how):
     """The count is released beside updates that have no more noise for it."""
-    sound = schedules.adaptive_clipping_noise
-    patch.setattr(
-        schedules,
-        "adaptive_clipping_noise",
-        lambda noise, deviation, adjacency: replace(
-            sound(noise, deviation, adjacency=adjacency), update_noise_multiplier=noise
-        ),
-    )
+    return replace(sound(noise, *of, **how), update_noise_multiplier=noise)
 
 
 class _Levels:
@@ -143,47 +127,39 @@ class _Levels:
 
     protects = True
 
-    def __init__(self, source: Any, steps: int, number: int) -> None:
+    def __init__(self, source, steps, number):
         place = number % steps + 1
         self._source, self._steps = source.of(place & -place), steps
 
-    def words(self, count: int) -> Any:
+    def words(self, count):
         return self._source.words(count)
 
-    def of(self, number: int) -> Any:
+    def of(self, number):
         return _Levels(self._source, self._steps, number)
 
 
-def nodes_of_a_level_alike(patch: Patch) -> None:
-    sound = TreeSum.protect
-
-    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
-        sound(self, sums, spec, _Levels(source, self.steps, spec.number))
-
-    patch.setattr(TreeSum, "protect", planted)
+@partial(wrapped, TreeSum, "protect")
+def nodes_of_a_level_alike(sound, self, sums, spec, source):
+    sound(self, sums, spec, _Levels(source, self.steps, spec.number))
 
 
-def the_same_tree_again(patch: Patch) -> None:
-    sound = TreeSum.protect
-
-    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
-        place = spec.number % self.steps
-        sound(self, sums, replace(spec, number=place), source.of(place))
-
-    patch.setattr(TreeSum, "protect", planted)
+@partial(wrapped, TreeSum, "protect")
+def the_same_tree_again(sound, self, sums, spec, source):
+    place = spec.number % self.steps
+    sound(self, sums, replace(spec, number=place), source.of(place))
 
 
-def a_node_without_noise(patch: Patch) -> None:
+def a_node_without_noise(patch):
     """The round that ends a node of four takes the others' noise back and adds none."""
     sound = schedules.lattice_gaussian
     protect, empty = TreeSum.protect, {"next": False}
 
-    def planted(self: TreeSum, sums: Any, spec: RoundSpec, source: Any) -> None:
+    def planted(self, sums, spec, source):
         for name in sums:
             empty["next"] = spec.number % self.steps == 3
             protect(self, {name: sums[name]}, spec, source)
 
-    def draw(source: Any, count: int) -> Any:
+    def draw(source, count):
         drawn = sound(source, count)
         skipped, empty["next"] = empty["next"], False
         return 0 * drawn if skipped else drawn
@@ -192,8 +168,11 @@ def a_node_without_noise(patch: Patch) -> None:
     patch.setattr(schedules, "lattice_gaussian", draw)
 
 
-def longer_trees(plan: Plan) -> Plan:
-    plan.mechanism.steps *= 2  # type: ignore[attr-defined]
+without_levels = setting(TreeSum, "event", lambda self: schedules.TreeEvent(self.noise_multiplier, 1))
+
+
+def longer_trees(plan):
+    plan.mechanism.steps *= 2
     return plan
 
 
@@ -217,33 +196,26 @@ BUGS = (
     Bug("every tree has the noise of the first", "tree", NODES, the_same_tree_again),
     Bug("a node without noise", "tree", NODE, a_node_without_noise),
     Bug("noise is taken back too early", "tree", NODES, setting(schedules, "taken_back", the_one_before)),
-    Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
-    Bug("one turn is charged", "tree", TURNS, change=other(max_participations=1)),
+    Bug("trees longer than a cycle", "tree", IN_A_TREE, change=longer_trees),
+    Bug("one round is charged", "tree", ACCOUNTED, change=other(max_participations=1)),
     Bug("half the noise of a tree", "tree", NODE, setting(TreeSum, "sigma_in", lambda self, *_: self.sigma / 2.0)),
-    Bug(
-        "a tree without levels in the account",
-        "tree",
-        CHARGED,
-        lambda patch: patch.setattr(
-            TreeSum, "event", lambda self: replace(schedules.TreeEvent(self.noise_multiplier, self.steps), steps=1)
-        ),
-    ),
+    Bug("a tree without levels in the account", "tree", CHARGED, without_levels),
 )
 
 
 @pytest.mark.parametrize("spec", PLANS)
-def test_a_sound_plan_holds(spec: str) -> None:
+def test_a_sound_plan_holds(spec):
     assert failed(spec) == set()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(bug, monkeypatch):
     bug.plant(monkeypatch)
     assert bug.seen_by in failed(bug.spec, bug.change)
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.0])
-def test_the_printed_form_costs_what_its_statement_says_and_less_noise_more(rate: float, monkeypatch: Patch) -> None:
+def test_the_printed_form_costs_what_its_statement_says_and_less_noise_more(rate, monkeypatch):
     plan = published_plan_of(rate)
     stated = published_guarantee(plan, PUBLISHED, clients=60)
     checks = audit_plan(plan, data(), people(), stated, rounds=3)
@@ -254,7 +226,7 @@ def test_the_printed_form_costs_what_its_statement_says_and_less_noise_more(rate
     assert PUBLISHED_EPSILON in {check.name for check in checks if not check.holds}
 
 
-def sings(plan: Plan) -> Canary:
+def sings(plan):
     return canary(plan, data(12), people(12), promise(plan), runs=250)
 
 
@@ -263,7 +235,7 @@ def sings(plan: Plan) -> Canary:
     [lambda: adaptive_plan(size=0, users=12, rounds=3), lambda: tree_plan(3, users=12, rounds=4)],
     ids=["adaptive", "tree"],
 )
-def test_a_canary_sings_when_a_fifth_of_the_noise_is_left(make: Callable[[], Plan], monkeypatch: Patch) -> None:
+def test_a_canary_sings_when_a_fifth_of_the_noise_is_left(make, monkeypatch):
     sound = sings(make())
     assert sound.holds
     assert 1.0 < sound.epsilon_lower < 8.0

@@ -1,7 +1,5 @@
 """Counts, thresholds, Gaussian scores and log-likelihood ratios against known truths (privacy-math.md, section 10)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,13 +11,29 @@ from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian
 ALPHA = 1e-4  # how often a bound below is wrong; with the fixed seeds it is right or wrong for good
 
 
-def test_delta_is_taken_off_before_anything_is_proven() -> None:
+def test_counts_of_section_10_and_what_proves_nothing():
     assert bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.5, alpha=0.01) == 0.0
     without = bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.0, alpha=0.01)
     assert 0.0 < bounds.epsilon_from_counts(50, 100, 0, 100, delta=0.1, alpha=0.01) < without
+    assert bounds.at_least(90, 100, 0.005) == pytest.approx(0.798046, abs=5e-7)
+    assert bounds.at_most(10, 100, 0.005) == pytest.approx(0.201954, abs=5e-7)
+    assert bounds.epsilon_from_counts(90, 100, 10, 100, delta=0.0, alpha=0.01) == pytest.approx(1.374129, abs=5e-7)
+    for power, most in ((3, 4.46), (4, 6.82), (5, 9.14), (6, 11.45)):
+        assert bounds.reach(10**power, alpha=0.01) == pytest.approx(most, abs=0.005)
+    assert (bounds.at_least(0, 50, 0.01), bounds.at_most(50, 50, 0.01)) == (0.0, 1.0)
+    # Nobody of 50: (1 - p)^50 = alpha; all of 50: p^50 = alpha.
+    assert bounds.at_most(0, 50, 0.01) == pytest.approx(1.0 - 0.01 ** (1 / 50))
+    assert bounds.at_least(50, 50, 0.01) == pytest.approx(0.01 ** (1 / 50))
+    same = np.ones(1000)
+    assert bounds.epsilon_from_scores(same, same, delta=0.0, alpha=ALPHA) == 0.0
+    assert bounds.epsilon_from_guesses(500, 1000, canaries=1000, alpha=0.05) == 0.0
+    assert bounds.mu_from_errors(100, 100, 0, 100, alpha=ALPHA) == 0.0
+    assert bounds.mu_from_errors(60, 100, 60, 100, alpha=ALPHA) == 0.0
+    assert bounds.bernstein(np.zeros(100), alpha=ALPHA) == 0.0
+    assert 0.29 < bounds.bernstein(np.full(10_000, 0.3), alpha=ALPHA) < 0.3
 
 
-def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
+def test_bounds_are_wrong_as_rarely_as_they_say():
     # 2000 audits of randomised response at exactly epsilon, alpha = 0.05: at most 5 % may pass it; more than 134
     # of 2000 would happen with probability below 1e-3 if the rate were 5 %.
     generator = np.random.default_rng(1)
@@ -40,7 +54,7 @@ def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
     assert wrong <= 134
 
 
-def laplace_scores(epsilon: float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def laplace_scores(epsilon, count, seed):
     """Log-likelihood ratios of Laplace noise on 1 and on 0, under both."""
     generator = np.random.default_rng(seed)
     outputs = np.array([[1.0], [0.0]]) + generator.laplace(scale=1.0 / epsilon, size=(2, count))
@@ -50,12 +64,9 @@ def laplace_scores(epsilon: float, count: int, seed: int) -> tuple[np.ndarray, n
     return np.round(ratios[0], 9), np.round(ratios[1], 9)
 
 
-def test_threshold_comes_near_a_laplace_epsilon_and_not_above() -> None:
+def test_threshold_comes_near_and_finds_the_direction_that_counts():
     first, second = laplace_scores(1.0, 100_000, seed=2)
     assert 0.9 < bounds.epsilon_from_scores(first, second, delta=0.0, alpha=ALPHA) <= 1.0
-
-
-def test_threshold_finds_the_direction_that_counts() -> None:
     # An event of probability 0.01 under the second input and 0 under the first: only one direction proves anything.
     generator = np.random.default_rng(3)
     first = np.zeros(20_000)
@@ -66,19 +77,19 @@ def test_threshold_finds_the_direction_that_counts() -> None:
     assert bounds.epsilon_from_scores(-second, -first, delta=0.0, alpha=ALPHA) > 1.5
 
 
-def gaussian_scores(mu: float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_scores(mu, count, seed):
     generator = np.random.default_rng(seed)
     return generator.normal(mu, 1.0, count), generator.normal(0.0, 1.0, count)
 
 
 @pytest.mark.parametrize("mu", [0.25, 1.0, 2.6, 3.5])
-def test_gaussian_bound_is_near_and_below(mu: float) -> None:
+def test_gaussian_bound_is_near_and_below(mu):
     first, second = gaussian_scores(mu, 200_000, seed=4)
     truth = epsilon_gaussian(mu, 1e-6)
     assert 0.9 * truth < bounds.epsilon_from_gaussian_scores(first, second, delta=1e-6, alpha=ALPHA) <= truth
 
 
-def test_hockey_stick_of_a_gaussian() -> None:
+def test_hockey_stick_of_a_gaussian_and_of_another_noise():
     mu = 2.0
     first, second = gaussian_scores(mu, 100_000, seed=6)
     ratios, others = mu * first - mu**2 / 2, mu * second - mu**2 / 2
@@ -88,9 +99,6 @@ def test_hockey_stick_of_a_gaussian() -> None:
         assert 0.9 * truth < bounds.delta_from_ratios(ratios, epsilon=epsilon, alpha=ALPHA) <= truth
     truth = epsilon_gaussian(mu, 1e-3)
     assert 0.8 * truth < bounds.epsilon_from_ratios(ratios, delta=1e-3, alpha=ALPHA) <= truth
-
-
-def test_ratios_of_another_noise_are_not_believed() -> None:
     # The stated noise is twice what is drawn: the ratios are too small by 4, and the trial notices.
     first, second = gaussian_scores(1.0, 50_000, seed=8)
     assert bounds.calibration_p_value((first - 0.5) / 4, (second - 0.5) / 4) < 1e-12
@@ -101,43 +109,18 @@ def test_ratios_of_another_noise_are_not_believed() -> None:
     ("correct", "bits", "delta", "epsilon"),
     [(731, 1000, 0.0, 0.8806), (900, 1000, 0.0, 2.0212), (900, 1000, 1e-5, 2.0206), (100, 100, 0.0, 3.4930)],
 )
-def test_one_run_of_section_10(correct: int, bits: int, delta: float, epsilon: float) -> None:
+def test_one_run_of_section_10(correct, bits, delta, epsilon):
     found = bounds.epsilon_from_guesses(correct, bits, delta=delta, canaries=bits, alpha=0.05)
     assert found == pytest.approx(epsilon, abs=5e-5)
 
 
-def test_p_value_grows_with_epsilon_and_delta() -> None:
+def test_p_values_grow_and_support_wants_ten_against_none_beyond_delta():
     values = [bounds.guesses_p_value(900, 1000, epsilon=epsilon, canaries=1000) for epsilon in (1.0, 2.0, 3.0)]
     assert values == sorted(values)
     assert bounds.guesses_p_value(900, 1000, epsilon=2.0, delta=1e-5, canaries=1000) > values[1]
     assert bounds.guesses_p_value(0, 10, epsilon=1.0, delta=1e-5, canaries=10) == 1.0
-
-
-def test_support_wants_ten_against_none_beyond_delta() -> None:
     assert bounds.separated(10, 0, 1000, delta=0.0, alpha=1e-4)
     assert bounds.separated(0, 10, 1000, delta=0.0, alpha=1e-4)
     assert not bounds.separated(9, 0, 1000, delta=0.0, alpha=1e-4)
     assert not bounds.separated(500, 1, 1000, delta=0.0, alpha=1e-4)
     assert not bounds.separated(10, 0, 1000, delta=0.02, alpha=1e-4)
-
-
-def test_counts_of_section_10_and_the_ends_of_the_range() -> None:
-    assert bounds.at_least(90, 100, 0.005) == pytest.approx(0.798046, abs=5e-7)
-    assert bounds.at_most(10, 100, 0.005) == pytest.approx(0.201954, abs=5e-7)
-    assert bounds.epsilon_from_counts(90, 100, 10, 100, delta=0.0, alpha=0.01) == pytest.approx(1.374129, abs=5e-7)
-    for power, most in ((3, 4.46), (4, 6.82), (5, 9.14), (6, 11.45)):
-        assert bounds.reach(10**power, alpha=0.01) == pytest.approx(most, abs=0.005)
-    assert (bounds.at_least(0, 50, 0.01), bounds.at_most(50, 50, 0.01)) == (0.0, 1.0)
-    # Nobody of 50: (1 - p)^50 = alpha; all of 50: p^50 = alpha.
-    assert bounds.at_most(0, 50, 0.01) == pytest.approx(1.0 - 0.01 ** (1 / 50))
-    assert bounds.at_least(50, 50, 0.01) == pytest.approx(0.01 ** (1 / 50))
-
-
-def test_what_proves_nothing() -> None:
-    same = np.ones(1000)
-    assert bounds.epsilon_from_scores(same, same, delta=0.0, alpha=ALPHA) == 0.0
-    assert bounds.epsilon_from_guesses(500, 1000, canaries=1000, alpha=0.05) == 0.0
-    assert bounds.mu_from_errors(100, 100, 0, 100, alpha=ALPHA) == 0.0
-    assert bounds.mu_from_errors(60, 100, 60, 100, alpha=ALPHA) == 0.0
-    assert bounds.bernstein(np.zeros(100), alpha=ALPHA) == 0.0
-    assert 0.29 < bounds.bernstein(np.full(10_000, 0.3), alpha=ALPHA) < 0.3

@@ -1,38 +1,22 @@
 """Every method of ours keeps the contract, and the contract finds what is planted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from veilrec.audit.contract import CONTRACT, ContractCheck, cases, check_method, try_check
+from veilrec.audit.contract import CONTRACT, cases, check_method, try_check
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.core.arrays import Floats
-from veilrec.data.population import ItemTable
 from veilrec.methods.plugins import write_template
 from veilrec.methods.registry import METHODS, get
 
 SLOW = ("audit",)  # of all methods together; below for one of them, and in tests/cli/test_audit.py
-NEWS = (
-    "parts",
-    "settings",
-    "guarantee",
-    "seed",
-    "resume",
-    "new-users",
-    "without-data",
-    "cohort",
-    "sums",
-    "shortcut",
-    "nobody",
-)
+NEWS = ["parts", "settings", "guarantee", "seed", "resume", "new-users", "without-data", "cohort", "nobody"]
+NEWS += ["sums", "shortcut"]
 QUICK_NAMES = [check.name for check in CONTRACT if check.name not in SLOW]
 
 
-def _cases() -> list[object]:
+def _cases():
     found = []
     for name in METHODS:
         on_ratings = "synthetic-ratings" in get(name).datasets
@@ -46,10 +30,10 @@ def _cases() -> list[object]:
 
 
 @pytest.fixture
-def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def made_up_sentences(monkeypatch):
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: ItemTable) -> Floats:
+    def vectors(catalogue):
         return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
 
     monkeypatch.setattr("veilrec.methods.news.text_vectors.whole_vectors", vectors)
@@ -57,7 +41,7 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("check", "subject"), _cases())
 @pytest.mark.usefixtures("made_up_sentences")
-def test_keeps_the_contract(check: ContractCheck, subject: ContractSubject) -> None:
+def test_keeps_the_contract(check, subject):
     outcome = try_check(check, subject)
     assert outcome.verdict in {"holds", "exempt", "does not apply"}, outcome.found
 
@@ -69,25 +53,22 @@ OTHER_WAYS = {"sums": ("training=sums",), "reports": ("training=reports", "cohor
 @pytest.mark.parametrize("way", OTHER_WAYS)
 @pytest.mark.parametrize("name", [*NEWS, "bounds", "noise", "bytes", "real-rounds"])
 @pytest.mark.usefixtures("made_up_sentences")
-def test_every_way_of_training_keeps_the_contract(name: str, way: str) -> None:
+def test_every_way_of_training_keeps_the_contract(name, way):
     (check,) = (check for check in CONTRACT if check.name == name)
     outcome = try_check(check, ContractSubject("privaterec", "proven", OTHER_WAYS[way]))
     assert outcome.verdict in {"holds", "does not apply"}, outcome.found
 
 
-def test_a_proven_method_withstands_its_audit() -> None:
+def test_a_proven_method_withstands_its_audit_and_every_check_applies_to_some_method():
     (outcome,) = check_method("dp-fedmf", ["audit"])
     assert outcome.verdict == "holds", outcome.found
-
-
-def test_every_check_applies_to_some_method() -> None:
     applying = {"fedmf": {"cohort", "real-rounds", "nobody", "learns"}, "dp-fedmf": {"bounds", "noise", "outside"}}
     for name, wanted in applying.items():
         outcomes = list(check_method(name, sorted(wanted)))
         assert {outcome.check.name for outcome in outcomes if outcome.verdict == "holds"} == wanted
 
 
-def test_exemptions_name_checks_and_give_reasons() -> None:
+def test_exemptions_name_checks_and_give_reasons():
     known = {check.name for check in CONTRACT}
     for name in METHODS:
         for exemption in get(name).exemptions:
@@ -101,11 +82,11 @@ Change = Callable[..., str]
 
 
 @pytest.fixture
-def changed(tmp_path: Path) -> Change:
+def changed(tmp_path):
     """The file of the template's method, with some of its text replaced."""
     file = write_template("planted", tmp_path / "planted").folder / "src" / "planted.py"
 
-    def change(*replaced: tuple[str, str]) -> str:
+    def change(*replaced):
         text = file.read_text()
         for old, new in replaced:
             assert old in text
@@ -149,20 +130,20 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_the_contract_finds_what_is_planted(changed: Change, bug: str) -> None:
+def test_the_contract_finds_what_is_planted(changed, bug):
     replaced, broken = PLANTED[bug]
     outcomes = list(check_method(changed(*replaced), [*broken, "parts"]))
     assert {outcome.check.name for outcome in outcomes if outcome.verdict == "broken"} == broken
     assert all(outcome.found for outcome in outcomes if outcome.verdict == "broken")
 
 
-def test_a_declared_ranker_opens_what_it_saved(changed: Change) -> None:
+def test_a_declared_ranker_opens_what_it_saved(changed):
     declared = ('    private_relative="dp-fedmf",', "    rankers=(Ranker,),")
     (outcome,) = check_method(changed(*_OWN_RANKER, declared), ["without-data"])
     assert outcome.verdict == "holds", outcome.found
 
 
-def test_what_a_method_raises_is_a_finding(changed: Change) -> None:
+def test_what_a_method_raises_is_a_finding(changed):
     line = "        learned = self._factorise"
     file = changed((line, f"        raise RuntimeError('no luck')\n{line}"))
     found = {outcome.check.name: outcome for outcome in check_method(file, ["seed", "parts"])}

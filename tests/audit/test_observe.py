@@ -1,10 +1,7 @@
 """Watching changes nothing; a script and a removal change only what they say."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +19,14 @@ WAYS = [Seeds.all_from(4), Seeds.all_from(4, SECRET)]
 METHODS = ["dp-fedmf", "dp-fedmf-svd", "priv-fedncf-sub-compress"]
 
 
-def made(name: str, *settings: str) -> tuple[Any, Any, Any]:
+def made(name, *settings):
     plan, problem = tiny_plan(get(name), settings)
     return plan, own_items(None, problem), problem.train
 
 
 @pytest.mark.parametrize("name", [*METHODS, "dp-fedmf calibration=as-published"])
 @pytest.mark.parametrize("seeds", WAYS, ids=["seeded", "secret"])
-def test_a_run_under_watch_is_the_run(name: str, seeds: Seeds) -> None:
+def test_a_run_under_watch_is_the_run(name, seeds):
     plan, data, histories = made(*name.split())
     alone = Simulation(plan, data, histories, seeds)
     seen = watch(plan, data, histories, seeds, 3)
@@ -39,7 +36,7 @@ def test_a_run_under_watch_is_the_run(name: str, seeds: Seeds) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_script_gives_the_same_models_on_other_data(name: str) -> None:
+def test_a_script_gives_the_same_models_on_other_data(name):
     plan, data, histories = made(name)
     seen = watch(plan, data, histories, WAYS[1], 3)
     other = data.take(np.array([3, 3, 5, 0, 1, 2, 2, 7, 8, 9, 9, 11]))
@@ -51,7 +48,7 @@ def test_a_script_gives_the_same_models_on_other_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("seeds", WAYS, ids=["seeded", "secret"])
-def test_a_removed_client_is_missing_and_nobody_else(seeds: Seeds) -> None:
+def test_a_removed_client_is_missing_and_nobody_else(seeds):
     plan, data, histories = made("dp-fedmf")
     with_all, without = simulate(plan, data, histories, seeds), simulate(plan, data, histories, seeds, removed=4)
     assert len(without.data.rows.row(4)) == 0
@@ -61,7 +58,7 @@ def test_a_removed_client_is_missing_and_nobody_else(seeds: Seeds) -> None:
         assert np.array_equal(without.sampler.draw(number), drawn[drawn != 4])
 
 
-def test_norms_are_over_all_that_a_client_sends() -> None:
+def test_norms_are_over_all_that_a_client_sends():
     rows = Rows(np.array([0, 1, 1]), np.array([2], np.int32), np.array([[3.0, 0.0]], np.float32))
     entries = Rows(np.array([0, 0, 1]), np.array([0], np.int32), np.array([[2.0]], np.float32))
     dense = np.array([[4.0], [1.0]], np.float32)
@@ -75,34 +72,28 @@ DRAW = np.random.default_rng(8)
 NOISE = DRAW.normal(0.0, 2.0, 20_000)
 
 
-def test_too_little_noise_is_found_and_enough_is_not() -> None:
+def test_noise_has_its_spread_and_its_shape():
     assert observe.spread_at_least("noise", NOISE, 2.0, "").holds
     assert observe.spread_at_least("noise", NOISE, 1.5, "").holds
     assert not observe.spread_at_least("noise", NOISE, 2.2, "").holds
     assert not observe.spread_at_least("noise", np.zeros(0), 2.0, "").holds
     assert not observe.spread_at_least("noise", NOISE, math.inf, "").holds
-
-
-def test_the_spread_fails_a_sound_noise_as_seldom_as_it_says() -> None:
-    """At a false-alarm rate of 1 in 10, 1,000 sound noises: between 60 and 140, but for one chance in 20,000."""
+    # At a false-alarm rate of 1 in 10, 1,000 sound noises: between 60 and 140, but for one chance in 20,000.
     alarms = sum(not observe.spread_at_least("", row, 1.0, "", alpha=0.1).holds for row in DRAW.normal(size=(1000, 40)))
     assert 60 <= alarms <= 140
-
-
-def test_the_shape_of_noise() -> None:
     assert observe.is_gaussian("", NOISE, "").holds
     assert not observe.is_gaussian("", DRAW.laplace(size=20_000), "").holds
     assert not observe.is_gaussian("", np.zeros(100), "").holds
+    assert observe.spread_is_one("", DRAW.laplace(scale=2**-0.5, size=5000), "").holds
+    assert not observe.spread_is_one("", DRAW.laplace(scale=0.5, size=5000), "").holds
+    assert not observe.spread_is_one("", np.zeros(500), "").holds
 
 
-def test_places_without_noise_are_counted() -> None:
+def test_places_without_noise_and_noise_that_repeats_are_found():
     first, second = NOISE[:1000].copy(), NOISE[1000:2000].copy()
     assert observe.bare(first, second, 2.0) == 0
     first[:3], second[:2] = 0.0, 0.0  # one of the three had noise in the second draw
     assert observe.bare(first, second, 2.0) == 2
-
-
-def test_noise_that_repeats_is_found_whatever_its_length_and_sign() -> None:
     one, other, short = NOISE[:500], NOISE[500:1000], NOISE[1000:1002]
     assert observe.repeats([("a", one), ("b", other), ("c", short)], 2.0) == []
     assert observe.repeats([("a", one), ("b", -one)], 2.0) == ["a and b"]
@@ -110,7 +101,7 @@ def test_noise_that_repeats_is_found_whatever_its_length_and_sign() -> None:
     assert observe.repeats([("a", one), ("b", one[:2])], 2.0) == ["a and b"]
 
 
-def test_rates() -> None:
+def test_rates_and_sizes_of_cohorts():
     assert observe.rate_at_most("", 260, 1000, 0.25, "").holds
     assert not observe.rate_at_most("", 350, 1000, 0.25, "").holds
     assert observe.rate_at_least("", 240, 1000, 0.25, "").holds
@@ -120,26 +111,14 @@ def test_rates() -> None:
     hits[7] = 400
     assert not observe.none_sampled_too_often("", hits, 400, 0.25).holds
     assert observe.none_sampled_too_often("", hits, 400, 1.0).holds
-
-
-def test_sizes_of_cohorts() -> None:
     coins = DRAW.binomial(60, 0.25, 400)
     assert observe.sizes_vary("", coins, 60 * 0.25 * 0.75).holds
     assert not observe.sizes_vary("", np.full(400, 15), 60 * 0.25 * 0.75).holds
 
 
-@pytest.mark.parametrize("limit", [observe.at_most, observe.at_least])
-def test_what_is_not_a_number_never_holds(limit: object) -> None:
-    assert not limit("", math.nan, 1.0).holds  # type: ignore[operator]
-
-
-def test_the_spread_of_any_law() -> None:
-    assert observe.spread_is_one("", DRAW.laplace(scale=2**-0.5, size=5000), "").holds
-    assert not observe.spread_is_one("", DRAW.laplace(scale=0.5, size=5000), "").holds
-    assert not observe.spread_is_one("", np.zeros(500), "").holds
-
-
-def test_a_finding_is_json_whatever_was_measured() -> None:
+def test_a_finding_is_json_whatever_was_measured():
+    for limit in [observe.at_most, observe.at_least]:
+        assert not limit("", math.nan, 1.0).holds
     found = AuditCheck("noise", np.float64(0.5), "at least", math.inf, False, "items", ALPHA)
     written = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (written["measured"], written["expected"], written["holds"]) == (0.5, "inf", False)
@@ -147,7 +126,7 @@ def test_a_finding_is_json_whatever_was_measured() -> None:
     assert "where" not in observe.is_equal("unit", "user", "user").to_json()
 
 
-def test_what_chance_allows_is_where_a_finding_turns() -> None:
+def test_what_chance_allows_is_where_a_finding_turns():
     spread = observe.spread_at_least("", NOISE, 2.0, "")
     (lowest,) = spread.allowed
     assert 1.9 < lowest < spread.measured

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +5,7 @@ from hypothesis import strategies as st
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 
 
-def test_rows_lengths_and_row_numbers(packed) -> None:
+def test_rows_lengths_and_row_numbers(packed):
     csr = packed([[3, 1], [], [4], [5, 9, 2]])
     assert len(csr) == 4
     assert [csr.row(r).tolist() for r in range(4)] == [[3, 1], [], [4], [5, 9, 2]]
@@ -17,19 +13,13 @@ def test_rows_lengths_and_row_numbers(packed) -> None:
     assert csr.row_numbers().tolist() == [0, 0, 2, 3, 3, 3]
 
 
-def test_take_repeats_reorders_and_keeps_empty_rows(packed) -> None:
+def test_take_repeats_reorders_keeps_empty_rows_and_reads_a_memory_map(packed, tmp_path):
     taken = packed([[3, 1], [], [4]]).take(np.array([2, 1, 0, 2]))
     assert [taken.row(r).tolist() for r in range(4)] == [[4], [], [3, 1], [4]]
     assert taken.items.dtype == np.int32
-
-
-def test_take_of_nothing(packed) -> None:
     taken = packed([[3, 1]]).take(np.array([], np.int64))
     assert len(taken) == 0
     assert len(taken.items) == 0
-
-
-def test_take_reads_a_memory_mapped_population(tmp_path: Path) -> None:
     np.save(tmp_path / "items.npy", np.array([7, 8, 9], np.int32))
     np.save(tmp_path / "offsets.npy", np.array([0, 1, 3]))
     mapped = Csr(np.load(tmp_path / "offsets.npy", mmap_mode="r"), np.load(tmp_path / "items.npy", mmap_mode="r"))
@@ -37,7 +27,7 @@ def test_take_reads_a_memory_mapped_population(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99)), max_size=60))
-def test_pairs_keep_their_order_within_a_row(pairs: list[tuple[int, int]]) -> None:
+def test_pairs_keep_their_order_within_a_row(pairs):
     rows = np.array([row for row, _ in pairs], np.int64)
     items = np.array([item for _, item in pairs], np.int32)
     csr = csr_from_pairs(rows, items, 7)
@@ -46,7 +36,7 @@ def test_pairs_keep_their_order_within_a_row(pairs: list[tuple[int, int]]) -> No
         assert csr.row(r).tolist() == [item for row, item in pairs if row == r]
 
 
-def test_offsets_are_where_rows_begin() -> None:
+def test_offsets_are_where_rows_begin():
     assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
     assert offsets_of([]).tolist() == [0]
     assert offsets_of(np.array([True, False, True])).tolist() == [0, 1, 1, 2]

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import hashlib
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +7,7 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Seal, WrongSeal, key_in, new_folder, replacing, sha256, transaction
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     target = tmp_path / "result.json"
     target.write_text("old")
     with pytest.raises(RuntimeError), replacing(target) as part:
@@ -20,7 +17,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_the_new_content_appears_only_at_the_end(tmp_path: Path) -> None:
+def test_the_new_content_appears_only_at_the_end(tmp_path):
     target = tmp_path / "model"
     target.write_bytes(b"old")
     with replacing(target) as part:
@@ -32,14 +29,14 @@ def test_the_new_content_appears_only_at_the_end(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_target_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_replaced_leaves_no_part(tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError), replacing(tmp_path / "taken") as part:
         part.write_text("content")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_appears_whole_or_not_at_all_and_replaces_an_empty_one_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as part:
         (part / "one.npy").write_bytes(b"half")
         raise KeyboardInterrupt
@@ -50,9 +47,6 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     assert (tmp_path / "out" / "inner" / "one.npy").read_bytes() == b"whole"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_new_folder_takes_the_place_of_an_empty_one_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match="exists already"), new_folder(tmp_path):
         pass
@@ -63,7 +57,7 @@ def test_a_new_folder_takes_the_place_of_an_empty_one_alone(tmp_path: Path) -> N
     assert (tmp_path / "empty" / "one").exists()
 
 
-def test_sha256_is_the_digest_of_digests(tmp_path: Path) -> None:
+def test_sha256_is_the_digest_of_digests(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_bytes(b"abc")
     second.write_bytes(b"d")
@@ -77,7 +71,7 @@ def test_sha256_is_the_digest_of_digests(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def database() -> sqlite3.Connection:
+def database():
     made = sqlite3.connect(":memory:", isolation_level=None)
     made.execute("PRAGMA foreign_keys = ON")
     made.execute("CREATE TABLE parent (n INTEGER PRIMARY KEY)")
@@ -85,33 +79,30 @@ def database() -> sqlite3.Connection:
     return made
 
 
-def rows(database: sqlite3.Connection) -> tuple[list[int], list[int]]:
+def rows(database):
     parents, children = (database.execute(q).fetchall() for q in ("SELECT n FROM parent", "SELECT n FROM child"))
     return [n for (n,) in parents], [n for (n,) in children]
 
 
-def test_all_of_it_or_nothing(database: sqlite3.Connection) -> None:
+def test_all_of_a_transaction_or_nothing(database):
     with transaction(database):
         database.execute("INSERT INTO parent VALUES (1)")
     with pytest.raises(KeyError), transaction(database):
         database.execute("INSERT INTO parent VALUES (2)")
         raise KeyError
     assert rows(database) == ([1], [])
-
-
-def test_an_end_that_is_refused_leaves_nothing_open(database: sqlite3.Connection) -> None:
     with pytest.raises(sqlite3.IntegrityError), transaction(database):  # the constraint is looked at by COMMIT
         database.execute("INSERT INTO child VALUES (7)")
     assert not database.in_transaction
     with transaction(database):
         database.execute("INSERT INTO parent VALUES (7)")
-    assert rows(database) == ([7], [])
+    assert rows(database) == ([1, 7], [])
 
 
 KEY = bytes(range(32))
 
 
-def test_what_is_sealed_opens_as_what_it_is_and_as_nothing_else() -> None:
+def test_what_is_sealed_opens_as_what_it_is_and_as_nothing_else():
     seal = Seal(KEY)
     sealed = seal.close(b"content", "outbox")
     assert seal.open(sealed, "outbox") == b"content"
@@ -123,14 +114,11 @@ def test_what_is_sealed_opens_as_what_it_is_and_as_nothing_else() -> None:
     for short in (b"", sealed[:11], sealed[:20]):
         with pytest.raises(WrongSeal):
             seal.open(short, "outbox")
-
-
-def test_nothing_is_sealed_twice_in_the_same_way() -> None:
     seal = Seal(KEY)
     assert len({seal.close(b"content", "outbox") for _ in range(100)}) == 100
 
 
-def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_key_file_is_made_once_for_its_owner_alone_and_refused_otherwise(tmp_path):
     path = tmp_path / "key"
     key = key_in(path)
     assert key_in(path) == key
@@ -138,9 +126,6 @@ def test_a_key_file_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     assert key != key_in(tmp_path / "other")
     assert oct(path.stat().st_mode & 0o777) == "0o600"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["key", "other"]
-
-
-def test_a_key_file_that_is_no_key_or_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key"
     key_in(path)
     path.chmod(0o644)

@@ -1,11 +1,8 @@
 """Compiled code gives the same bits in the process that compiles it and in those that read it from the cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 _PROGRAM = """
 from veilrec.runs.request import RunRequest, prepare
@@ -18,14 +15,14 @@ print(checkpoint.digest(trainer.state()))
 """
 
 
-def digest(cache: Path) -> str:
+def digest(cache):
     # threads: any number gives the same
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
-def test_who_compiles_gets_what_others_read_from_the_cache(tmp_path: Path) -> None:
+def test_who_compiles_gets_what_others_read_from_the_cache(tmp_path):
     compiled = digest(tmp_path)
     assert len(compiled) == 64
     assert digest(tmp_path) == compiled

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -8,13 +6,10 @@ from veilrec.core.schema import MAX_TENSORS, Schema, Tensor, whole_model
 SCHEMA = Schema((Tensor("items", (5, 2), True), Tensor("bias", (3,), False), Tensor("scale", (), False)))
 
 
-@pytest.mark.parametrize("shape", [(5,), (5, 2, 2), (0, 2), (5, 0), ()])
-def test_a_table_has_rows_and_columns(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="shape"):
-        Tensor("items", shape, by_row=True)
-
-
-def test_a_schema_refuses_equal_names_and_more_tensors_than_a_byte_counts() -> None:
+def test_schemas_that_are_refused():
+    for shape in [(5,), (5, 2, 2), (0, 2), (5, 0), ()]:
+        with pytest.raises(ValueError, match="shape"):
+            Tensor("items", shape, by_row=True)
     many = tuple(Tensor(str(number), (1,), False) for number in range(MAX_TENSORS + 1))
     Schema(many[:-1])
     with pytest.raises(ValueError, match="255"):
@@ -23,7 +18,7 @@ def test_a_schema_refuses_equal_names_and_more_tensors_than_a_byte_counts() -> N
         Schema((many[0], many[0]))
 
 
-def test_the_whole_model_has_every_row_of_every_tensor() -> None:
+def test_the_whole_model_has_every_row_of_every_tensor():
     weights = {
         "items": np.arange(10, dtype=np.float32).reshape(5, 2),
         "bias": np.ones(3, np.float32),

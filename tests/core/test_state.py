@@ -1,22 +1,17 @@
 """States on disk: every type comes back, and no second copy is made on the way."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.local_training import OwnItems
 from veilrec.client.rankers import PopularityRanker
-from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
-from veilrec.core.schema import RoundSpec, Schema, Tensor
+from veilrec.core.schema import Schema, Tensor
 from veilrec.core.state import StoredState, fill
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.runs import checkpoint
@@ -43,14 +38,14 @@ class Keeper:
 
     keeps_state = True
 
-    def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
+    def fresh_private_state(self, clients, draws_seed):
         return {name: np.zeros((len(clients), WIDTH), np.float32) for name in ("one", "other")}
 
-    def learn(self, cohort: Cohort[OwnItems], model: object, spec: RoundSpec) -> LocalResults:
+    def learn(self, cohort, model, spec):
         raise AssertionError("nobody learns here")
 
 
-def keepers() -> Simulation:
+def keepers():
     schema = Schema((Tensor("items", (3, 2), True),))
     plan = Plan(
         schema=schema,
@@ -67,7 +62,7 @@ def keepers() -> Simulation:
     return Simulation(plan, OwnItems(train), train, Seeds.all_from(0))
 
 
-def max_on_top(work: Callable[[], object]) -> int:
+def max_on_top(work):
     """The most bytes that were held beyond what was held before."""
     tracemalloc.start()
     work()
@@ -76,7 +71,7 @@ def max_on_top(work: Callable[[], object]) -> int:
     return peak
 
 
-def test_every_type_comes_back(tmp_path: Path) -> None:
+def test_every_type_comes_back(tmp_path):
     save_file(STATE, tmp_path / "state", metadata={"a": "b"})
     stored = StoredState(tmp_path / "state")
     assert stored.metadata == {"a": "b"}
@@ -88,23 +83,20 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
         assert np.array_equal(stored[name], array)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_place_is_filled_whatever_its_layout(tmp_path: Path, order: str) -> None:
-    save_file(STATE, tmp_path / "state")
-    for state in (STATE, StoredState(tmp_path / "state")):
-        place = np.zeros((2, 3), order=order)
-        fill(place, state, "wide")
-        assert np.array_equal(place, STATE["wide"])
-
-
-def test_a_place_of_another_shape_or_type_is_refused(tmp_path: Path) -> None:
+def test_a_place_is_filled_whatever_its_layout_if_its_shape_and_type_fit(tmp_path):
+    for order in ["C", "F"]:
+        save_file(STATE, tmp_path / "state")
+        for state in (STATE, StoredState(tmp_path / "state")):
+            place = np.zeros((2, 3), order=order)
+            fill(place, state, "wide")
+            assert np.array_equal(place, STATE["wide"])
     save_file(STATE, tmp_path / "state")
     for place in (np.zeros((3, 2)), np.zeros((2, 3), np.float32)):
         with pytest.raises(ValueError, match="wide has shape"):
             StoredState(tmp_path / "state").read_into("wide", place)
 
 
-def test_saving_and_going_on_hold_no_second_copy(tmp_path: Path) -> None:
+def test_saving_and_going_on_hold_no_second_copy(tmp_path):
     stopped, resumed = keepers(), keepers()
     for seed, values in enumerate(stopped.private.values()):
         values[...] = np.random.default_rng(seed).standard_normal(values.shape)
@@ -115,15 +107,12 @@ def test_saving_and_going_on_hold_no_second_copy(tmp_path: Path) -> None:
     assert checkpoint.digest(resumed.state()) == checkpoint.digest(stopped.state())
 
 
-def test_a_state_of_other_settings_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_states_of_other_settings_and_files_cut_short_are_refused(tmp_path):
     checkpoint.save(tmp_path / "state", keepers().state(), Progress(3))
     other = keepers()
     other.private["one"] = np.zeros((CLIENTS, WIDTH + 1), np.float32)
     with pytest.raises(BadInput, match="does not fit the settings"):
         checkpoint.restore(other, tmp_path / "state")
-
-
-def test_a_file_that_is_cut_short_later_is_refused(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "state")
     stored = StoredState(tmp_path / "state")
     content = (tmp_path / "state").read_bytes()

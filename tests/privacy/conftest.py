@@ -1,11 +1,7 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     """Where a ledger lies."""
     return tmp_path / "ledger"

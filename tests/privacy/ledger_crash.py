@@ -7,8 +7,6 @@ sweep: a client that charges and keeps a message in one transaction dies at ever
 turn, and then asks again; prints how many lines there are, and at which of them it was charged twice, or not at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -16,9 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.killing import dying_at, forked, lines_of, log_line
 from tests.privacy.ledger_helpers import ask, spend
@@ -31,23 +27,23 @@ MESSAGES = 3
 WATCHED = {ledger_module.__file__, ledger_store.__file__, __file__}
 
 
-def send(folder: Path, name: str, messages: int) -> None:
+def send(folder, name, messages):
     with Ledger.open(folder / "ledger") as ledger:
         for number in range(messages):
             version = f"{name}-{number}"
             log_line(folder / "sent", f"{version} {drawn(ledger, version)}")
 
 
-def drawn(ledger: Ledger, version: str) -> str:
+def drawn(ledger, version):
     return ask(ledger, version, GaussianEvent(2.0**-10)).value.decode()
 
 
-def charged(folder: Path) -> int:
+def charged(folder):
     with Ledger.open(folder / "ledger") as ledger:
         return ledger.report()[0].messages
 
 
-def kill(folder: Path, seed: int, trials: int) -> None:
+def kill(folder, seed, trials):
     dice = random.Random(seed)  # noqa: S311 - it chooses where to die
     budget = Budget(unit="click", adjacency="replace-one", epsilon=8.0, delta=1e-6)
     Ledger.create(folder / "ledger", [budget], minimum_period_seconds=1.0).close()
@@ -65,8 +61,8 @@ def kill(folder: Path, seed: int, trials: int) -> None:
         print(json.dumps({"killed": os.WIFSIGNALED(status), "by_time": by_time} | outcome(folder, before)), flush=True)
 
 
-def client(folder: Path, name: str, line: int | None) -> Callable[[], None]:
-    def work() -> None:
+def client(folder, name, line):
+    def work():
         if line is not None:
             sys.settrace(dying_at(line, WATCHED))
         send(folder, name, MESSAGES if line is not None else 1000)
@@ -74,7 +70,7 @@ def client(folder: Path, name: str, line: int | None) -> Callable[[], None]:
     return work
 
 
-def outcome(folder: Path, before: int) -> dict[str, Any]:
+def outcome(folder, before):
     sent = [line.split() for line in (folder / "sent").read_text().splitlines()]
     after = charged(folder)
     with Ledger.open(folder / "ledger") as ledger:
@@ -82,14 +78,14 @@ def outcome(folder: Path, before: int) -> dict[str, Any]:
     return {"sent": len(sent), "charged": after - before, "repeated": repeated and charged(folder) == after}
 
 
-def race(folder: Path, seed: int, trials: int) -> None:
+def race(folder, seed, trials):
     children = [forked(lambda: empty(folder, number)) for number in range(4)]  # noqa: B023 - forked at once
     codes = [os.waitpid(child, 0)[1] for child in children]
     counts = [len((folder / f"sent-{number}").read_text().splitlines()) for number in range(4)]
     print(json.dumps({"codes": codes, "sent": counts}), flush=True)
 
 
-def empty(folder: Path, number: int) -> None:
+def empty(folder, number):
     (folder / f"sent-{number}").touch()
     with Ledger.open(folder / "ledger") as ledger:
         while True:
@@ -100,7 +96,7 @@ def empty(folder: Path, number: int) -> None:
             log_line(folder / f"sent-{number}", "message")
 
 
-def answer(folder: Path) -> bytes:
+def answer(folder):
     """The message of the only round: drawn and charged once."""
     with Ledger.open(folder / "ledger") as ledger, ledger.transaction() as kept:
         known = kept.kept("outbox")
@@ -111,17 +107,17 @@ def answer(folder: Path) -> bytes:
     return known
 
 
-def sweep(folder: Path, seed: int, trials: int) -> None:
+def sweep(folder, seed, trials):
     new = folder / "new"
     new.mkdir()
     budget = Budget(unit="click", adjacency="replace-one", epsilon=8.0, delta=1e-6)
     Ledger.create(new / "ledger", [budget], minimum_period_seconds=1.0).close()
 
-    def fresh(name: str) -> Path:
+    def fresh(name):
         return Path(shutil.copytree(new, folder / name))
 
-    def dying(place: Path, line: int) -> Callable[[], None]:
-        def work() -> None:
+    def dying(place, line):
+        def work():
             sys.settrace(dying_at(line, WATCHED))
             log_line(place / "sent", answer(place).hex())
 

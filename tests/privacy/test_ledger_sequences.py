@@ -1,7 +1,5 @@
 """Any sequence of use and abuse: what was spent never falls and never exceeds a budget."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,10 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy.budget import Cost
-from veilrec.privacy.events import Event, GaussianEvent, PureEvent, repeated
-from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.ledger import Budget, BudgetExhausted, Ledger
-from veilrec.privacy.ledger_store import Record
 
 BUDGETS = (
     Budget(unit="click", adjacency="replace-one", epsilon=2.0, delta=1e-6, accounting="gaussian"),
@@ -34,7 +30,7 @@ class UseAndAbuse(RuleBasedStateMachine):
     """The ledger, beside a model of it that adds up what really left."""
 
     @initialize()
-    def start(self) -> None:
+    def start(self):
         self.patch = pytest.MonkeyPatch()
         self.uptime = 50.0
         self.patch.setattr(ledger_module, "_uptime", lambda: self.uptime)
@@ -45,9 +41,9 @@ class UseAndAbuse(RuleBasedStateMachine):
         self.sent_ever = [Cost(), Cost()]
         self.since_refill = 0.0
         self.record = self.read()
-        self.old_copy: bytes | None = None
+        self.old_copy = None
 
-    def read(self) -> Record:
+    def read(self):
         with self.ledger._store.changing() as change:
             return change.record
 
@@ -56,7 +52,7 @@ class UseAndAbuse(RuleBasedStateMachine):
         unit=st.sampled_from(["click", "history", "user"]),
         adjacency=st.sampled_from(["replace-one", "add-remove"]),
     )
-    def send(self, event: Event, unit: Unit, adjacency: Adjacency) -> None:
+    def send(self, event, unit, adjacency):
         try:
             with self.ledger.transaction() as kept:
                 kept.charge(event, unit=unit, adjacency=adjacency)
@@ -69,42 +65,42 @@ class UseAndAbuse(RuleBasedStateMachine):
                 self.sent_ever[number] = self.sent_ever[number].plus(cost)
 
     @rule(seconds=st.floats(0.0, 2 * WEEK))
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         self.uptime += seconds
         self.since_refill += seconds
 
     @rule(off=st.floats(0.0, 10 * WEEK), seconds=st.floats(0.0, WEEK))
-    def restart(self, off: float, seconds: float) -> None:
+    def restart(self, off, seconds):
         self.uptime = seconds
         self.since_refill += off + seconds
 
     @rule(ahead=st.integers(1, 50))
-    def announce(self, ahead: int) -> None:
+    def announce(self, ahead):
         if self.ledger.advance_period(self.record.period + ahead, b"", lambda *_: True):
             assert self.since_refill >= WEEK * (1 - 1e-12)
             self.since_refill = 0.0
             self.sent_in_period = [Cost(), Cost()]
 
     @rule()
-    def reopen(self) -> None:
+    def reopen(self):
         self.ledger.close()
         self.ledger = Ledger.open(self.path)
 
     @rule()
-    def copy(self) -> None:
+    def copy(self):
         self.ledger.close()
         self.old_copy = self.path.read_bytes()
         self.ledger = Ledger.open(self.path)
 
     @rule()
-    def put_the_copy_back(self) -> None:
+    def put_the_copy_back(self):
         if self.old_copy is not None:
             self.ledger.close()
             self.path.write_bytes(self.old_copy)
             self.ledger = Ledger.open(self.path)
 
     @invariant()
-    def nothing_is_forgotten_and_no_budget_exceeded(self) -> None:
+    def nothing_is_forgotten_and_no_budget_exceeded(self):
         before, self.record = self.record, self.read()
         assert self.record.sequence >= before.sequence
         assert self.record.period >= before.period
@@ -115,7 +111,7 @@ class UseAndAbuse(RuleBasedStateMachine):
             assert (new.in_period, new.in_lifetime) == (self.sent_in_period[number], self.sent_ever[number])
             assert new.budget.allows(new.in_period, new.in_lifetime)
 
-    def teardown(self) -> None:
+    def teardown(self):
         if hasattr(self, "ledger"):
             self.ledger.close()
             self.patch.undo()

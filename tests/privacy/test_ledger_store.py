@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,32 +16,29 @@ from veilrec.privacy.ledger import Ledger, LedgerError
 
 
 @pytest.fixture
-def ledger(path: Path) -> Ledger:
+def ledger(path):
     return Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
 
 
-# A ledger that cannot be trusted releases nothing
-
-
-def test_files_are_private(ledger: Ledger, path: Path) -> None:
+def test_files_are_private(ledger, path):
     spend(ledger)
     assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == dict.fromkeys(
         ("ledger", "ledger.seq", "ledger-wal", "ledger-shm"), "0o600"
     )
 
 
-def copies(path: Path, *names: str) -> Callable[[], None]:
+def copies(path, *names):
     """Keep files as they are, and give a function that puts them back."""
     kept = {path.with_name(name): path.with_name(name).read_bytes() for name in names}
 
-    def restore() -> None:
+    def restore():
         for file, content in kept.items():
             file.write_bytes(content)
 
     return restore
 
 
-def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+def test_a_lost_journal_changes_nothing(ledger, path, tmp_path):
     ledger.close()
     ledger = Ledger.open(path)
     spend(ledger), spend(ledger)
@@ -57,13 +50,13 @@ def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Pa
         assert not spend(copy, otherwise=b"").personal
 
 
-def overwrite(path: Path, start: int, content: bytes) -> None:
+def overwrite(path, start, content):
     with path.open("r+b") as file:
         file.seek(start)
         file.write(content)
 
 
-def change(path: Path, statement: str) -> None:
+def change(path, statement):
     with sqlite3.connect(path) as database:
         database.execute(statement)
     database.close()
@@ -88,7 +81,7 @@ def change(path: Path, statement: str) -> None:
         (lambda path: path.with_name("ledger.seq").write_bytes(b""), "mirror is damaged"),
     ],
 )
-def test_harm_is_noticed(ledger: Ledger, path: Path, harm: Callable[[Path], object], message: str) -> None:
+def test_harm_is_noticed(ledger, path, harm, message):
     spend(ledger)
     ledger.close()
     harm(path)
@@ -97,7 +90,7 @@ def test_harm_is_noticed(ledger: Ledger, path: Path, harm: Callable[[Path], obje
     assert "\n" not in str(caught.value)
 
 
-def test_an_older_mirror_is_refused(ledger: Ledger, path: Path) -> None:
+def test_an_older_mirror_is_refused(ledger, path):
     restore = copies(path, "ledger.seq")
     spend(ledger), spend(ledger)
     restore()
@@ -105,7 +98,7 @@ def test_an_older_mirror_is_refused(ledger: Ledger, path: Path) -> None:
         spend(ledger, otherwise=b"")
 
 
-def test_a_mirror_that_is_one_change_behind_hides_nothing_of_what_was_spent(ledger: Ledger, path: Path) -> None:
+def test_a_mirror_that_is_one_change_behind_hides_nothing_of_what_was_spent(ledger, path):
     spend(ledger)
     restore = copies(path, "ledger.seq")
     spend(ledger)
@@ -120,14 +113,14 @@ def test_a_mirror_that_is_one_change_behind_hides_nothing_of_what_was_spent(ledg
         assert charged(again) == 2
 
 
-def test_a_torn_mirror_is_no_harm(ledger: Ledger, path: Path) -> None:
+def test_a_torn_mirror_is_no_harm(ledger, path):
     spend(ledger)  # sequence 1 is in the second slot; a torn write of sequence 2 hits the first
     overwrite(path.with_name("ledger.seq"), 100, b"torn")
     assert charged(ledger) == 1
     assert spend(ledger).personal
 
 
-def test_what_an_older_database_has_lost_counts_as_spent(ledger: Ledger, path: Path) -> None:
+def test_what_an_older_database_has_lost_counts_as_spent(ledger, path):
     ledger.close()
     restore = copies(path, "ledger")
     with Ledger.open(path) as other:
@@ -139,8 +132,17 @@ def test_what_an_older_database_has_lost_counts_as_spent(ledger: Ledger, path: P
         assert charged(again) == 2
 
 
-def test_a_full_disk_releases_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+def test_a_database_or_disk_that_cannot_be_written_releases_nothing(ledger, monkeypatch):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger_store.Change, "memoise", full)
+        with pytest.raises(LedgerError, match="disk is full"):
+            ask(ledger)
+    assert charged(ledger) == 0
+
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
@@ -155,18 +157,7 @@ def test_a_full_disk_releases_nothing(ledger: Ledger, monkeypatch: pytest.Monkey
     assert spend(ledger).personal
 
 
-def test_a_database_that_cannot_be_written_charges_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(ledger_store.Change, "memoise", full)
-        with pytest.raises(LedgerError, match="disk is full"):
-            ask(ledger)
-    assert charged(ledger) == 0
-
-
-def test_a_locked_ledger_releases_nothing(ledger: Ledger, path: Path) -> None:
+def test_a_locked_ledger_releases_nothing(ledger, path):
     ledger.close()
     impatient = Ledger.open(path, lock_timeout_seconds=0.01)
     holder = sqlite3.connect(path, isolation_level=None)
@@ -177,13 +168,13 @@ def test_a_locked_ledger_releases_nothing(ledger: Ledger, path: Path) -> None:
     assert spend(impatient).personal
 
 
-def test_a_ledger_is_not_carried_over_a_fork(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_is_not_carried_over_a_fork(ledger, monkeypatch):
     monkeypatch.setattr(ledger_store.os, "getpid", lambda: -1)
     with pytest.raises(LedgerError, match="opened by another process"):
         spend(ledger)
 
 
-def test_creating_is_not_resetting(ledger: Ledger, path: Path) -> None:
+def test_creating_is_not_resetting(ledger, path):
     spend(ledger)
     with pytest.raises(LedgerError, match="there is a ledger already"):
         Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
@@ -195,13 +186,13 @@ def test_creating_is_not_resetting(ledger: Ledger, path: Path) -> None:
     assert not path.exists()
 
 
-def test_creating_goes_on_where_a_crash_cut_it_off(path: Path) -> None:
+def test_creating_goes_on_where_a_crash_cut_it_off(path):
     Ledger.create(path, [CLICK], minimum_period_seconds=1.0).close()
     path.unlink()  # only the mirror, with nothing spent
     assert spend(Ledger.create(path, [CLICK], minimum_period_seconds=1.0)).personal
 
 
-def test_bad_ledgers(path: Path) -> None:
+def test_bad_ledgers(path):
     for budgets, seconds, message in (
         ([], 1.0, "give at least one"),
         ([CLICK, CLICK], 1.0, "one per unit"),
@@ -214,21 +205,18 @@ def test_bad_ledgers(path: Path) -> None:
         Ledger.create(path / "ledger", [CLICK], minimum_period_seconds=1.0)
 
 
-# Threads, processes, crashes
-
-
-def run_program(*arguments: str) -> list[dict[str, Any]]:
+def run_program(*arguments):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.privacy.ledger_crash", *arguments]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=300)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_threads_share_a_budget(path: Path) -> None:
+def test_threads_share_a_budget(path):
     ledger = Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
-    sent: list[bool] = []
+    sent = []
 
-    def use() -> None:
+    def use():
         sent.extend(spend(ledger, PureEvent(0.25), otherwise=b"").personal for _ in range(4))
 
     threads = [threading.Thread(target=use) for _ in range(4)]
@@ -239,7 +227,7 @@ def test_threads_share_a_budget(path: Path) -> None:
     assert sorted(sent) == [False] * 8 + [True] * 8
 
 
-def test_processes_share_a_budget(path: Path) -> None:
+def test_processes_share_a_budget(path):
     Ledger.create(path, [CLICK], minimum_period_seconds=1.0).close()
     (result,) = run_program("race", str(path.parent), "0", "0")
     assert result["codes"] == [0] * 4
@@ -247,7 +235,7 @@ def test_processes_share_a_budget(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_random_points(path: Path) -> None:
+def test_killed_at_random_points(path):
     trials = run_program("kill", str(path.parent), "20", "120")
     assert len(trials) == 120
     assert sum(trial["killed"] for trial in trials) >= 114
@@ -257,7 +245,7 @@ def test_killed_at_random_points(path: Path) -> None:
     assert all(trial["repeated"] for trial in trials), "a memoised message was drawn twice or charged twice"
 
 
-def test_killed_at_any_line_a_message_that_is_kept_is_charged_once(tmp_path: Path) -> None:
+def test_killed_at_any_line_a_message_that_is_kept_is_charged_once(tmp_path):
     (found,) = run_program("sweep", str(tmp_path), "0", "0")
     assert found["deaths"] > 50
     assert found["wrong"] == []

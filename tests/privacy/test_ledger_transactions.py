@@ -1,9 +1,6 @@
 """Values kept in the same transaction as a charge, sealed ledgers, and messages in plaintext."""
 
-from __future__ import annotations
-
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +14,11 @@ SEAL = Seal(bytes(32))
 
 
 @pytest.fixture(params=[None, SEAL], ids=["plain", "sealed"])
-def seal(request: pytest.FixtureRequest) -> Seal | None:
-    chosen: Seal | None = request.param
-    return chosen
+def seal(request):
+    return request.param
 
 
-def test_a_charge_and_what_is_kept_with_it_survive_together(path: Path, seal: Seal | None) -> None:
+def test_a_charge_and_what_is_kept_with_it_survive_together(path, seal):
     created = Ledger.create(path, [CLICK], minimum_period_seconds=1.0, seal=seal, keep={"first": b"1"})
     with created as ledger, ledger.transaction() as kept:
         assert kept.kept("first") == b"1"
@@ -37,7 +33,7 @@ def test_a_charge_and_what_is_kept_with_it_survive_together(path: Path, seal: Se
             assert (kept.kept("first"), kept.kept("second")) == (b"2", b"3")
 
 
-def test_an_error_undoes_the_charge_and_what_was_kept(path: Path, seal: Seal | None) -> None:
+def test_an_error_undoes_the_charge_and_what_was_kept(path, seal):
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0, seal=seal) as ledger:
         with pytest.raises(KeyError), ledger.transaction() as kept:
             kept.charge(HALF, unit="click", adjacency="replace-one")
@@ -48,7 +44,7 @@ def test_an_error_undoes_the_charge_and_what_was_kept(path: Path, seal: Seal | N
             assert kept.kept("first") is None
 
 
-def test_what_does_not_fit_is_not_kept_either(path: Path) -> None:
+def test_what_does_not_fit_is_not_kept_either(path):
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0) as ledger:
         spend(ledger), spend(ledger)
         with pytest.raises(BudgetExhausted), ledger.transaction() as kept:
@@ -58,7 +54,7 @@ def test_what_does_not_fit_is_not_kept_either(path: Path) -> None:
             assert kept.kept("first") is None
 
 
-def test_a_message_in_the_clear_needs_consent_and_ends_every_statement(path: Path) -> None:
+def test_a_message_in_the_clear_needs_consent_and_ends_every_statement(path):
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0) as ledger:
         clear = NonPrivateEvent()
         with pytest.raises(BadInput, match="leaves something in plaintext"), ledger.transaction() as kept:
@@ -72,7 +68,7 @@ def test_a_message_in_the_clear_needs_consent_and_ends_every_statement(path: Pat
         assert account.remaining < 1.0
 
 
-def test_a_sealed_ledger_keeps_its_promises_and_needs_its_key(path: Path) -> None:
+def test_a_sealed_ledger_keeps_its_promises_and_needs_its_key(path):
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0, seal=SEAL) as ledger:
         first = ask(ledger)
         assert ask(ledger) == first
@@ -89,13 +85,13 @@ def test_a_sealed_ledger_keeps_its_promises_and_needs_its_key(path: Path) -> Non
             Ledger.open(path, seal=wrong)
 
 
-def test_a_plain_ledger_is_not_taken_for_a_sealed_one(path: Path) -> None:
+def test_a_plain_ledger_is_not_taken_for_a_sealed_one(path):
     Ledger.create(path, [CLICK], minimum_period_seconds=1.0).close()
     with pytest.raises(LedgerError, match="cannot be read"):
         Ledger.open(path, seal=SEAL)
 
 
-def test_a_memoised_message_is_bound_to_its_period(path: Path) -> None:
+def test_a_memoised_message_is_bound_to_its_period(path):
     with Ledger.create(path, [CLICK], minimum_period_seconds=1.0, seal=SEAL) as ledger:
         ask(ledger, "model 1"), ask(ledger, "model 2")
     database = sqlite3.connect(path)

@@ -1,12 +1,10 @@
 """The privacy statement: complete, in words, never an epsilon alone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import re
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -16,28 +14,18 @@ from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, detection, meaning
 
-PROVEN: dict[str, Any] = {
-    "basis": "proven",
-    "unit": "user",
-    "adjacency": "replace-one",
-    "epsilon": 1.0,
-    "delta": 1e-6,
-    "scope": "whole run",
-    "trust": "server",
-}
+PROVEN = {"basis": "proven", "unit": "user", "adjacency": "replace-one", "epsilon": 1.0, "delta": 1e-6}
+PROVEN |= {"scope": "whole run", "trust": "server"}
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
 
 
-def test_an_epsilon_never_stands_without_its_terms() -> None:
+def test_the_claim_of_a_paper_stands_beside_what_holds_and_no_epsilon_without_its_terms():
     text = " ".join(Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0)).text().split())
     for found in re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", text):
         following = text[found.start() : found.start() + 200]
         for term in ("per user", "replace-one", "per message", "trusting: server"):
             assert term in following
         assert "proven" in following or "as published" in following
-
-
-def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
     statement = Statement(
         Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="The wrong norm.")
     )
@@ -51,7 +39,7 @@ def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
     assert "honestly (6172, 0)" in statement.guarantee.line()
 
 
-def test_nothing_is_promised_and_it_says_so() -> None:
+def test_nothing_is_promised_and_it_says_so():
     statement = Statement(no_guarantee("Rows in plaintext."), method="fedmf")
     assert statement.summary() == "No privacy guarantee: what leaves the devices is not protected by noise."
     assert statement.text().count("Nothing is promised") == 1
@@ -63,8 +51,8 @@ def test_nothing_is_promised_and_it_says_so() -> None:
     assert statement.to_json()["published"] is None
 
 
-def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise() -> None:
-    def parts(trust: str) -> dict[str, Any]:
+def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise():
+    def parts(trust):
         return Statement(Guarantee(**(PROVEN | {"trust": trust}))).to_json()
 
     for trust in ("server", "server sees only sums"):
@@ -80,7 +68,7 @@ def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_
     assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
 
 
-def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
+def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_took_part():
     terms = PROVEN | {"adjacency": "add-remove"}
     noisy, exact = (
         Statement(Guarantee(**(terms | {"trust": trust}))).to_json()
@@ -93,120 +81,13 @@ def test_whoever_sees_the_clients_of_a_round_is_not_said_to_be_uncertain_who_too
     assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
 
 
-def test_delta_in_plain_words() -> None:
+def test_numbers_and_words_of_epsilon_and_delta():
     chance, odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 1e-6})))
     assert "at most 3 times what it would be if it were otherwise, plus 1 in 1,000,000" in chance
     assert "factor of 6 (twice that) at most, but for a chance of 1 in 500,000" in odds
     assert "85.7 % sure" in odds
     assert "can find 3 % " in detected
     assert not any("fail" in line for line in (chance, odds, detected))
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (1.0, 1e-6), (8.0, 1e-6), (8.0, 1e-2)])
-def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon: float, delta: float) -> None:
-    from scipy.special import ndtr
-
-    mu = mu_for(epsilon, delta)
-
-    def passes(loss: float) -> float:
-        return float(ndtr(mu / 2 - loss / mu))  # the privacy loss of Gaussian noise is N(mu^2 / 2, mu^2)
-
-    assert passes(epsilon) > 2.0 * delta  # so delta is not the chance that the bound fails
-    assert passes(epsilon + math.log(2.0)) <= 2.0 * delta
-
-
-def test_guarantees_are_read_back_as_written() -> None:
-    for guarantee in (
-        Guarantee(**PROVEN, caveats=("a", "b")),
-        Guarantee(**PUBLISHED, honest_epsilon=3.0, honest_delta=1e-6, honest_note="x"),
-        no_guarantee("c"),
-        Guarantee(**PROVEN, event=repeated(GaussianEvent(0.3), 4)),
-    ):
-        assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
-
-
-def test_the_event_says_how_many_a_test_finds() -> None:
-    """privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %."""
-    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
-    words = " ".join(meaning(known))
-    assert "can find 21.3 % of those" in words
-    assert "right 77.8 % of the time" in words
-    assert "exact, from the trade-off curve" in words
-    assert "weak" not in words
-    alone = " ".join(meaning(Guarantee(**(PROVEN | {"epsilon": 8.0}))))
-    assert "can find 99.97 % of those" in alone
-    assert "from epsilon and delta alone" in alone
-    assert "weak promise" in alone
-
-
-def test_the_event_is_that_of_what_holds() -> None:
-    claim = Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0, event=PureEvent(12.0))
-    test = detection(claim)
-    assert test is not None
-    assert test.found > 0.99
-    assert detection(Guarantee(**PUBLISHED)) is None
-    assert detection(no_guarantee()) is None
-    with pytest.raises(ValueError, match="promises nothing"):
-        Guarantee("none", event=PureEvent(1.0))
-
-
-def test_the_headline_says_how_often_a_guess_is_right() -> None:
-    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
-    plain = Statement(known).plain()
-    assert plain.startswith("Somebody who sees the results alone can do better than guess")
-    assert "right 77.8 % of the time" in plain
-    assert "finds 21.3 at most" in plain
-    response = Guarantee(**(PROVEN | {"epsilon": 3.0, "delta": 0.0}), event=PureEvent(3.0))
-    assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
-
-
-def test_a_statement_of_one_message_or_run_says_so() -> None:
-    message = Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0))
-    assert "from one message" in message.plain()
-    assert "contributes to this message" in message.text()
-    assert "about one message" in " ".join(message.to_json()["meaning"])
-    run = Statement(Guarantee(**PROVEN)).to_json()
-    assert run["protected"].endswith("contributes to this run")
-    assert "another training on the same people adds" in run["per"]
-    both = Statement(Guarantee(**PROVEN), earlier=("first",)).to_json()
-    for part in ("protected", "per", "summary"):
-        assert "this run and the earlier run first" in both[part]
-
-
-def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> None:
-    seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
-    why = "whoever knows the seed can draw the noise again"
-    assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
-    assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
-    assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
-
-
-def test_every_combination_has_all_its_sections() -> None:
-    for unit, adjacency, scope, trust in itertools.product(*map(get_args, (Unit, Adjacency, Scope, Trust))):
-        terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
-        statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
-        parts = statement.to_json()
-        for name in ("summary", "protected", "hidden", "per", "against", "meaning", "assumptions", "caveats"):
-            assert parts[name], name
-        text = " ".join(statement.text().split())
-        for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
-            assert words in text
-        assert json.loads(json.dumps(parts)) == parts
-
-
-def test_what_is_simulated_seeded_or_claimed_in_vain_says_so() -> None:
-    plain = Statement(Guarantee(**PROVEN))
-    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
-    assert "protects nobody" not in plain.text()
-    assert "NOT SO" not in plain.text()
-    claimed = Statement(Guarantee(**PUBLISHED))
-    assert "No finite epsilon is known to hold" in claimed.text()
-    assert claimed.guarantee.line().endswith("as published; that does not hold")
-    assert claimed.to_json()["meaning"] == []
-
-
-def test_numbers_and_words_of_epsilon_and_delta() -> None:
     odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
     assert "factor of 3 at most" in odds
     assert "75 % sure" in odds
@@ -222,7 +103,104 @@ def test_numbers_and_words_of_epsilon_and_delta() -> None:
         assert "1 in 1 " not in words
 
 
-def test_what_is_no_guarantee_is_refused() -> None:
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (1.0, 1e-6), (8.0, 1e-6), (8.0, 1e-2)])
+def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon, delta):
+    from scipy.special import ndtr
+
+    mu = mu_for(epsilon, delta)
+
+    def passes(loss):
+        return float(ndtr(mu / 2 - loss / mu))  # the privacy loss of Gaussian noise is N(mu^2 / 2, mu^2)
+
+    assert passes(epsilon) > 2.0 * delta  # so delta is not the chance that the bound fails
+    assert passes(epsilon + math.log(2.0)) <= 2.0 * delta
+
+
+def test_guarantees_are_read_back_as_written():
+    for guarantee in (
+        Guarantee(**PROVEN, caveats=("a", "b")),
+        Guarantee(**PUBLISHED, honest_epsilon=3.0, honest_delta=1e-6, honest_note="x"),
+        no_guarantee("c"),
+        Guarantee(**PROVEN, event=repeated(GaussianEvent(0.3), 4)),
+    ):
+        assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
+
+
+def test_the_event_says_how_many_a_test_finds_and_how_often_a_guess_is_right():
+    # privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %.
+    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
+    words = " ".join(meaning(known))
+    assert "can find 21.3 % of those" in words
+    assert "right 77.8 % of the time" in words
+    assert "exact, from the trade-off curve" in words
+    assert "weak" not in words
+    alone = " ".join(meaning(Guarantee(**(PROVEN | {"epsilon": 8.0}))))
+    assert "can find 99.97 % of those" in alone
+    assert "from epsilon and delta alone" in alone
+    assert "weak promise" in alone
+    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
+    plain = Statement(known).plain()
+    assert plain.startswith("Somebody who sees the results alone can do better than guess")
+    assert "right 77.8 % of the time" in plain
+    assert "finds 21.3 at most" in plain
+    response = Guarantee(**(PROVEN | {"epsilon": 3.0, "delta": 0.0}), event=PureEvent(3.0))
+    assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
+
+
+def test_the_event_is_that_of_what_holds():
+    claim = Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0, event=PureEvent(12.0))
+    test = detection(claim)
+    assert test.found > 0.99
+    assert detection(Guarantee(**PUBLISHED)) is None
+    assert detection(no_guarantee()) is None
+    with pytest.raises(ValueError, match="promises nothing"):
+        Guarantee("none", event=PureEvent(1.0))
+
+
+def test_a_statement_of_one_message_or_run_says_so():
+    message = Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0))
+    assert "from one message" in message.plain()
+    assert "contributes to this message" in message.text()
+    assert "about one message" in " ".join(message.to_json()["meaning"])
+    run = Statement(Guarantee(**PROVEN)).to_json()
+    assert run["protected"].endswith("contributes to this run")
+    assert "another training on the same people adds" in run["per"]
+    both = Statement(Guarantee(**PROVEN), earlier=("first",)).to_json()
+    for part in ("protected", "per", "summary"):
+        assert "this run and the earlier run first" in both[part]
+
+
+def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
+    seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
+    why = "whoever knows the seed can draw the noise again"
+    assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
+    assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
+    assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
+    plain = Statement(Guarantee(**PROVEN))
+    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
+    assert "protects nobody" not in plain.text()
+    assert "NOT SO" not in plain.text()
+    claimed = Statement(Guarantee(**PUBLISHED))
+    assert "No finite epsilon is known to hold" in claimed.text()
+    assert claimed.guarantee.line().endswith("as published; that does not hold")
+    assert claimed.to_json()["meaning"] == []
+
+
+def test_every_combination_has_all_its_sections():
+    for unit, adjacency, scope, trust in itertools.product(*map(get_args, (Unit, Adjacency, Scope, Trust))):
+        terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
+        statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
+        parts = statement.to_json()
+        for name in ("summary", "protected", "hidden", "per", "against", "meaning", "assumptions", "caveats"):
+            assert parts[name], name
+        text = " ".join(statement.text().split())
+        for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
+            assert words in text
+        assert json.loads(json.dumps(parts)) == parts
+
+
+def test_what_is_no_guarantee_is_refused():
     for fields in ({}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}):
         with pytest.raises(BadInput, match="not a privacy guarantee"):
             Guarantee.from_json(fields)

@@ -1,13 +1,14 @@
 """Composition and calibration: [vec] values of privacy-math.md sections 2, 4, 5 and 9, enumeration, known traps."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+from dp_accounting.privacy_accountant import NeighboringRelation
+from dp_accounting.rdp import RdpAccountant
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import (
@@ -23,7 +24,6 @@ from veilrec.privacy.accounting.accountant import adaptive_clipping_noise
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian
 from veilrec.privacy.events import (
     ComposedEvent,
-    Event,
     GaussianEvent,
     LaplaceEvent,
     NonPrivateEvent,
@@ -39,15 +39,14 @@ from veilrec.privacy.events import (
 ONE_QUERY = 0.236704  # mu of (1, 1e-6), section 9
 
 
-def test_gaussians_of_any_nesting_are_one_gaussian() -> None:
+def test_gaussians_of_any_nesting_are_one_gaussian():
     nested = ComposedEvent(((repeated(GaussianEvent(3.0), 2), 2), (GaussianEvent(0.5), 4), (GaussianEvent(9.0), 0)))
     assert epsilon_of(nested, 1e-9) == epsilon_gaussian(math.sqrt(37.0), 1e-9)
     assert delta_of(nested, 2.0) == delta_gaussian(2.0, math.sqrt(37.0))
 
 
-@pytest.mark.parametrize(
-    ("population", "cohort", "fixed", "poisson"),
-    [
+def test_a_thousand_sampled_rounds_of_section_5():
+    for population, cohort, fixed, poisson in [
         (4800, 5, 0.22678, 0.1939),  # the notes: .2269 and .1941, on a coarser grid; prv-accountant: .1939
         (4800, 10, 0.4758, 0.4084),
         (4800, 20, 0.9925, 0.8492),
@@ -55,18 +54,18 @@ def test_gaussians_of_any_nesting_are_one_gaussian() -> None:
         (760, 2, 0.6099, 0.5234),
         (760, 8, 2.6545, 2.2426),
         (760, 15, 5.2349, 4.3822),
-    ],
-)
-def test_a_thousand_sampled_rounds_of_section_5(population: int, cohort: int, fixed: float, poisson: float) -> None:
-    rate = cohort / population
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(fixed, abs=1.1e-4)
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(poisson, abs=1.1e-4)
+    ]:
+        rate = cohort / population
+        assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(fixed, abs=1.1e-4)
+        assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(
+            poisson, abs=1.1e-4
+        )
 
 
 @pytest.mark.parametrize(
     ("queries", "fresh", "shared"), [(1, 0.5933, 0.5933), (30, 3.2111, 5.703), (100, 6.2822, 12.471)]
 )
-def test_padded_queries_of_section_9(queries: int, fresh: float, shared: float) -> None:
+def test_padded_queries_of_section_9(queries, fresh, shared):
     one = SampledEvent(ONE_QUERY, 0.5, "padding")
     assert epsilon_of(repeated(one, queries), 1e-6) == pytest.approx(fresh, abs=1e-4)
     # One mask for all draws: the composition is amplified once, instead of every draw.
@@ -74,27 +73,13 @@ def test_padded_queries_of_section_9(queries: int, fresh: float, shared: float) 
     assert epsilon_of(together, 1e-6) == pytest.approx(shared, abs=5e-4)
 
 
-def test_ten_answers_of_section_5_trap_1() -> None:
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
-
+def test_traps_1_and_2_of_section_5():
     ten = repeated(PureEvent(1.0), 10)
     assert epsilon_of(ten, 1e-6) == pytest.approx(9.99998, abs=5e-6)
     assert delta_of(ten, 1.0) == pytest.approx(0.8212, abs=5e-5)
     response = dp_event.RandomizedResponseDpEvent(2.0 / (math.e + 1.0), 2)
     trap = PLDAccountant(NeighboringRelation.REPLACE_ONE).compose(response, 10).get_epsilon(1e-6)
-    assert trap == pytest.approx(
-        1.0, abs=1e-3
-    )  # what we would get from dp-accounting itself; if it changes, look again
-
-
-def test_one_gaussian_of_section_5_trap_2() -> None:
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
-    from dp_accounting.rdp import RdpAccountant
-
+    assert trap == pytest.approx(1.0, abs=1e-3)  # of dp-accounting itself; if it changes, look again
     event, relation = dp_event.GaussianDpEvent(1.0), NeighboringRelation.REPLACE_ONE
     doubled = PLDAccountant(relation).compose(event).get_epsilon(1e-6)
     not_doubled = RdpAccountant(neighboring_relation=relation).compose(event).get_epsilon(1e-6)
@@ -105,7 +90,7 @@ def test_one_gaussian_of_section_5_trap_2() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.7])
-def test_repeated_answers_agree_with_enumeration(count: int, epsilon: float) -> None:
+def test_repeated_answers_agree_with_enumeration(count, epsilon):
     truth = math.exp(0.6) / (1.0 + math.exp(0.6))
     delta = 0.0
     for answers in itertools.product((True, False), repeat=count):
@@ -115,7 +100,7 @@ def test_repeated_answers_agree_with_enumeration(count: int, epsilon: float) -> 
     assert delta_of(repeated(PureEvent(0.6), count), epsilon) == pytest.approx(delta, abs=1e-12)
 
 
-def test_different_answers_agree_with_enumeration() -> None:
+def test_different_answers_agree_with_enumeration():
     strengths = (0.3, 0.3, 0.8, 1.1)
     delta = 0.0
     for answers in itertools.product((1, -1), repeat=4):
@@ -131,22 +116,20 @@ MIXED = ComposedEvent(
 )
 
 
-def test_mixed_events_cost_more_than_any_and_less_than_all_added_up() -> None:
+def test_mixed_events_cost_more_than_any_and_less_than_all_added_up():
     total = epsilon_of(MIXED, 1e-6)
     parts = [epsilon_of(repeated(event, count), 2.5e-7) for event, count in MIXED.parts]
     assert max(epsilon_of(repeated(event, count), 1e-6) for event, count in MIXED.parts) < total < sum(parts)
     assert delta_of(MIXED, total) == pytest.approx(1e-6, rel=1e-3)
 
 
-def test_poisson_agrees_with_dp_accounting() -> None:
-    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
-
+def test_poisson_agrees_with_dp_accounting():
     theirs = from_gaussian_mechanism(0.8, sampling_prob=0.02, value_discretization_interval=1e-4).self_compose(200)
     ours = epsilon_of(repeated(SampledEvent(1.25, 0.02, "poisson"), 200), 1e-5)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=1e-3)
 
 
-def test_nothing_costs_nothing_and_the_clear_costs_everything() -> None:
+def test_nothing_costs_nothing_and_the_clear_costs_everything():
     for sampling in ("fixed", "poisson", "padding"):
         assert epsilon_of(SampledEvent(1.0, 1.0, sampling), 1e-6) == epsilon_gaussian(1.0, 1e-6)
     assert epsilon_of(ComposedEvent(()), 0.0) == 0.0
@@ -157,20 +140,20 @@ def test_nothing_costs_nothing_and_the_clear_costs_everything() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "sampling"), [(0.5, "poisson"), (2.0, "fixed"), (8.0, "poisson")])
-def test_the_noise_for_an_epsilon_keeps_it_and_wastes_little(epsilon: float, sampling: str) -> None:
-    rounds = Rounds(rounds=200, sampling=sampling, population=6040, cohort=100)  # type: ignore[arg-type]
+def test_the_noise_for_an_epsilon_keeps_it_and_wastes_little(epsilon, sampling):
+    rounds = Rounds(rounds=200, sampling=sampling, population=6040, cohort=100)
     noise = noise_multiplier_for(epsilon, 1e-6, rounds)
     assert 0.999 * epsilon <= epsilon_for(noise, 1e-6, rounds) <= epsilon
     assert epsilon_for(0.99 * noise, 1e-6, rounds) > epsilon
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_what_makes_no_sense_is_refused():
     sampled, few = SampledEvent, Rounds(rounds=5, sampling="fixed", population=10, cohort=2)
     mixed = ComposedEvent(((sampled(1.0, 0.1, "fixed"), 1), (sampled(1.0, 0.1, "poisson"), 1)))
     tiny = Rounds(rounds=2, sampling="poisson", population=60, cohort=20)
-    refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: epsilon_of("gaussian", 1e-6), "no accounting is known"),  # type: ignore[arg-type]
-        (lambda: epsilon_of(sampled(1.0, 0.1, "shuffled"), 1e-6), "no accounting is known"),  # type: ignore[arg-type]
+    refused = [
+        (lambda: epsilon_of("gaussian", 1e-6), "no accounting is known"),
+        (lambda: epsilon_of(sampled(1.0, 0.1, "shuffled"), 1e-6), "no accounting is known"),
         (lambda: epsilon_of(sampled(1.0, 0.0, "fixed"), 1e-6), "no accounting is known"),
         (lambda: epsilon_of(sampled(1.0, 1.5, "poisson"), 1e-6), "no accounting is known"),
         (lambda: delta_of(GaussianEvent(-1.0), 1.0), "mu is -1"),
@@ -191,7 +174,7 @@ def test_what_makes_no_sense_is_refused() -> None:
             for e in (2e6, 1e308)
         ),
         (lambda: Rounds(rounds=0), "rounds is 0"),
-        (lambda: Rounds(rounds=1, sampling="some"), "unknown sampling 'some'"),  # type: ignore[arg-type]
+        (lambda: Rounds(rounds=1, sampling="some"), "unknown sampling 'some'"),
         (lambda: Rounds(rounds=1, sampling="fixed", population=10, cohort=11), "a cohort of 11"),
         (lambda: Rounds(rounds=1, sampling="fixed", population=10, cohort=0), "a cohort of 0"),
     ]
@@ -204,30 +187,21 @@ def test_what_makes_no_sense_is_refused() -> None:
 SMALL, LARGE = GaussianEvent(0.3), repeated(SampledEvent(1.0, 0.2, "poisson"), 20)
 
 
-def test_the_worse_group_counts() -> None:
+def test_parallel_groups_cost_what_the_worse_of_them_does_and_are_read_back_as_written():
     both = ParallelEvent((SMALL, LARGE))
     assert epsilon_of(both, 1e-6) == max(epsilon_of(SMALL, 1e-6), epsilon_of(LARGE, 1e-6))
     assert delta_of(both, 0.5) == max(delta_of(SMALL, 0.5), delta_of(LARGE, 0.5))
     worst = max(detection_of(one, false_alarms=0.05).found for one in (SMALL, LARGE))
     assert detection_of(both, false_alarms=0.05).found == worst
-
-
-def test_what_comes_after_adds_to_every_group() -> None:
     after = GaussianEvent(0.4)
     together = ComposedEvent(((ParallelEvent((SMALL, GaussianEvent(1.0))), 1), (after, 1)))
     assert epsilon_of(together, 1e-6) == pytest.approx(epsilon_of(GaussianEvent((1.0 + 0.16) ** 0.5), 1e-6))
-
-
-def test_twice_may_be_another_group_each_time() -> None:
     twice = repeated(ParallelEvent((GaussianEvent(1.0), PureEvent(0.5))), 2)
-    ways: list[Event] = [
+    ways = [
         repeated(GaussianEvent(1.0), 2),
         repeated(PureEvent(0.5), 2),
         ComposedEvent(((GaussianEvent(1.0), 1), (PureEvent(0.5), 1))),
     ]
     assert epsilon_of(twice, 1e-6) == pytest.approx(max(epsilon_of(way, 1e-6) for way in ways))
-
-
-def test_it_can_be_written_and_read() -> None:
     event = ComposedEvent(((ParallelEvent((SMALL, LARGE)), 1), (SMALL, 2)))
     assert event_from_json(event_to_json(event)) == event

@@ -1,39 +1,35 @@
 """Compressed messages as published: what they keep is right, and what no noise covers is said."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from tests.privacy.mechanisms.test_sums import ABOUT, SCHEMA, updates
-from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows, Schema, to_vectors
 from veilrec.privacy.mechanisms import compression
 from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
 from veilrec.privacy.mechanisms.local import RowwiseLaplace, UpdateNoise
-from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SeededSource
 from veilrec.wire import messages
 
 TABLE = Schema(SCHEMA.tensors[:1])
 
 
-def gaussian(clip_norm: float = 1.0) -> UpdateNoise:
+def gaussian(clip_norm=1.0):
     return UpdateNoise(schema=SCHEMA, clip_norm=clip_norm, epsilon=2.0, delta=1e-5, calibration="as-published")
 
 
-def by_row() -> RowwiseLaplace:
+def by_row():
     return RowwiseLaplace(schema=TABLE, clip_norm=1.0, epsilon=2.0, calibration="as-published")
 
 
-def entries(n: int = 3) -> ClientUpdates:
+def entries(n=3):
     kept = Rows(np.arange(n + 1) * 2, np.tile(np.array([4, 9], np.int32), n), np.ones((2 * n, 1), np.float32))
     return ClientUpdates(5, n, entries={"far": kept})
 
 
 @pytest.mark.parametrize(("size", "rank"), [((3, 12, 4), 1), ((3, 12, 4), 4), ((3, 400, 32), 16)])
-def test_low_rank_is_the_truncated_singular_value_decomposition(size: tuple[int, ...], rank: int) -> None:
+def test_low_rank_is_the_truncated_singular_value_decomposition(size, rank):
     tables = np.random.default_rng(1).laplace(size=size).astype(np.float32)
     for table, product in zip(tables, compression.low_rank(tables, rank).product(), strict=True):
         left, scales, right = np.linalg.svd(table.astype(np.float64), full_matrices=False)
@@ -42,7 +38,7 @@ def test_low_rank_is_the_truncated_singular_value_decomposition(size: tuple[int,
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
-def test_a_share_of_nothing_or_more_than_all_is_refused(share: float) -> None:
+def test_a_share_of_nothing_or_more_than_all_is_refused(share):
     for make in (
         lambda: LargestEntries(by_row(), share=share),
         lambda: SentEntries(gaussian(), share=share),
@@ -52,25 +48,22 @@ def test_a_share_of_nothing_or_more_than_all_is_refused(share: float) -> None:
             make()
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "schema"),
-    [
+def test_messages_survive_the_way_through_bytes():
+    for mechanism, schema in [
         (LowRank(by_row(), rank=3), TABLE),
         (LargestEntries(by_row(), share=0.4), TABLE),
         (SparseDeep(gaussian(), share=0.25, deep=("far",)), SCHEMA),
-    ],
-)
-def test_messages_survive_the_way_through_bytes(mechanism: UpdateMechanism, schema: Schema) -> None:
-    sent = mechanism.message(updates(schema), ABOUT, SeededSource(0)).value
-    sizes = messages.sizes(sent, schema)
-    for client in range(3):
-        content = messages.encode_update(sent, schema, client)
-        assert len(content) == sizes[client]
-        got = messages.decode_update(content, schema, 5)
-        assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
+    ]:
+        sent = mechanism.message(updates(schema), ABOUT, SeededSource(0)).value
+        sizes = messages.sizes(sent, schema)
+        for client in range(3):
+            content = messages.encode_update(sent, schema, client)
+            assert len(content) == sizes[client], mechanism.name
+            got = messages.decode_update(content, schema, 5)
+            assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[client])
 
 
-def test_deep_and_shallow_parts_are_clipped_by_themselves() -> None:
+def test_deep_and_shallow_parts_are_clipped_by_themselves():
     mechanism = SparseDeep(gaussian(0.5), share=0.5, deep=("far",))
     bounded = mechanism.bound(updates(), ABOUT)
     rows, far = bounded.tables["items"], bounded.entries["far"]
@@ -86,7 +79,7 @@ def test_deep_and_shallow_parts_are_clipped_by_themselves() -> None:
     assert np.all(whole.dense["near"] != bounded.dense["near"])
 
 
-def test_noise_goes_to_what_is_sent() -> None:
+def test_noise_goes_to_what_is_sent():
     sent = SentEntries(gaussian(), share=0.1).message(entries(), ABOUT, SeededSource(0)).value
     assert np.all(sent.entries["far"].values != entries().entries["far"].values)
     assert sent.entries["far"].index.tolist() == [4, 9] * 3
@@ -99,7 +92,7 @@ ITEMS, WIDTH = 40, 5
 LENGTHS = [7, 0, 40, 1, 23]
 
 
-def some_rows(seed: int = 0) -> Rows:
+def some_rows(seed=0):
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(ITEMS, n, replace=False) for n in LENGTHS]).astype(np.int32)
     sizes = 10.0 ** generator.uniform(-44, 38, (len(index), WIDTH))  # from below the normal floats up
@@ -107,13 +100,13 @@ def some_rows(seed: int = 0) -> Rows:
     return Rows(np.concatenate([[0], np.cumsum(LENGTHS)]), index, values)
 
 
-def first_largest(flat: Floats, count: int) -> list[int]:
+def first_largest(flat, count):
     """By a stable sort: of equal sizes the first."""
     return sorted(np.argsort(-np.abs(flat), kind="stable")[:count].tolist())
 
 
 @pytest.mark.parametrize("count", [1, 9, 35, 1000])
-def test_rows_give_what_a_sort_gives(count: int) -> None:
+def test_rows_give_what_a_sort_gives(count):
     rows = some_rows()
     found = compression.largest_of_rows(rows, count)
     assert np.diff(found.offsets).tolist() == [min(n * WIDTH, count) for n in LENGTHS]
@@ -126,7 +119,7 @@ def test_rows_give_what_a_sort_gives(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 6, 29, 30])
-def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
+def test_dense_tensors_give_what_a_sort_gives(count):
     generator = np.random.default_rng(1)
     values = generator.integers(-4, 5, (3, 5, 6)).astype(np.float32)  # many ties, many zeros
     found = compression.largest_of_dense(values, count)
@@ -136,21 +129,15 @@ def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
         assert np.array_equal(found.values[part, 0], flat[found.index[part]])
 
 
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_entries_of_nobody_of_no_number_and_by_threads(monkeypatch):
     found = []
     for threads in ("1", "3"):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         found.append(compression.largest_of_rows(some_rows(), 9))
     assert np.array_equal(found[0].index, found[1].index)
     assert np.array_equal(found[0].values, found[1].values)
-
-
-def test_what_is_no_number_counts_as_largest_so_that_it_is_noticed() -> None:
     values = np.array([[1.0, np.nan, -np.inf, 3.0]], np.float32)
     assert compression.largest_of_dense(values, 2).index.tolist() == [1, 2]
-
-
-def test_no_clients_and_clients_without_rows() -> None:
     nobody = Rows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, WIDTH), np.float32))
     idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
     assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]

@@ -3,11 +3,8 @@
 What is enumerated is exact up to double precision: there are no false alarms.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from scipy.interpolate import BSpline
 from scipy.stats import norm
 
 from veilrec.audit.auditor import audit_claim, case_of
-from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec, Schema, Tensor, from_vectors
 from veilrec.privacy.accounting import Rounds, epsilon_of
@@ -32,13 +28,13 @@ from veilrec.privacy.mechanisms.distributed import (
 )
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, ScheduledSum, TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.privacy.randomness import SeededSource
+from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR
 
 SCHEMA = Schema((Tensor("rows", (6, 4), by_row=True), Tensor("layer", (5,), by_row=False)))
 
 
-def rounded(units: float) -> Doubles:
+def rounded(units):
     """The exact masses of a rounded Gaussian on -reach..reach, right relative to themselves in the tails too."""
     reach = math.ceil(14 * units) + 2
     half = np.arange(0, reach + 1)
@@ -47,45 +43,43 @@ def rounded(units: float) -> Doubles:
     return np.concatenate([upper[:0:-1], upper])
 
 
-def summed(distributed_noise: int, units: float) -> Doubles:
+def summed(shares, units):
     """Of the sum of several, by convolution."""
     masses = one = rounded(units)
-    for _ in range(distributed_noise - 1):
+    for _ in range(shares - 1):
         masses = np.convolve(masses, one)
     return masses
 
 
-def ideal(distributed_noise: int, units: float, reach: int) -> Doubles:
+def ideal(shares, units, reach):
     """P[round(T + W) = x] of a Gaussian T of all the variance and W of n - 1 uniforms: a Gaussian by a spline of n."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
-    spline = BSpline.basis_element(np.arange(distributed_noise + 1) - distributed_noise / 2)
-    starts = np.arange(distributed_noise) - distributed_noise / 2
+    spline = BSpline.basis_element(np.arange(shares + 1) - shares / 2)
+    starts = np.arange(shares) - shares / 2
     places = (starts[:, np.newaxis] + (nodes + 1.0) / 2.0).reshape(-1)
-    mass = np.tile(weights / 2.0, distributed_noise) * spline(places)
+    mass = np.tile(weights / 2.0, shares) * spline(places)
     x = np.arange(-reach, reach + 1)[:, np.newaxis]
-    return np.asarray((norm.pdf(x - places, scale=units * math.sqrt(distributed_noise)) * mass).sum(axis=1))
+    return np.asarray((norm.pdf(x - places, scale=units * math.sqrt(shares)) * mass).sum(axis=1))
 
 
-GRID = [(distributed_noise, units) for distributed_noise in (1, 2, 3, 8) for units in (0.9, 1.0, 1.4, 2.0)]
+GRID = [(shares, units) for shares in (1, 2, 3, 8) for units in (0.9, 1.0, 1.4, 2.0)]
 
 
-@pytest.mark.parametrize(("distributed_noise", "units"), GRID)
-def test_sums_of_rounded_gaussians_are_within_tau_of_the_ideal_everywhere(distributed_noise: int, units: float) -> None:
-    exact = summed(distributed_noise, units)
-    middle, reach = len(exact) // 2, int(9 * units * math.sqrt(distributed_noise))
-    ratio = exact[middle - reach : middle + reach + 1] / ideal(distributed_noise, units, reach)
-    assert np.abs(ratio - 1.0).max() <= tau(distributed_noise, units) + 1e-11  # of doubles
+@pytest.mark.parametrize(("shares", "units"), GRID)
+def test_sums_of_rounded_gaussians_are_within_tau_of_the_ideal_everywhere(shares, units):
+    exact = summed(shares, units)
+    middle, reach = len(exact) // 2, int(9 * units * math.sqrt(shares))
+    ratio = exact[middle - reach : middle + reach + 1] / ideal(shares, units, reach)
+    assert np.abs(ratio - 1.0).max() <= tau(shares, units) + 1e-11  # of doubles
 
 
-@pytest.mark.parametrize(("distributed_noise", "units"), [case for case in GRID if tau(*case) < 0.5])
+@pytest.mark.parametrize(("shares", "units"), [case for case in GRID if tau(*case) < 0.5])
 @pytest.mark.parametrize("moved", [1, 2, 5])
-def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(
-    distributed_noise: int, units: float, moved: int
-) -> None:
-    masses = np.concatenate([np.zeros(moved), summed(distributed_noise, units), np.zeros(moved)])
+def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(shares, units, moved):
+    masses = np.concatenate([np.zeros(moved), summed(shares, units), np.zeros(moved)])
     here, there = masses[moved:], masses[:-moved]
-    mu = moved / (units * math.sqrt(distributed_noise))
-    error = log_error(distributed_noise, units)
+    mu = moved / (units * math.sqrt(shares))
+    error = log_error(shares, units)
     for epsilon in np.concatenate([np.linspace(0.0, 6.0, 60), [8.0, 12.0, 20.0]]):
         really = np.maximum(here - math.exp(epsilon) * there, 0.0).sum()
         shifted = max(epsilon - 2.0 * error, 0.0)
@@ -93,14 +87,10 @@ def test_the_claimed_delta_holds_at_every_epsilon_by_enumeration(
         assert really <= claimed + 1e-15
 
 
-def test_enumeration_would_find_a_claim_that_is_too_bold() -> None:
-    """The noise of one share more than there are is refuted by the same sums."""
+def test_errors_are_those_of_rounding_and_a_claim_that_is_too_bold_would_be_found():
     masses = np.concatenate([np.zeros(1), summed(4, 1.0), np.zeros(1)])
     really = np.maximum(masses[1:] - math.e * masses[:-1], 0.0).sum()
     assert really > delta_gaussian(1.0, 1.0 / math.sqrt(5)) * (1.0 + tau(4, 1.0))
-
-
-def test_errors_are_those_of_rounding_and_of_every_draw() -> None:
     assert log_error(500, FEWEST_UNITS) == pytest.approx(500 * RELATIVE_ERROR)
     assert tau(1000, 10.0) == 0.0  # below what a double holds
     assert tau(4, 1.0) == pytest.approx((1 + 2 * math.exp(-(math.pi**2))) ** 4 - 1, rel=1e-9)
@@ -108,7 +98,7 @@ def test_errors_are_those_of_rounding_and_of_every_draw() -> None:
         log_error(8, 0.5)
 
 
-def made(least: int = 6, silent: float = 0.25, *, population: int = 20, sampling: Any = "poisson", **other: Any) -> Any:
+def made(least=6, silent=0.25, *, population=20, sampling="poisson", **other):
     people = Rounds(rounds=3, sampling=sampling, population=population, cohort=population)
     inner = CohortSum(
         **{"schema": SCHEMA, "clip_norm": 1.0, "noise_multiplier": 1.5, "taking_part": people, "delta": 1e-6} | other
@@ -116,7 +106,7 @@ def made(least: int = 6, silent: float = 0.25, *, population: int = 20, sampling
     return DistributedNoiseSum(inner, DistributedNoise(least, silent))
 
 
-def test_as_few_shares_as_are_counted_on_have_all_the_noise() -> None:
+def test_as_few_shares_as_are_counted_on_have_all_the_noise_and_cost_without_chance():
     mechanism = made()
     assert mechanism.distributed_noise.honest == 5
     fixed_point = mechanism.fixed_point(RoundSpec(0), clients=20)
@@ -124,9 +114,6 @@ def test_as_few_shares_as_are_counted_on_have_all_the_noise() -> None:
         variance = 5 * (scale.units * fixed_point.steps[name]) ** 2
         assert mechanism.inner.sigma**2 <= variance <= 1.001 * mechanism.inner.sigma**2
         assert scale.units >= FEWEST_UNITS
-
-
-def test_a_round_costs_whoever_is_known_to_be_in_it_without_chance() -> None:
     inner = replace(made().taking_part, cohort=4)
     mechanism = made(least=3, silent=0.0, taking_part=inner)
     assert isinstance(mechanism.inner.event(), SampledEvent)
@@ -138,7 +125,7 @@ def test_a_round_costs_whoever_is_known_to_be_in_it_without_chance() -> None:
     assert scheduled.event_in(RoundSpec(1)) == scheduled.events(2)[1][0]
 
 
-def test_a_client_shares_its_clipped_update_and_its_noise() -> None:
+def test_a_client_shares_its_clipped_update_and_its_noise():
     mechanism, spec = made(), RoundSpec(0)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     updates = from_vectors(np.full((1, mechanism.dimension), 7.0), SCHEMA)
@@ -154,8 +141,8 @@ def test_a_client_shares_its_clipped_update_and_its_noise() -> None:
         mechanism.share(from_vectors(np.ones((2, mechanism.dimension)), SCHEMA), spec, fixed_point, SeededSource(0))
 
 
-def test_shares_add_up_and_have_the_spread_that_is_said() -> None:
-    """4,000 shares of 29 numbers: their spread is within 5 standard deviations of that of a spread, 1 in 2 million."""
+def test_shares_add_up_have_the_spread_that_is_said_and_lie_on_what_the_round_covers():
+    # 4,000 shares of 29 numbers: their spread is within 5 standard deviations of that of a spread, 1 in 2 million.
     mechanism, spec = made(), RoundSpec(0)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     units = mechanism.scales(fixed_point, spec)["rows"].units
@@ -166,15 +153,9 @@ def test_shares_add_up_and_have_the_spread_that_is_said() -> None:
     expected = fixed_point.integers(bounded).sum(axis=0)
     expected += sum(mechanism.noise(fixed_point, spec, SeededSource(2, i)) for i in range(3))
     np.testing.assert_array_equal(total, expected)
-
-
-def test_noise_lies_on_what_the_round_is_about_and_nowhere_else() -> None:
-    from veilrec.privacy.randomness import FastSource
-
     mechanism, spec = made(), RoundSpec(2, shares={"layer": 0.5}, public_seed=3)
     fixed_point = mechanism.fixed_point(spec, clients=20)
     entries = spec.entries("layer", 5)
-    assert entries is not None
     outside = np.setdiff1d(np.arange(5), entries)
     noise = mechanism.noise(fixed_point, spec, SeededSource(0))[fixed_point.places["layer"]]
     fast = mechanism.total_of_shares(fixed_point, spec, 4, FastSource(0, one_generator=True))["layer"]
@@ -184,7 +165,7 @@ def test_noise_lies_on_what_the_round_is_about_and_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize(("population", "ring"), [(20, 32), (5_000, 32), (200_000, 64), (2**23, 64)])
-def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population: int, ring: int) -> None:
+def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population, ring):
     mechanism, spec = made(least=6, population=population), RoundSpec(0)
     fixed_point = mechanism.fixed_point(spec, clients=population)
     assert fixed_point.ring == ring == mechanism.fixed_point(spec, clients=population, ring=64).ring
@@ -198,7 +179,7 @@ def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population:
     assert overflow_chance(6, 10**9) < 1e-300
 
 
-def test_what_cannot_be_shared_is_refused() -> None:
+def test_what_cannot_be_shared_is_refused():
     for inner in (AdaptiveSum.examples()[0], TreeSum.examples()[0]):
         with pytest.raises(BadInput, match=f"noise of {inner.name} cannot be added in shares"):
             DistributedNoiseSum(inner, DistributedNoise(3))
@@ -225,19 +206,19 @@ def test_what_cannot_be_shared_is_refused() -> None:
 class HalfTheShares(DistributedNoiseSum):
     """Bug: every client adds half the variance."""
 
-    def share_sigma(self, name: str, spec: RoundSpec) -> float:
+    def share_sigma(self, name, spec):
         return super().share_sigma(name, spec) / math.sqrt(2.0)
 
 
 class CountsEverybody(DistributedNoiseSum):
     """Bug: the noise is spread over all who may come, and fewer do."""
 
-    def share_sigma(self, name: str, spec: RoundSpec) -> float:
+    def share_sigma(self, name, spec):
         return self.inner.sigma_in(name, spec) / math.sqrt(self.max_people)
 
 
 @pytest.mark.parametrize("bug", [HalfTheShares, CountsEverybody])
-def test_the_audit_refutes_shares_that_are_too_small(bug: type[DistributedNoiseSum]) -> None:
+def test_the_audit_refutes_shares_that_are_too_small(bug):
     sound = DistributedNoiseSum.examples()[0]
     assert audit_claim(case_of(sound), effort=1, seed=0).passed
     flawed = bug(sound.inner, sound.distributed_noise)

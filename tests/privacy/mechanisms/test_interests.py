@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,20 +9,17 @@ from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestRespons
 from veilrec.privacy.randomness import SeededSource
 
 
-def _pooled(**options: Any) -> PooledInterest:
-    right: dict[str, Any] = {"projection": np.eye(5, 8), "clip_norm": 1.0, "slots": 50, "epsilon": 1.0, "delta": 1e-6}
+def _pooled(**options):
+    right = {"projection": np.eye(5, 8), "clip_norm": 1.0, "slots": 50, "epsilon": 1.0, "delta": 1e-6}
     return PooledInterest(**right | options)
 
 
-def test_pooling_of_section_1() -> None:
+def test_pooling_of_section_1_moves_with_one_click_by_no_more_than_stated():
     pooled = _pooled()
     assert pooled.sensitivity.value == pytest.approx(0.04)
     assert pooled.sigma == pytest.approx(0.168987, rel=2e-5)  # the lattice costs 1e-5
     assert 5.974598 / pooled.sigma == pytest.approx(35.0, abs=0.5)
     assert _pooled(adjacency="add-remove").sigma == pytest.approx(0.168987 / 2.0, rel=2e-5)
-
-
-def test_one_click_moves_the_pool_by_no_more_than_stated() -> None:
     generator = np.random.default_rng(1)
     pooled = _pooled(epsilon=1000.0, delta=0.5)  # hardly any noise
     history = 3.0 * generator.normal(size=(50, 8))
@@ -38,13 +32,13 @@ def test_one_click_moves_the_pool_by_no_more_than_stated() -> None:
         assert np.linalg.norm(moved) <= 0.04 + 20.0 * pooled.sigma
 
 
-def test_interest_response_tells_the_strongest_interest() -> None:
+def test_interest_response_tells_the_strongest_interest():
     attention = np.random.default_rng(4).dirichlet(np.ones(5), 100)
     told = InterestResponse(basis=5, epsilon=60.0).release(attention, SeededSource(4)).value
     np.testing.assert_array_equal(told, attention.argmax(axis=1))
 
 
-def test_embedding_noise_as_published_section_0() -> None:
+def test_embedding_noise_as_published_section_0():
     published = {"epsilon": 1.0, "calibration": "as-published"}
     laplace = EmbeddingNoise(dimension=400, clip_norm=0.001, delta=0.0, noise="laplace", **published)
     assert epsilon_of(laplace.event(), 0.0) == pytest.approx(20.0)  # sqrt(d) too weak
@@ -52,19 +46,13 @@ def test_embedding_noise_as_published_section_0() -> None:
     assert padded.scale == pytest.approx(2.0 * math.sqrt(2.0 * math.log(1.25 * 0.5 / 1e-6)))  # of a padding not there
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    pooled: list[dict[str, Any]] = [
+def test_what_makes_no_sense_is_refused():
+    pooled = [
         *({"projection": matrix} for matrix in (2.0 * np.eye(5, 8), np.full((5, 8), math.nan))),
         *({name: 0} for name in ("slots", "clip_norm", "epsilon", "delta")),
     ]
-    embedding: list[dict[str, Any]] = [
-        {"clip_norm": 0.0},
-        {"dimension": 0},
-        {"epsilon": -1.0},
-        {"delta": 0.0},
-        {"noise": "no"},
-    ]
-    right: dict[str, Any] = {"dimension": 4, "clip_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    embedding = [{"clip_norm": 0.0}, {"dimension": 0}, {"epsilon": -1.0}, {"delta": 0.0}, {"noise": "no"}]
+    right = {"dimension": 4, "clip_norm": 1.0, "epsilon": 1.0, "delta": 1e-6}
     for make, wrongs in ((_pooled, pooled), (lambda **changed: EmbeddingNoise(**right | changed), embedding)):
         for wrong in wrongs:
             with pytest.raises(BadInput, match=next(iter(wrong))):
