@@ -76,6 +76,8 @@ _RENAMED = {
     "--uploads": "--updates",
     "judges.share": "validators.share",
     "judges.clip": "validators.clip",
+    "local.upload": "local.update",
+    "selection.most_items": "selection.max_items",
     "cohort.sampling=turns": "cohort.sampling=cyclic",
 }
 
