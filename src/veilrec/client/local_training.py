@@ -121,7 +121,7 @@ class Cohort(Generic[Data]):
     data: Data
     private: Mapping[str, Floats]  # [n, ...] each: what never leaves a client; clients that train change it in place
     draws_seed: int  # what a client draws locally is keyed by (this, round, client)
-    noise: OwnSources | None = None  # of clients that train that add noise before they learn
+    noise: OwnSources | None = None  # of trainers that add noise before they learn
 
 
 @dataclass(frozen=True)
