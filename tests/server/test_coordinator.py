@@ -371,7 +371,7 @@ def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path):
     assert selection.validators == 2
     told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
     assert selection == selection_of(told, plan.model_selection.mechanism, noise_of_comparison(SECRET))
-    raises(MessageRefused, "nobody is asked", server.receive_gain, "judge 2", gains.encode_gain(0.1))
+    raises(MessageRefused, "no comparison", server.receive_gain, "judge 2", gains.encode_gain(0.1))
     server.close()
     server = Coordinator(tmp_path / "server", plan)
     assert server.close_comparison() == selection == server.selection
@@ -385,7 +385,7 @@ def test_nobody_validators_before_the_last_round(tmp_path):
         server.enrol("judge 0", "validators")
         raises(BadInput, "not over", server.compare)
         raises(BadInput, "not over", server.close_comparison)
-        raises(MessageRefused, "nobody is asked", server.receive_gain, "judge 0", gains.encode_gain(0.0))
+        raises(MessageRefused, "no comparison", server.receive_gain, "judge 0", gains.encode_gain(0.0))
 
 
 def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path):
@@ -424,4 +424,4 @@ def test_training_is_kept_for_a_clear_gain_only():
     assert decide(4 * mechanism.clip, 4, mechanism).kept == "start"
     nobody = decide(0.0, 0, mechanism)
     assert nobody.kept == "start"
-    assert "more people" in nobody.line()
+    assert "more users" in nobody.line()
