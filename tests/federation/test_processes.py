@@ -76,7 +76,7 @@ def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path):
 
 def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path):
     folder = tmp_path / "trial"
-    init(folder, "priv-fedmf-sub", "--clients", "5", "--rounds", "40", "--rehearsal")
+    init(folder, "priv-fedmf-sub", "--clients", "5", "--rounds", "120", "--rehearsal")
     begun = told("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
     assert begun == {"folder": str(folder), "pid": first["up"].pid, "address": federation.read(folder).address}
