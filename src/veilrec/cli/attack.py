@@ -66,7 +66,7 @@ class AttackOutput:
 
 app = typer.Typer(help="Attack client messages, and measure what is recovered.")
 ATTACKS = {
-    "gradient-rows": "which clicked news an upload of a news model reveals, from its rows of words and its layers",
+    "gradient-rows": "which clicked news an update of a news model reveals, from its rows of words and its layers",
     "repeated-queries": "what n noisy queries of one client reveal of its interests, with fresh noise and memoised",
     "membership": "whether somebody's data was used, from all that a training releases, by canaries",
     "row-support": "which items somebody has, from the rows of a message or of a sum that are there",
@@ -381,7 +381,7 @@ def gradient_rows(
     rounds: Annotated[int, typer.Option(help="Rounds of each client that the attacker takes together.")] = 1,
     output: AttackOutput,
 ) -> None:
-    """Which clicked news does an upload reveal?
+    """Which clicked news does an update reveal?
 
     The rows of words that are there name the titles that a client has read; the rows of a layer's gradient span the
     vectors of the clicked news. Where the noise lies on the sum of a round, the attacker sees that sum and knows what
@@ -413,7 +413,7 @@ def gradient_rows(
 
     _show(_attack_all(subjects, output, attack, needs_titles=True), output, table)
     if not output.json_output:
-        together = "one upload" if rounds == 1 else f"{rounds} uploads of each client, taken together"
+        together = "one update" if rounds == 1 else f"{rounds} updates of each client, taken together"
         typer.echo(
             f"How to read it: recall is the share of clicked news that were found in {together}; false is the share of"
             " the others that were taken for clicked; chance is what somebody finds who names each news as often"

@@ -465,7 +465,7 @@ def bring(
     user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
     federation_folder: FederationFolder = None,
 ) -> None:
-    """Put your own data into the folder of your device, sealed; it is read here, and nobody else sees it."""
+    """Put your own data into the folder of your client, sealed; it is read here, and nobody else sees it."""
     from veilrec.data.datasets import load
     from veilrec.federation.joining import bring as put
 

@@ -48,8 +48,8 @@ from veilrec.wire.signing import checked_host
 
 OVER_SELECTION = 1.3  # as many clients are drawn as a round needs, times this, where that is allowed
 _OF_MASKS = (
-    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With noise in"
-    " shares (--distributed-noise) nobody sees a sum without noise."
+    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With"
+    " --distributed-noise nobody sees a sum without noise."
 )
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
