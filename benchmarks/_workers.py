@@ -124,7 +124,7 @@ def _empty_round(simulation: Simulation, crew: ProcessPool | RayWorkers) -> floa
 
 
 def _opened(simulation: Simulation) -> OpenRound:
-    return OpenRound(replace(simulation.server.about, number=0), simulation.server.weights, None)
+    return OpenRound(replace(simulation.server.spec, number=0), simulation.server.weights, None)
 
 
 def _kept(simulation: Simulation, clients: Offsets) -> dict[str, Floats]:
@@ -134,7 +134,7 @@ def _kept(simulation: Simulation, clients: Offsets) -> dict[str, Floats]:
 def _bytes(simulation: Simulation) -> dict[str, float]:
     """What travels in a round, and what lies in memory."""
     opened = _opened(simulation)
-    total = Aggregator(simulation.plan.lattice(opened.about), simulation.plan.aggregation).vector
+    total = Aggregator(simulation.plan.fixed_point(opened.spec), simulation.plan.aggregation).vector
     users = len(simulation.data.rows)
     numbers: list[pickle.PickleBuffer] = []
     pickle.dumps(simulation.data, protocol=5, buffer_callback=numbers.append)

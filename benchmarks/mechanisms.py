@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def main() -> None:
     for mechanism in instances():
         value = mechanism.worst_pair()[0]
         name = f"{mechanism.name} ({mechanism.calibration})"
-        results[name] = median_ms(lambda m=mechanism, v=value: m.release(v, source), 50)
+        results[name] = median_ms(partial(mechanism.release, value, source), 50)
     if "--json" in sys.argv:
         sys.stdout.write(json.dumps({"milliseconds": results}, indent=2) + "\n")
     else:

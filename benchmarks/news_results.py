@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.training import read_config
+from veilrec.runs.checkpoint import read_config
 
 METRICS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 

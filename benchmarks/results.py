@@ -8,7 +8,7 @@ from pathlib import Path
 
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.labels import human_bytes
-from veilrec.runs.training import read_config
+from veilrec.runs.checkpoint import read_config
 
 COLUMNS = (
     "data",
