@@ -67,7 +67,7 @@ TASKS: Mapping[str, Task] = {
             "fedmf-ml-100k",
             "matrix factorisation 32, own items only, one SGD step an epoch",
             peers.fedmf_own_items,
-            at_least={"plain_loop": 100, "pfl": 100, "flower": 500},
+            at_least={"plain_loop": 50, "pfl": 80, "flower": 500},
         ),
         Task(
             "fedmf-ml-100k-negatives",
@@ -78,7 +78,7 @@ TASKS: Mapping[str, Task] = {
             "fedncf-ml-100k",
             "NeuMF (GMF 32 beside a tower), 4 fresh negatives, batches of 256, Adam",
             peers.fedncf_with_negatives,
-            at_least={"plain_loop": 20},
+            at_least={"plain_loop": 15},
         ),
         Task(
             "fedmf-ml-1m-400-rounds",
