@@ -103,6 +103,10 @@ def test_source_files_that_are_named_exist():
     for page in [*PAGES, *sources]:
         for named in re.findall(r"(?<![\w/.])(?:tests|src/veilrec)/[\w/]+\.py\b", page.read_text(encoding="utf-8")):
             assert (ROOT / named).is_file(), f"{page.relative_to(ROOT)} names {named}, which is not there"
+    known = {f"/{path.relative_to(ROOT)}" for path in sources}
+    for page in PAGES:
+        for named in set(re.findall(r"`([a-z][\w/]*\.py)`", TEXTS[page])) - {"src/my_method.py"}:
+            assert any(path.endswith(f"/{named}") for path in known), f"{page.name} names {named}, which is not there"
 
 
 EXAMPLES = [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.cli.running import says
 from veilrec.cli.demo import demo, typed_name
 from veilrec.core.errors import BadInput
-from veilrec.report import demo as demo_room
+from veilrec.report import demo as demo_module
 from veilrec.report.demo import DemoTraining
 from veilrec.runs.request import RunRequest
 from veilrec.wire.releases import open_release
@@ -26,7 +26,7 @@ def _small(kind, seed):
         DemoTraining(RunRequest("dp-fedmf", data, seed, "loo-99", rounds=2), "Train with noise."),
         DemoTraining(RunRequest("ease", data, seed, "loo-99"), "Compare."),
     )
-    return (demo_room.DemoScenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
+    return (demo_module.DemoScenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
 
 
 def _with_veil(kind, seed):
@@ -36,7 +36,7 @@ def _with_veil(kind, seed):
     return (replace(films, trainings=trainings, serves="veil", release="release-films"),)
 
 
-def _shorter(kind, seed, real=demo_room.choose_scenarios):
+def _shorter(kind, seed, real=demo_module.choose_scenarios):
     """The real scenarios, measured at their end alone, without fm, which only stands beside the others."""
     for scenario in real(kind, seed):
         kept = [one for one in scenario.trainings if one.request.method != "fm"]
@@ -45,10 +45,10 @@ def _shorter(kind, seed, real=demo_room.choose_scenarios):
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """An empty current folder, and a demo that takes a second."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo_room, "choose_scenarios", _small)
+    monkeypatch.setattr(demo_module, "choose_scenarios", _small)
     return tmp_path
 
 
@@ -56,7 +56,7 @@ def _run(line=""):
     return CliRunner().invoke(_app, line.split(), catch_exceptions=False)
 
 
-def test_it_leaves_a_report_runs_a_picture_and_says_what_is_promised(room):
+def test_it_leaves_a_report_runs_a_picture_and_says_what_is_promised(folder):
     result = _run()
     assert result.exit_code == 0
     said = " ".join(result.stdout.split())
@@ -64,18 +64,18 @@ def test_it_leaves_a_report_runs_a_picture_and_says_what_is_promised(room):
     promise = "(8, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
     says(said, "fedmf", "ease", "popularity", "random", "no privacy guarantee", "A simulated run protects nobody")
     says(said, f"; {promise}.", "veilrec privacy show veilrec-demo/dp-fedmf", "3 rounds of 20 clients, to clients")
-    assert sorted(path.name for path in room.iterdir()) == ["report.html", "veilrec-demo"]
-    made = {path.name for path in (room / "veilrec-demo").iterdir()}
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "veilrec-demo"]
+    made = {path.name for path in (folder / "veilrec-demo").iterdir()}
     assert made == {"demo.json", "ratings.svg", "fedmf", "dp-fedmf", "ease"}
-    assert (room / "veilrec-demo" / "ratings.svg").read_text().startswith("<?xml")
+    assert (folder / "veilrec-demo" / "ratings.svg").read_text().startswith("<?xml")
     differs = "not the price of noise alone: fedmf had 3 rounds of 20 clients, dp-fedmf 2 rounds of all 150 clients"
-    page = (room / "report.html").read_text()
+    page = (folder / "report.html").read_text()
     says(page, "<svg", f"The price of privacy: dp-fedmf, {promise}, reached", f"{differs}, and settings differ (local")
 
 
-def test_json_is_one_object_and_says_the_same_as_the_files(room):
+def test_json_is_one_object_and_says_the_same_as_the_files(folder):
     said = json.loads(_run("--json --seed 5 --out here --report page.html").stdout)
-    saved = json.loads((room / "here" / "fedmf" / "result.json").read_text())
+    saved = json.loads((folder / "here" / "fedmf" / "result.json").read_text())
     (part,) = said["parts"]
     assert part["metrics"]["fedmf"] == saved["metrics"]
     assert part["baselines"] == saved["baselines"]
@@ -83,7 +83,7 @@ def test_json_is_one_object_and_says_the_same_as_the_files(room):
     assert (part["guarantees"]["dp-fedmf"]["basis"], said["seed"]) == ("proven", 5)
     assert part["best_possible"]["hr@10"] > part["baselines"]["random"]["hr@10"]
     assert (said["report"], said["out"]) == ("page.html", "here")
-    page, person = (room / "page.html").read_text(), part["person"]
+    page, person = (folder / "page.html").read_text(), part["person"]
     assert "veilrec demo --seed 5 --out here --report page.html" in page
     assert list(person["lists"]) == ["fedmf", "dp-fedmf", "ease", "popularity"]
     for own in person["lists"].values():
@@ -92,17 +92,17 @@ def test_json_is_one_object_and_says_the_same_as_the_files(room):
     assert person["lists"]["dp-fedmf"]["items"][0]["title"] in page
 
 
-def test_a_catalogue_is_released_and_ranked_on_a_client_that_asks_nobody(room, monkeypatch):
-    monkeypatch.setattr(demo_room, "choose_scenarios", _with_veil)
+def test_a_catalogue_is_released_and_ranked_on_a_client_that_asks_nobody(folder, monkeypatch):
+    monkeypatch.setattr(demo_module, "choose_scenarios", _with_veil)
     told = json.loads(_run("--json").stdout)
     assert list(told["services"]) == ["veil"]
     service = told["services"]["veil"]
     assert service["release"]["family"] == "catalogue"
     assert service["audit"] is None
     assert {one["mode"]: one["sent_bytes"] for one in service["asked"]} == {"none-sent": 0, "nobody": 0}
-    release = open_release(room / "veilrec-demo" / "release-films")
+    release = open_release(folder / "veilrec-demo" / "release-films")
     assert release.protected and release.key.hex() == service["release"]["key"]
-    page = (room / "report.html").read_text()
+    page = (folder / "report.html").read_text()
     says(page, "From the model to on-device ranking", "Ranked here by", "serve veilrec-demo/release-films")
     monkeypatch.setattr("sys.argv", [".venv/bin/veilrec", "demo"])
     said = _run().stdout
@@ -112,22 +112,22 @@ def test_a_catalogue_is_released_and_ranked_on_a_client_that_asks_nobody(room, m
     assert len(steps) == 4 and all(step.startswith("  .venv/bin/veilrec ") for step in steps)
 
 
-def test_only_a_former_demo_is_replaced(room):
+def test_only_a_former_demo_is_replaced(folder):
     first = json.loads(_run("--json").stdout)
-    (room / "veilrec-demo" / "notes.txt").write_text("mine")
-    (room / "veilrec-demo" / "fedmf" / "old").write_text("")
+    (folder / "veilrec-demo" / "notes.txt").write_text("mine")
+    (folder / "veilrec-demo" / "fedmf" / "old").write_text("")
     assert json.loads(_run("--json").stdout)["parts"] == first["parts"]
-    assert (room / "veilrec-demo" / "notes.txt").read_text() == "mine"
-    assert not (room / "veilrec-demo" / "fedmf" / "old").exists()
+    assert (folder / "veilrec-demo" / "notes.txt").read_text() == "mine"
+    assert not (folder / "veilrec-demo" / "fedmf" / "old").exists()
 
 
 @pytest.mark.parametrize("full", ["result.json", "demo.json", "report.html", "moving"])
-def test_a_full_disk_leaves_everything_as_it_was(room, monkeypatch, full):
+def test_a_full_disk_leaves_everything_as_it_was(folder, monkeypatch, full):
     """Wherever space runs out: in a run, in the demo's own file, in the page, when all is put in its place."""
     before = {"demo.json": "{}", "notes.txt": "mine"}
-    (room / "veilrec-demo").mkdir()
+    (folder / "veilrec-demo").mkdir()
     for name, text in before.items():
-        (room / "veilrec-demo" / name).write_text(text)
+        (folder / "veilrec-demo" / name).write_text(text)
 
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -137,15 +137,15 @@ def test_a_full_disk_leaves_everything_as_it_was(room, monkeypatch, full):
         return lambda path, *given, **named: (fail if full in path.name else write)(path, *given, **named)
 
     if full == "moving":
-        monkeypatch.setattr(demo_room, "_move", fail)
+        monkeypatch.setattr(demo_module, "_move", fail)
     for name in ("write_bytes", "write_text"):
         monkeypatch.setattr(Path, name, failing(getattr(Path, name)))
     with pytest.raises(BadInput, match=r"left nothing behind \(No space left on device\): free some space") as stopped:
         _run()
     assert "\n" not in str(stopped.value)
     monkeypatch.undo()
-    assert sorted(path.name for path in room.iterdir()) == ["veilrec-demo"]
-    assert {path.name: path.read_text() for path in (room / "veilrec-demo").iterdir()} == before
+    assert sorted(path.name for path in folder.iterdir()) == ["veilrec-demo"]
+    assert {path.name: path.read_text() for path in (folder / "veilrec-demo").iterdir()} == before
 
 
 def test_what_is_printed_can_be_pasted(tmp_path, monkeypatch):
@@ -164,14 +164,14 @@ def test_what_is_printed_can_be_pasted(tmp_path, monkeypatch):
         assert typed_name() == expected
 
 
-def test_it_refuses_places_of_somebody_else_before_any_work(room):
-    for folder in ("theirs/fedmf", "elsewhere"):
-        (room / folder).mkdir(parents=True)
-    (room / "theirs" / "fedmf" / "thesis.tex").write_text("years")
-    (room / "file").write_text("not a folder")
-    (room / "sales.html").write_text("<h1>Sales</h1>")
-    (room / "link").symlink_to(room / "elsewhere")
-    before = sorted(room.rglob("*"))
+def test_it_refuses_places_of_somebody_else_before_any_work(folder):
+    for name in ("theirs/fedmf", "elsewhere"):
+        (folder / name).mkdir(parents=True)
+    (folder / "theirs" / "fedmf" / "thesis.tex").write_text("years")
+    (folder / "file").write_text("not a folder")
+    (folder / "sales.html").write_text("<h1>Sales</h1>")
+    (folder / "link").symlink_to(folder / "elsewhere")
+    before = sorted(folder.rglob("*"))
     for words, fault in (
         ("--out theirs", "no former demo"),
         ("--out file", "not a folder"),
@@ -181,14 +181,14 @@ def test_it_refuses_places_of_somebody_else_before_any_work(room):
     ):
         with pytest.raises(BadInput, match=fault):
             _run(words)
-    assert sorted(room.rglob("*")) == before
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.slow
 def test_the_real_demo_learns(tmp_path, monkeypatch):
     """Films: 4,000 cases, sd 0.008. News: 2,800 impressions, sd of a mean AUC below 0.01."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo_room, "choose_scenarios", lambda *asked: tuple(_shorter(*asked)))
+    monkeypatch.setattr(demo_module, "choose_scenarios", lambda *asked: tuple(_shorter(*asked)))
     told = json.loads(_run("--json").stdout)
     films, news = told["parts"]
     hits = {name: values["hr@10"] for name, values in (films["metrics"] | films["baselines"]).items()}

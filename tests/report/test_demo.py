@@ -25,8 +25,8 @@ def test_scenarios_have_their_seed_folders_of_their_own_and_private_methods():
 def test_a_workshop_is_gone_after_success_failure_and_interruption(tmp_path):
     check_places(tmp_path / "out", tmp_path / "report.html")  # which writes nothing
     assert not list(tmp_path.iterdir())
-    with workshop(tmp_path / "out") as room:
-        (room / "file").write_text("x")
+    with workshop(tmp_path / "out") as work:
+        (work / "file").write_text("x")
     assert not list(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out"):
         raise KeyboardInterrupt

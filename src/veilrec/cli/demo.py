@@ -57,27 +57,27 @@ def demo(
     scenarios = choose_scenarios(kind, seed)
     check_places(out, report)
     findings = []
-    with workshop(out) as room:
+    with workshop(out) as work:
         for scenario in scenarios:
             say(f"Generate {scenario.what}.")
             for training in scenario.trainings:
                 say(training.aim)
-                _train(training.request, room / training.folder)
+                _train(training.request, work / training.folder)
             say("Compare them, and recommend to one person.")
-            findings.append(find(scenario, room))
+            findings.append(find(scenario, work))
         services = [
-            (_serve(one, room, seed), shlex.join([typed_name(), "serve", str(out / one.scenario.release)]))
+            (_serve(one, work, seed), shlex.join([typed_name(), "serve", str(out / one.scenario.release)]))
             for one in findings
             if one.scenario.serves
         ]
-        made = keep(findings, room, out, report, _command(kind, seed, out, report), services)
+        made = keep(findings, work, out, report, _command(kind, seed, out, report), services)
     if json_output:
         print_json(made | {"seconds": round(time.perf_counter() - started, 1)})
     else:
         _show(findings, report, out, services)
 
 
-def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
+def _serve(finding: DemoFinding, work: Path, seed: int) -> ServiceDemo:
     """Audit, release and serve the run that may be published, and query it as a client."""
     from veilrec.report.demo import (
         ServiceDemo,
@@ -94,8 +94,8 @@ def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
         say(f"Audit {method}: attack the very plan that was trained.")
         audit = audit_plan(method, seed)
     say(f"Release {method}: all that a client needs, and the guarantee, signed.")
-    release = sign_release(room / method, room / finding.scenario.release)
-    history, categories = history_of(finding, room), categories_of(finding)
+    release = sign_release(work / method, work / finding.scenario.release)
+    history, categories = history_of(finding, work), categories_of(finding)
     if release.family == "catalogue":
         say("Rank it on one person's device, without a query.")
         return ServiceDemo(audit, release, history, query_all(release, None, history, categories))

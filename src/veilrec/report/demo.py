@@ -333,24 +333,24 @@ def check_places(out: Path, report: Path) -> None:
 @contextmanager
 def workshop(out: Path) -> Iterator[Path]:
     """Create a folder beside `out` to train in, and remove it in the end, also after failures."""
-    room: Path | None = None
+    work: Path | None = None
     try:
-        room = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
-        yield room
+        work = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
+        yield work
     except OSError as error:
         raise BadInput(
             f"the demo has stopped and left nothing behind ({error.strerror or error}): free some space, or choose"
             " other places with --out and --report"
         ) from None
     finally:
-        if room is not None:
-            shutil.rmtree(room, ignore_errors=True)
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
 
 
-def find(scenario: DemoScenario, room: Path) -> DemoFinding:
+def find(scenario: DemoScenario, work: Path) -> DemoFinding:
     """Compare the trained runs of a scenario, and recommend to one person."""
     population = load(scenario.data)
-    folders = [room / training.folder for training in scenario.trainings]
+    folders = [work / training.folder for training in scenario.trainings]
     return DemoFinding(
         scenario,
         [read_run(folder) for folder in folders],
@@ -359,9 +359,9 @@ def find(scenario: DemoScenario, room: Path) -> DemoFinding:
     )
 
 
-def history_of(finding: DemoFinding, room: Path) -> list[str]:
+def history_of(finding: DemoFinding, work: Path) -> list[str]:
     """Return the item ids of the person's history, the latest last."""
-    model = open_model(room / str(finding.scenario.serves))
+    model = open_model(work / str(finding.scenario.serves))
     row = model.clients.users.find(finding.person.user)
     used = model.clients.used.row(row) if row is not None else ()
     return [model.items[item] for item in used]
@@ -377,7 +377,7 @@ def categories_of(finding: DemoFinding) -> dict[str, str]:
 
 def keep(
     findings: Sequence[DemoFinding],
-    room: Path,
+    work: Path,
     out: Path,
     report: Path,
     command: str,
@@ -402,12 +402,12 @@ def keep(
     for finding in findings:
         chart = over_bytes(finding.runs, finding.metric, finding.best_possible, numbers)
         if chart is not None:
-            write_text(room / picture_name(finding.scenario), picture(chart))
-    write_json(room / MARK, {"veilrec_demo": __version__} | made)
+            write_text(work / picture_name(finding.scenario), picture(chart))
+    write_json(work / MARK, {"veilrec_demo": __version__} | made)
     with replacing(report) as page:
         whole = render_parts("veilrec demo", parts, summary=_FOREWORD, command=command, services=services)
         page.write_text(whole, encoding="utf-8")
-        _move(room, out)
+        _move(work, out)
     return made
 
 
@@ -417,10 +417,10 @@ _FOREWORD = (
 )
 
 
-def _move(room: Path, out: Path) -> None:
+def _move(work: Path, out: Path) -> None:
     """Move everything to `out`; other files there stay."""
     out.mkdir(exist_ok=True)
-    for made in sorted(room.iterdir()):
+    for made in sorted(work.iterdir()):
         target = out / made.name
         if target.is_dir():
             shutil.rmtree(target)

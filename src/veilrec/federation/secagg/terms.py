@@ -328,7 +328,15 @@ CHECK_KEY_BYTES = 32
 
 
 def missed(width: int) -> float:
-    """Upper bound on the chance that a wrong sum of numbers of `width` bits passes the check, made without its key."""
+    """Upper bound on the chance that a wrong sum of numbers of `width` bits passes the check, made without its key.
+
+    Proof. Let D be the error of the sum, laid out as a matrix, and 2^a the largest power of two that divides all of
+    it; a <= v, since |D| < 2^width. With D = 2^a D' and n = 64 - a, it passes if left' D' right = 0 mod 2^n. A row of
+    D' has an odd entry, so its product with `right` is uniform: it is divisible by exactly 2^b with chance 2^-(b+1),
+    and by 2^n with 2^-n. Given that, left' D' right is uniform over the multiples of 2^c mod 2^n for some c <= b, and
+    0 with chance 2^-(n-c) <= 2^-(n-b). Altogether n 2^-(n+1) + 2^-n = (n + 2) / 2 2^-n, which grows with a, to
+    (66 - v) / 2 2^-(64 - v).
+    """
     v = width - 1
     return (66 - v) / 2 * 2.0 ** -(64 - v)
 
