@@ -27,8 +27,8 @@ from veilrec.methods.news.common import (
     ValidationConfig,
     news_of,
     share_of,
+    share_of_users,
     share_taking_part,
-    taking_part,
     vectors_ready,
 )
 from veilrec.methods.private import PrivacySettings, adjacency_of, noisy_sum
@@ -60,8 +60,8 @@ class FederatedConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Short = 4  # k: news of the same impression that were not clicked, per click
     history: Short = 50  # the latest clicks that a user is known by
-    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: as train_share says
-    train_share: Share = 1.0  # of the users, drawn by the seed, ever take part
+    train_users: Count | None = None  # about so many ever take part, by the share that they are; None: see train_share
+    train_share: Share = 1.0  # of the users take part, each drawn alone by the seed
     round_share: Share = 1.0  # r: of those who take part, in a round, where cohort.size is 0
     cohort: CohortSettings = CohortSettings(size=250, sampling="fixed")
     averaging: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the model that ranks, over the last rounds
@@ -116,10 +116,8 @@ def read_news(
 def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """Local data of the clients that take part: their impressions."""
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
-    if config.train_users is None:
-        logs = share_taking_part(logs, config.train_share, problem.public_seed)
-    else:
-        logs = taking_part(logs, config.train_users, problem.public_seed)
+    takes_part = config.train_share if config.train_users is None else share_of_users(logs, config.train_users)
+    logs = share_taking_part(logs, takes_part, problem.public_seed)
     share = config.active_validation.share
     return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
 
