@@ -62,7 +62,7 @@ TOGETHER = [
     ("privaterec", "training=sums cohort.size=10 cohort.sampling=cyclic", "cyclic"),
     ("privaterec", f"{REPORTS} privacy.epsilon=0.001", "nothing but noise"),
     ("privrec", "cohort.size=30 features.items=[nope]", "unknown feature 'nope'"),
-    ("privrec", "cohort.size=30 local.loss=rating", "no ratings from 1 to 5"),
+    ("privrec", "cohort.size=30 local.loss=rating", "no ratings with a scale"),
     ("privrec", "cohort.size=30 local.negatives=0", "a softmax needs other items"),
 ]
 

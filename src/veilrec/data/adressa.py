@@ -2,8 +2,8 @@
 
 An event has `userId`, `time` (seconds since 1970) and, when it is about an article, `id`, `title` and
 `category1` (levels separated by `|`); an event without `id` is a visit of a front page. There is no record
-of what was shown, so the population has no impressions. It is cut at the last day that was published, by the names of the
-files: whoever has read something when moves nothing.
+of what was shown, so the population has no impressions. It is cut at the last day that was published, by the names of
+the files: whoever has read something when moves nothing.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ class CsvOptions:
         low, high = (float(end) for end in found.groups()) if found else (0.0, 0.0)
         if not low < high < math.inf:
             raise BadInput(
-                f"--rating-scale {self.rating_scale} is none: give the lowest and the highest rating there can be, such as"
-                " 1-5 or 0.5-10, or none for counts of uses"
+                f"--rating-scale {self.rating_scale} is none: give the lowest and the highest rating there can be, such"
+                " as 1-5 or 0.5-10, or none for counts of uses"
             )
         return low, high
 

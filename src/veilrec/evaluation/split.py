@@ -1,7 +1,7 @@
 """What a protocol makes of a population: what clients train on, what the test asks, and the draws behind both.
 
-Random choices are keyed by (seed, purpose, user), where a user is a hash of the name: how one user is cut does not depend
-on who else is there. A moment at which all users are cut is public: it comes from whoever publishes the data.
+Random choices are keyed by (seed, purpose, user), where a user is a hash of the name: how one user is cut does not
+depend on who else is there. A moment at which all users are cut is public: it comes from whoever publishes the data.
 
 What the evaluation needs of a model, and nothing more.
 
@@ -12,8 +12,8 @@ histories before those impressions and their clicks. Nothing of the dev part is 
 to answer.
 
 `last-day-20` is for logs of clicks that do not say what was shown, like Adressa: every click of the last day is asked
-among 20 sampled items (Qi et al. 2020, section 4.1), and the day before it is learnt from in the same form. The last day
-is the one of the log's public cut; without one, each user's own last day.
+among 20 sampled items (Qi et al. 2020, section 4.1), and the day before it is learnt from in the same form. The last
+day is the one of the log's public cut; without one, each user's own last day.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ _DAY = 86_400  # seconds; days are those of UTC
 
 
 def split_impressions(population: Population, seed: int, validation: bool) -> Split:
-    """Train impressions to learn from, dev impressions to ask; each of the former is for validation by a chance of 1/10.
+    """Train impressions to learn from, dev impressions to ask; of the former a tenth, drawn one by one, for validation.
 
     A click of a validation impression is not in training at all, not even where a later history repeats it.
     """
@@ -345,8 +345,8 @@ class _Reads:
 def split_last_day(population: Population, seed: int, validation: bool) -> Split:
     """The last day to ask, the one before it to learn from, or nine tenths of its clicks with validation.
 
-    The last day begins at the cut of the population; without one, it is the last that a user has clicks on, the one before
-    it is the last before that, and a user with clicks on a single day is learnt from and not asked.
+    The last day begins at the cut of the population. Without one, the two days are the last two that a user has clicks
+    on, and a user with clicks on a single day is learnt from and not asked.
 
     A history is everything that the user read before the day of the click. An item counts when a user reads it for
     the first time: one that was read before would stand out among negatives, which never were.

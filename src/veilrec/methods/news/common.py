@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from veilrec.core import rng
+from veilrec.core.arrays import Bools, Floats
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.evaluation.split import has_both_labels
@@ -110,25 +111,35 @@ def news_of(problem: Problem, method: str) -> NewsData:
     return problem.news
 
 
+def taking_part(logs: Csr, users: int, seed: int) -> Csr:
+    """Keep the logs of a number of users and empty the others; smaller numbers give subsets of larger ones."""
+    eligible = np.flatnonzero(logs.lengths() > 0)
+    if users > len(eligible):
+        raise BadInput(
+            f"train_users is {users}, but {counted(len(eligible), 'user')} can learn:"
+            f" choose from 1 to {len(eligible)}, or leave it out to take all"
+        )
+    chosen = np.zeros(len(logs), np.bool_)
+    chosen[eligible[np.argsort(_draws(logs, seed)[eligible], kind="stable")[:users]]] = True
+    return _only(logs, chosen)
+
+
 def share_taking_part(logs: Csr, share: float, seed: int) -> Csr:
     """Keep the logs of a share of the users and empty the others; smaller shares give subsets of larger ones.
 
     Each user is drawn alone, by number: with another user's data or without, the same ones are left.
     """
-    chosen = rng.uniforms(seed, rng.PARTICIPANTS, 0, np.arange(len(logs), dtype=np.int64))[:, 0] < share
-    lengths = np.where(chosen, logs.lengths(), 0)
-    return Csr(offsets_of(lengths), logs.items[np.repeat(chosen, logs.lengths())])
+    return _only(logs, _draws(logs, seed) < share)
 
 
-def share_of_users(logs: Csr, users: int) -> float:
-    """The share of those who can train that a number of users is."""
-    eligible = int((logs.lengths() > 0).sum())
-    if users > eligible:
-        raise BadInput(
-            f"train_users is {users}, but {counted(eligible, 'user')} can learn:"
-            f" choose from 1 to {eligible}, or leave it out to take all"
-        )
-    return users / eligible
+def _draws(logs: Csr, seed: int) -> Floats:
+    drawn: Floats = rng.uniforms(seed, rng.PARTICIPANTS, 0, np.arange(len(logs), dtype=np.int64))[:, 0]
+    return drawn
+
+
+def _only(logs: Csr, chosen: Bools) -> Csr:
+    lengths = logs.lengths()
+    return Csr(offsets_of(np.where(chosen, lengths, 0)), logs.items[np.repeat(chosen, lengths)])
 
 
 def share_of(share: float, count: int) -> int:

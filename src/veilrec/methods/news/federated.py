@@ -16,6 +16,7 @@ from pydantic import Field
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Ranker
 from veilrec.client.validation import NewsValidator, parted
+from veilrec.core.errors import BadInput
 from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
@@ -27,8 +28,8 @@ from veilrec.methods.news.common import (
     ValidationConfig,
     news_of,
     share_of,
-    share_of_users,
     share_taking_part,
+    taking_part,
     vectors_ready,
 )
 from veilrec.methods.private import PrivacySettings, adjacency_of, noisy_sum
@@ -60,7 +61,7 @@ class FederatedConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Short = 4  # k: news of the same impression that were not clicked, per click
     history: Short = 50  # the latest clicks that a user is known by
-    train_users: Count | None = None  # about so many ever take part, by the share that they are; None: see train_share
+    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; not where something is proven
     train_share: Share = 1.0  # of the users take part, each drawn alone by the seed
     round_share: Share = 1.0  # r: of those who take part, in a round, where cohort.size is 0
     cohort: CohortSettings = CohortSettings(size=250, sampling="fixed")
@@ -116,8 +117,12 @@ def read_news(
 def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """Local data of the clients that take part: their impressions."""
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
-    takes_part = config.train_share if config.train_users is None else share_of_users(logs, config.train_users)
-    logs = share_taking_part(logs, takes_part, problem.public_seed)
+    if config.train_users is None:
+        logs = share_taking_part(logs, config.train_share, problem.public_seed)
+    elif getattr(config, "calibration", None) == "proven":
+        raise BadInput("train_users takes somebody in for each who leaves, which no proof covers: set train_share")
+    else:
+        logs = taking_part(logs, config.train_users, problem.public_seed)
     share = config.active_validation.share
     return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
 
