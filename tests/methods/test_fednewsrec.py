@@ -106,7 +106,7 @@ def test_only_so_many_users_take_part():
     for user in range(len(everybody.data.rows)):
         expected = everybody.data.rows.row(user) if user in taking_part else []
         assert np.array_equal(few.data.rows.row(user), expected)
-    with pytest.raises(BadInput, match="train_users takes somebody in for each who leaves"):
+    with pytest.raises(BadInput, match="train_users is 10: a fixed number takes in another"):
         simulation("train_users=10", "calibration=proven")
     other = build("fednewsrec", ("train_users=10", "cohort.size=5", "calibration=none"), seed=2)
     assert set(other.sampler.eligible) != taking_part

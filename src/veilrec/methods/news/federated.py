@@ -120,7 +120,10 @@ def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
     if config.train_users is None:
         logs = share_taking_part(logs, config.train_share, problem.public_seed)
     elif getattr(config, "calibration", None) == "proven":
-        raise BadInput("train_users takes somebody in for each who leaves, which no proof covers: set train_share")
+        raise BadInput(
+            f"train_users is {config.train_users}: a fixed number takes in another user for one who leaves, which no"
+            " proof covers; use train_share"
+        )
     else:
         logs = taking_part(logs, config.train_users, problem.public_seed)
     share = config.active_validation.share
