@@ -1,9 +1,9 @@
 """What one person more moves, by how a log is cut: python benchmarks/cut.py [--json].
 
-A small log of impressions is read with and without a person who has one impression, two days after everybody else's. veil
-trains on both at epsilon 1, everybody in its one round. Printed are how far the person moves the round's sum, in clip
-norms, and how large an epsilon an attacker can prove from the released weights, who knows everybody else: from counts
-alone, and given that the noise is Gaussian.
+A small log of impressions is read with and without a person who has one impression, two days after everybody else's.
+veil trains on both at epsilon 1, everybody in its one round. Printed are how far the person moves the round's sum, in
+clip norms, and how large an epsilon an attacker can prove from the released weights, who knows everybody else: from
+counts alone, and given that the noise is Gaussian.
 
 The first cut is the last day of the log, as it was made before: the person decides it.
 """
@@ -40,10 +40,9 @@ LATE = FIRST_DAY + (DAYS + 2) * DAY
 def write_log(folder: Path, *, with_person: bool) -> Path:
     """Write synthetic impressions as one's own log; the person, last by name, was shown what others were."""
     people = generate(users=USERS, news=300, days=DAYS, seed=1)
-    lines: list[dict[str, Any]] = [
-        {"item": item, "title": title, "category": category}
-        for item, title, category in zip(people.items, people.catalogue.titles, people.catalogue.categories, strict=True)  # type: ignore[union-attr]
-    ]
+    known: Any = people.catalogue
+    items = zip(people.items, known.titles, known.categories, strict=True)
+    lines: list[dict[str, Any]] = [{"item": i, "title": title, "category": category} for i, title, category in items]
     for part in people.impressions.values():
         for row in range(len(part)):
             shown, past = part.shown.row(row), part.histories.row(int(part.history_of[row]))
@@ -72,11 +71,12 @@ def problem(path: Path, cut: int | None) -> Problem:
 
 def whole_sum(plan: Plan, data: Any) -> Doubles:
     """The sum of everybody's bounded update, without noise."""
+    mechanism: Any = plan.mechanism
     clients = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     spec = plan.round_planner.next(0, plan.start, None)
     learned = plan.trainer.learn(Cohort(clients, data.take(clients), {}, 0), plan.start, spec)
-    bounded = plan.mechanism.bound(learned.updates, spec)  # type: ignore[attr-defined]
-    return np.concatenate([bounded.dense[name].astype(np.float64).sum(axis=0).ravel() for name in sorted(bounded.dense)])
+    dense = mechanism.bound(learned.updates, spec).dense
+    return np.concatenate([dense[name].astype(np.float64).sum(axis=0).ravel() for name in sorted(dense)])
 
 
 def scores(plan: Plan, data: Any, train: Any, direction: Doubles, draws: int, world: int) -> Doubles:
@@ -99,16 +99,17 @@ def _ends(weights: Any) -> list[int]:
 
 
 def measure(folder: Path, cuts: tuple[int | None, int | None], draws: int) -> dict[str, float]:
-    """One cut of the log with the person, one of the log without."""
-    method = get("veil")
+    """One cut of the log with the person, one of the log without; no epsilons without draws."""
+    method: Any = get("veil")
     config, _ = configure(method, preset="tuned", dataset="", settings=SETTINGS)
     problems = [problem(folder / f"log-{has}.jsonl", cut) for has, cut in zip((True, False), cuts, strict=True)]
-    assert method.plan is not None
     plan = method.plan(config, problems[0])
     data = [method.clients(config, one) for one in problems]
     sums = [whole_sum(plan, one) for one in data]
     moved = sums[0] - sums[1]
-    result = {"clip_norms_moved": float(np.linalg.norm(moved)) / float(plan.mechanism.clip_norm)}  # type: ignore[attr-defined]
+    result = {"clip_norms_moved": float(np.linalg.norm(moved)) / float(plan.mechanism.clip_norm)}
+    if not draws:
+        return result
     direction = moved / max(float(np.linalg.norm(moved)), 1e-12)
     with_one, without = (
         scores(plan, one, made.train, direction, draws, world)
