@@ -5,6 +5,7 @@ import json
 from unittest import mock
 
 import pytest
+import yaml
 
 from tests.cli.running import says, typed, veilrec
 from veilrec.data import packed
@@ -105,6 +106,44 @@ def test_impressions_are_imported_and_asked_for_as_such():
         ("import log.csv --out x --kind impressions --time-format %Y", "are for --kind csv"),
     ):
         assert fault in refused(*line.split())
+
+
+def test_a_log_is_cut_at_a_public_date_and_its_ratings_have_a_scale(elsewhere):
+    run("import", "log.jsonl", "--kind", "impressions", "--cut", "1970-01-01T00:25:00Z", "--out", "feed")
+    for spec, more in (("impressions:feed", ()), ("impressions:log.jsonl", ("--cut", "1970-01-01T00:25"))):
+        report = told("check", spec, *more)
+        assert report["facts"]["cut"] == "the public moment 1970-01-01T00:25:00Z"
+        assert [report["splits"][part]["impressions"] for part in ("train", "dev")] == [1, 1]
+    assert told("check", "csv:log.csv")["facts"]["rating_scale"] == "1 to 5"
+    report = told("check", "csv:log.csv", "--rating-scale", "0.5-4")
+    assert report["facts"]["rating_scale"] == "0.5 to 4"
+    assert any(line.startswith("1 rating beyond the scale of the data") for line in report["odd"])
+    assert "rating_scale" not in told("check", "csv:log.csv", "--rating-scale", "none")["facts"]
+    for spec, option, fault in (
+        ("impressions:log.jsonl", ("--cut", "yesterday"), "--cut 'yesterday' is no date: give a day such as 2026"),
+        ("impressions:log.jsonl", ("--cut", "2026-01-31"), "--cut leaves no impression from it on in log.jsonl"),
+        ("impressions:feed", ("--cut", "1970-01-01"), "and impressions:feed has its cut: leave it out"),
+        ("synthetic-news", ("--cut", "1970-01-01"), "--cut is for a file of your own"),
+        ("csv:log.csv", ("--cut", "1970-01-01"), "--cut is a moment, and log.csv has no times"),
+        ("csv:log.csv", ("--rating-scale", "5"), "--rating-scale 5 is none: give the lowest and the highest"),
+        ("csv:log.csv", ("--rating-column", "none", "--rating-scale", "1-5"), "is for ratings, and log.csv has none"),
+    ):
+        assert fault in refused("check", spec, *option)
+
+
+def test_a_run_keeps_its_cut_says_it_and_is_not_measured_by_another(elsewhere):
+    rows = [(u, (7 * u + 5 * n) % 60, n * 43_200) for u in range(20) for n in range(8)]
+    (elsewhere / "uses.csv").write_text("user,item,time\n" + "".join(f"u{u},i{i},{t}\n" for u, i, t in rows))
+    run("import", "uses.csv", "--cut", "1970-01-04", "--out", "shop")
+    done = veilrec("train", "private-popularity", "--data", "csv:shop", "--protocol", "last-day-20", "--out", "run")
+    assert done.code == 0, done.err
+    cut = "the public moment 1970-01-04T00:00:00Z"
+    assert yaml.safe_load((elsewhere / "run" / "config.yaml").read_text())["cut"] == cut
+    says(" ".join(veilrec("privacy", "show", "run").out.split()), f"by {cut}: nobody else's data decides it")
+    assert veilrec("evaluate", "run").code == 0
+    run("import", "uses.csv", "--cut", "1970-01-03", "--out", "shop", "--replace")
+    done = veilrec("evaluate", "run")
+    assert done.code == 2 and "is cut by the public moment 1970-01-03" in done.err and len(done.err.splitlines()) == 1
 
 
 def test_bad_files_leave_nothing_behind(elsewhere):

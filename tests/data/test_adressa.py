@@ -39,6 +39,7 @@ def test_reads_all_days_in_time_order(tmp_path):
     assert log.times.tolist() == [1483225100, 1483225203, 1483311601, 1483311600]
     assert log.offsets.tolist() == [0, 3, 4]
     assert population.impressions == {}
+    assert population.cut == 1483315200  # 2017-01-02, the last file's day: no event is as late
     assert list(population.catalogue.titles) == ["Kamp på Lerkendal", "Ny bro"]
     assert list(population.catalogue.categories) == ["sport", "nyheter"]
     assert list(population.catalogue.subcategories) == ["sport", "nyheter|trondheim"]
@@ -55,6 +56,9 @@ def test_folders_that_are_no_log_and_malformed_lines_are_refused(tmp_path):
     write(tmp_path / "b" / "20170101", FIRST)
     with pytest.raises(BadInput, match="several logs"):
         adressa.read(tmp_path)
+    write(tmp_path / "d" / "20170199", FIRST)
+    with pytest.raises(BadInput, match="20170199 is named after no day"):
+        adressa.read(tmp_path / "d")
     write(tmp_path / "c" / "20170101", FIRST)
     good = (tmp_path / "c" / "20170101").read_text()
     for wrong, problem in (

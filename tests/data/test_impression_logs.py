@@ -40,7 +40,7 @@ def histories(population, part):
 
 
 def test_reads_impressions_items_and_histories(tmp_path):
-    population = read_impressions(write_jsonl(tmp_path, IMPRESSIONS))
+    population = read_impressions(write_jsonl(tmp_path, IMPRESSIONS), cut=2 * DAY)
     assert list(population.users) == ["u1", "u2", "u3"]
     assert list(population.items) == ["a", "b", "c", "d"]
     train, dev = population.impressions["train"], population.impressions["dev"]
@@ -58,17 +58,34 @@ def test_reads_impressions_items_and_histories(tmp_path):
 def test_histories_are_the_latest_clicks_before_the_second(tmp_path):
     rows = [shows("u", 5, ["a", "b"], ["a"]), shows("u", 5, ["b", "c"], ["b"]), shows("u", 6, ["a", "c"], ["c"])]
     population = read_impressions(write_jsonl(tmp_path, rows))
-    assert histories(population, population.impressions["train"]) == [[], [], ["a", "b"]]
+    parts = [histories(population, population.impressions[part]) for part in ("train", "dev")]
+    assert parts == [[[], []], [["a", "b"]]]
     clicks = LONGEST_HISTORY + 10
     rows = [shows("u", t, [f"i{t}", "x"], [f"i{t}"]) for t in range(clicks)]
     population = read_impressions(write_jsonl(tmp_path, rows))
     assert histories(population, population.impressions["dev"])[-1] == [f"i{t}" for t in range(9, clicks - 1)]
 
 
-def test_without_three_days_the_last_fifth_is_dev(tmp_path):
-    rows = [shows(f"u{t}", 100 - t, ["a", "b"], ["a"]) for t in range(10)]
-    population = read_impressions(write_jsonl(tmp_path, rows))
-    assert (population.impressions["dev"].times.tolist(), len(population.impressions["train"])) == ([100, 99], 8)
+def test_a_given_moment_cuts_the_log_and_without_one_the_last_fifth_of_each_user_is_dev(tmp_path):
+    often = [shows("u", 100 - t, ["a", "b"], ["a"]) for t in range(11)]
+    rows = [
+        *often,
+        shows("v", 3, ["a", "b"], ["a"]),
+        shows("v", 2, ["b", "a"], ["a"]),
+        shows("w", 1, ["a", "b"], ["b"]),
+    ]
+    path = write_jsonl(tmp_path, rows)
+    population = read_impressions(path)
+    dev = population.impressions["dev"]
+    assert list(zip(dev.users.tolist(), dev.times.tolist(), strict=True)) == [(0, 100), (0, 99), (1, 3)]
+    assert len(population.impressions["train"]) == 11
+    assert (population.facts["cut"], population.cut) == ("the last fifth of each user's impressions", None)
+    given_cut = read_impressions(path, cut=95)
+    assert sorted(given_cut.impressions["dev"].times.tolist()) == [95, 96, 97, 98, 99, 100]
+    assert (given_cut.cut, "cut" in given_cut.facts) == (95, False)
+    for cut, side in ((1, "before it"), (101, "from it on")):
+        with pytest.raises(BadInput, match=f"--cut leaves no impression {side} in .*log.jsonl: give a moment within"):
+            read_impressions(path, cut=cut)
     assert list(read_impressions(write_jsonl(tmp_path, rows[:1])).impressions) == ["train"]
 
 

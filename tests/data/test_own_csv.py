@@ -78,6 +78,9 @@ def test_times_in_seconds_in_smaller_units_or_iso_8601(tmp_path):
     for parts, unit in [(10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")]:
         population = read_csv(write_csv(tmp_path, f"user,item,time\nu,a,{now * parts}\nu,b,{(now + 5) * parts + 1}\n"))
         assert (population.interactions.times.tolist(), population.facts["times_in"]) == ([now, now + 5], unit)
+    mixed = f"user,item,time\nu,a,{now * 1000}\nv,b,{now}\nw,b,\n"  # one person's times do not change another's
+    population = read_csv(write_csv(tmp_path, mixed), options=CsvOptions(skip_bad=True))
+    assert population.interactions.times.tolist() == [now, now]
 
 
 def test_several_files_are_one_log_without_its_repetitions(tmp_path):

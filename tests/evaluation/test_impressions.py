@@ -56,9 +56,10 @@ def many(count):
 
 
 def test_validation_holds_out_a_tenth_of_the_train_impressions_and_their_clicks():
-    train = many(100)
+    train = many(1000)
     split = make_split(news(train, n_users=20), "mind", seed=1, validation=True)
-    assert (len(split.valid), len(split.train_impressions)) == (10, 90)
+    assert len(split.valid) + len(split.train_impressions) == 1000
+    assert abs(len(split.valid) - 100) < 4.5 * np.sqrt(90)
     for user, clicks in zip(split.valid.users, rows_of(split.valid.positives), strict=True):
         assert not set(clicks) & set(split.train.row(user).tolist())
     again = make_split(news(train, n_users=20), "mind", seed=1, validation=True)
@@ -105,17 +106,17 @@ def test_only_impressions_with_both_labels_can_be_judged():
 DAY = 86_400
 
 
-def clicks(rows, n_users, n_items):
+def clicks(rows, n_users, n_items, cut=None):
     """A log of (user, item, time)."""
     users, items, times = (np.array(column) for column in zip(*rows, strict=True))
     log = pack_interactions(users, items.astype(np.int32), n_users, times=times)
-    return Population("adressa", names("u", n_users), names("i", n_items), log)
+    return Population("adressa", names("u", n_users), names("i", n_items), log, cut=cut)
 
 
 OLD = [(0, 1, 10), (0, 2, DAY), (0, 1, DAY + 5)]  # day 0, day 1: news 1 is read again
 THIRD = [(0, 3, 3 * DAY), (0, 2, 3 * DAY + 1), (1, 6, 3 * DAY + 7)]
 LAST = [(0, 4, 4 * DAY), (0, 1, 4 * DAY + 9), (0, 5, 4 * DAY + 1), (2, 7, 4 * DAY + 3)]
-CLICKS = clicks(OLD + THIRD + LAST, n_users=3, n_items=40)
+CLICKS = clicks(OLD + THIRD + LAST, n_users=3, n_items=40, cut=4 * DAY)
 
 
 def shown(impressions):
@@ -136,6 +137,16 @@ def test_the_last_day_is_asked_the_day_before_is_learnt_and_histories_are_older(
     assert shown(split.test.impressions)[:, 0].tolist() == [4, 5, 7]
     assert histories(split.test.impressions) == [[1, 2, 3], [1, 2, 3], []]
     assert rows_of(split.train) == [[1, 2, 3], [6], []]
+    assert split.cut == "the public moment 1970-01-05T00:00:00Z"
+
+
+def test_without_a_cut_every_user_has_a_last_day_of_their_own():
+    split = make_split(replace(CLICKS, cut=None), "last-day-20", seed=1)
+    assert (split.cut, split.test.impressions.users.tolist()) == ("each user's own last day", [0, 0])
+    assert shown(split.test.impressions)[:, 0].tolist() == [4, 5]
+    assert split.train_impressions.users.tolist() == [0, 1, 2]  # of a single day: learnt from, not asked
+    assert histories(split.train_impressions) == [[1, 2], [], []]
+    assert rows_of(split.train) == [[1, 2, 3], [6], [7]]
 
 
 def test_every_click_stands_among_20_distinct_others_that_the_user_never_used():
@@ -154,10 +165,11 @@ def test_the_seed_decides_and_validation_changes_no_test_case():
     one, same, other = (make_split(CLICKS, "last-day-20", seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(shown(one.test.impressions), shown(same.test.impressions))
     assert not np.array_equal(shown(one.test.impressions), shown(other.test.impressions))
-    cut = make_split(CLICKS, "last-day-20", seed=1, validation=True)
+    cut = make_split(CLICKS, "last-day-20", seed=3, validation=True)
+    one = make_split(CLICKS, "last-day-20", seed=3)
     assert np.array_equal(shown(one.test.impressions), shown(cut.test.impressions))
     assert len(cut.valid) == 1
-    assert sorted([*shown(cut.valid.impressions)[:, 0], *shown(cut.train_impressions)[:, 0]]) == [3, 6]
+    assert sorted([*shown(cut.valid.impressions)[:, 0], *shown(cut.train_impressions)[:, 0]]) == [3, 6]  # by this seed
     held = int(cut.valid.positives.items[0])
     assert held not in cut.train.items
 
@@ -175,7 +187,15 @@ def test_metrics_are_those_of_impressions():
 
 def test_a_log_that_cannot_be_cut_so_is_refused():
     for log, words in (
-        (clicks([(0, 1, 0), (0, 2, DAY)], 1, 40), "needs clicks on 3 days .* has 2"),
+        (clicks([(0, 1, 0), (1, 2, DAY)], 2, 40), "needs clicks of a user on 2 days, to learn from one .* has none"),
+        (
+            clicks([(0, 1, 0), (0, 2, DAY)], 1, 40, 2 * DAY),
+            "clicks from the public moment 1970-01-03T.* on, to ask, and",
+        ),
+        (
+            clicks([(0, 1, 0), (0, 2, 3 * DAY)], 1, 40, 2 * DAY),
+            "on the day before the public moment 1970-01-03T.*, to l",
+        ),
         (clicks([(0, day, day * DAY) for day in range(4)], 1, 23), "user u0 leaves 19 of 23"),
         (population([[0, 1]], 40), "needs the time of every click"),
     ):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.evaluation.toys import TableModel, csr, random_population
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.evaluation.protocols import make_split
-from veilrec.evaluation.split import draw_unused, mark_some
+from veilrec.evaluation.split import draw_unused, mark_share, mark_some
 
 Z = 5.0  # a standard normal number is beyond it once in 1.7 million draws
 
@@ -45,12 +45,23 @@ def test_marks_as_many_entries_as_asked_each_equally_often():
     # 5 + 3 counts: a false alarm in 200,000 seeds.
     n = 20_000
     offsets = np.concatenate([[0], np.cumsum(np.tile([5, 3], n))]).astype(np.int64)
-    marked = mark_some(offsets, np.tile([2, 1], n), seed=5, purpose=1).reshape(n, 8)
+    marked = mark_some(offsets, np.tile([2, 1], n), np.arange(2 * n), seed=5, purpose=1).reshape(n, 8)
     for share, part in ((0.4, marked[:, :5]), (1 / 3, marked[:, 5:])):
         assert (part.sum(axis=1) == round(share * part.shape[1])).all()
         assert np.abs(part.sum(axis=0) - n * share).max() < Z * np.sqrt(n * share * (1 - share))
-    marked = mark_some(np.array([0, 3, 3, 5]), np.array([0, 0, 2]), seed=1, purpose=1)
+    marked = mark_some(np.array([0, 3, 3, 5]), np.array([0, 0, 2]), np.arange(3), seed=1, purpose=1)
     assert marked.tolist() == [False, False, False, True, True]
+
+
+def test_a_share_is_marked_by_a_coin_for_each_entry_of_a_user():
+    n = 40_000
+    users = np.tile([0, 1], n)
+    marked = mark_share(users, np.array([70, 3]), 0.1, seed=5, purpose=1)
+    for of_one in (marked[::2], marked[1::2]):
+        assert abs(of_one.sum() - n * 0.1) < Z * np.sqrt(n * 0.1 * 0.9)
+    assert abs((marked[::2] & marked[1::2]).sum() - n * 0.01) < Z * np.sqrt(n * 0.01)  # each has coins of its own
+    alone = mark_share(np.zeros(n, np.int64), np.array([3]), 0.1, seed=5, purpose=1)
+    assert alone.tolist() == marked[1::2].tolist()
 
 
 # Training negatives must not give the held-out item away. Public codes draw them from the items that a user never

@@ -74,10 +74,10 @@ def rated_population(rows, n_items):
     """Every use is an item with its stars."""
     base = population([[item for item, _ in row] for row in rows], n_items)
     stars = np.array([rating for row in rows for _, rating in row], np.float32)
-    return replace(base, interactions=replace(base.interactions, ratings=stars))
+    return replace(base, interactions=replace(base.interactions, ratings=stars), rating_scale=(1.0, 5.0))
 
 
 def random_rated_population(n_users, n_items, shortest, longest, seed):
     base = random_population(n_users, n_items, shortest, longest, seed)
     stars = np.random.default_rng([seed, 1]).integers(1, 6, len(base.interactions)).astype(np.float32)
-    return replace(base, interactions=replace(base.interactions, ratings=stars))
+    return replace(base, interactions=replace(base.interactions, ratings=stars), rating_scale=(1.0, 5.0))

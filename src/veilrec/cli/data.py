@@ -46,11 +46,30 @@ class FileOptions:
         bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and say how many.")
     ] = False
 
+    rating_scale: Annotated[
+        str | None,
+        typer.Option(help="Lowest and highest rating there can be, as 0.5-10. none: counts or the like. Default: 1-5."),
+    ] = None
+    cut: Annotated[
+        str | None,
+        typer.Option(
+            help="A public date, as 2026-01-31: impressions from then on are asked, and clicks by last-day-20. Default:"
+            " each user's last."
+        ),
+    ] = None
+
+    @property
+    def moment(self) -> int | None:
+        """The cut in seconds since 1970; None: none was given."""
+        from veilrec.data.delimited import moment_of
+
+        return None if self.cut is None else moment_of(self.cut)
+
     def csv(self) -> CsvOptions | None:
-        """Return what was asked for, or None where nothing was."""
+        """Return what was asked for of a CSV file, or None where nothing was."""
         from veilrec.data.delimited import CsvOptions
 
-        given = dict(vars(self))
+        given = {name: value for name, value in vars(self).items() if name != "cut"}
         asked = CsvOptions(header=not given.pop("no_header"), **given)
         return None if asked == CsvOptions() else asked
 
@@ -117,7 +136,7 @@ def check(
     from veilrec.data.check import render
     from veilrec.data.datasets import load
 
-    report = check_population(load(spec, csv=options.csv()))
+    report = check_population(load(spec, csv=options.csv(), cut=options.moment))
     if as_json:
         print_json(report.as_json())
         return
@@ -182,7 +201,7 @@ def import_files(
     is_import = packed.is_packed(out)
     if not (replace_old and is_import):
         refuse_existing(out, "add --replace to put the new import in its place" if is_import else "remove it first")
-    population = _read_own(files, kind, options.csv(), features)
+    population = _read_own(files, kind, options, features)
     population = replace(population, name=name or named_after(out, population.name))
     packed.save(population, out, replace=replace_old)
     summary = {"folder": str(out), **_counts(population)}
@@ -262,23 +281,24 @@ def export(
         typer.echo(f"{out}: {', '.join(files)}")
 
 
-def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, features: Path | None) -> Population:
+def _read_own(files: list[Path], kind: OwnKind, options: FileOptions, features: Path | None) -> Population:
     from veilrec.core.errors import BadInput
 
+    csv, cut = options.csv(), options.moment
     if kind == "csv":
         from veilrec.data.own_csv import read_csv
         from veilrec.data.own_features import beside
 
-        return read_csv(*files, options=options, features=features or beside(files[0]))
+        return read_csv(*files, options=csv, features=features or beside(files[0]), cut=cut)
     if features is not None:
         raise BadInput("--features is for --kind csv: leave it out for impressions")
     if len(files) > 1:
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
-    if options is not None:
+    if csv is not None:
         raise BadInput("options for columns, times and encodings are for --kind csv: leave them out for impressions")
     from veilrec.data.impression_logs import read_impressions
 
-    return read_impressions(files[0])
+    return read_impressions(files[0], cut=cut)
 
 
 def _counts(population: Population) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _of_run(run: Path) -> Statement:
         guarantee,
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
-        noise=(*own, *_settings(config), *before.values()),
+        noise=(*own, *_settings(config), *_cut(config), *before.values()),
         simulated=config.get("real") != "clients",  # `veilrec train` simulates all clients in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
         publishable=reason is None,
@@ -275,6 +275,13 @@ def _earlier(start_from: object) -> dict[str, str]:
         told[name] = f"The earlier run {name} that the model comes from: {noise[0]}"
         start_from = start_from.get("start_from")
     return told
+
+
+def _cut(config: dict[str, Any]) -> tuple[str, ...]:
+    """Describe what decides which part of somebody's data is learnt from."""
+    if not isinstance(config.get("cut"), str):
+        return ()
+    return (f"What is learnt from is parted from what is asked by {config['cut']}: nobody else's data decides it.",)
 
 
 def _settings(config: dict[str, Any]) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 An event has `userId`, `time` (seconds since 1970) and, when it is about an article, `id`, `title` and
 `category1` (levels separated by `|`); an event without `id` is a visit of a front page. There is no record
-of what was shown, so the population has no impressions.
+of what was shown, so the population has no impressions. It is cut at the last day that was published, by the names of
+the files: whoever has read something when moves nothing.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -22,7 +24,8 @@ _DAY_FILE = re.compile(r"\d{8}(\.gz)?")
 
 def read(folder: Path) -> Population:
     """Read every day in a folder, or in the one folder within it that has such files."""
-    days = [_read_day(path) for path in _day_files(folder)]
+    paths = _day_files(folder)
+    days = [_read_day(path) for path in paths]
     events = pl.concat([day for day, _ in days])
     clicks = events.unique(["userId", "id", "time"], keep="first", maintain_order=True)
     if clicks["id"].n_unique() < 2:
@@ -35,7 +38,8 @@ def read(folder: Path) -> Population:
     rows = sum(rows for _, rows in days)
     merged = len(events) - len(clicks)
     facts = {"rows": rows, "events_without_article": rows - len(events), "duplicates_merged": merged}
-    return Population("adressa", users, items, log, catalogue=_catalogue(clicks, items), facts=facts)
+    cut = _day_of(paths[-1])
+    return Population("adressa", users, items, log, catalogue=_catalogue(clicks, items), facts=facts, cut=cut)
 
 
 def _day_files(folder: Path) -> list[Path]:
@@ -47,6 +51,16 @@ def _day_files(folder: Path) -> list[Path]:
     if holders[0] != folder and len(holders) > 1:
         raise BadInput(f"{folder} holds several logs: name one of {', '.join(map(str, holders))}")
     return found[holders[0]]
+
+
+def _day_of(path: Path) -> int:
+    """Where the day of a file begins, in seconds since 1970."""
+    try:
+        return int(datetime.strptime(path.name[:8], "%Y%m%d").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        raise BadInput(
+            f"{path} is named after no day: names are those of the published files, such as 20170101"
+        ) from None
 
 
 def _is_day(path: Path) -> bool:

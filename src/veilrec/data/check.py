@@ -171,9 +171,27 @@ def check(population: Population) -> DataReport:
         splits=splits,
         text=text,
         features=check_features(population),
-        facts=dict(population.facts),
+        facts={**population.facts, **_declared(population)},
         odd=tuple(_odd(population, lengths, last, splits, text)),
     )
+
+
+def _declared(population: Population) -> dict[str, str]:
+    """What was said of the data and not counted in it."""
+    declared, scale = {}, population.rating_scale
+    if population.cut is not None:
+        declared["cut"] = f"the public moment {_moment(population.cut)}"
+    if scale is not None:
+        declared["rating_scale"] = f"{scale[0]:g} to {scale[1]:g}"
+    return declared
+
+
+def _beyond_scale(population: Population) -> int:
+    """How many ratings lie outside of what they are said to."""
+    ratings, scale = population.interactions.ratings, population.rating_scale
+    if ratings is None or scale is None:
+        return 0
+    return int(((ratings < scale[0]) | (ratings > scale[1])).sum())
 
 
 def last_time(population: Population) -> int | None:
@@ -217,6 +235,11 @@ def _odd(
         (int((~seen).sum()), "items that nobody ever used or was shown"),
         (int(facts.get("duplicates_merged", 0)), "rows that repeated another exactly and were merged"),
         (0 if log.ratings is None else int((log.ratings < 0).sum()), "ratings below 0"),
+        (
+            _beyond_scale(population),
+            "ratings beyond the scale of the data, without which methods that read ratings refuse it: import it with"
+            " --rating-scale",
+        ),
         (unknown["candidates"], "shown candidates that the catalogue does not know"),
         (unknown["in_histories"], "clicks in histories that the catalogue does not know"),
         (int(facts.get("test_items_among_negatives", 0)), "published test items that stand among their own negatives"),

@@ -97,14 +97,21 @@ def parse(spec: str) -> Spec:
     return Spec(dataset, Path(rest).expanduser() if rest else None)
 
 
-def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions | None = None) -> Population:
-    """Read or generate the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
+def load(
+    spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions | None = None, cut: int | None = None
+) -> Population:
+    """Read or generate the data set that a specification names.
+
+    `options` override its own, `csv` is for csv:FILE, and `cut` for a file of your own: the public moment to cut it at.
+    """
     asked = parse(spec)
     if csv is not None and (asked.dataset.name != "csv" or (asked.path is not None and asked.path.is_dir())):
         raise BadInput(
             f"options for columns, times and encodings are for csv:FILE, not for {spec}: leave them out"
             + (" (what was imported is read as it is)" if asked.dataset.name == "csv" else "")
         )
+    if cut is not None and (asked.dataset.kind != "own file" or (asked.path is not None and asked.path.is_dir())):
+        raise BadInput(f"--cut is for a file of your own, and {spec} has its cut: leave it out")
     chosen = {**asked.options, **(options or {})}
     if asked.dataset.kind == "synthetic":
         generate = _reader(asked.dataset)
@@ -112,7 +119,7 @@ def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions
     if chosen:
         raise BadInput(f"{asked.dataset.name} takes no options, got {', '.join(chosen)}: leave them out")
     if asked.dataset.kind == "own file":
-        return _load_own(asked, csv)
+        return _load_own(asked, csv, cut)
     from veilrec.data.packed import remembered
 
     folder = locate(asked)
@@ -157,7 +164,7 @@ def _places(dataset: Dataset) -> list[Path]:
     return [*chosen, datasets_folder() / dataset.name]
 
 
-def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
+def _load_own(asked: Spec, csv: CsvOptions | None, cut: int | None) -> Population:
     path, name = asked.path, asked.dataset.name
     if path is None or not path.exists():
         raise BadInput(f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`")
@@ -172,12 +179,12 @@ def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
             raise BadInput(f"{path} holds {held}: write {right}:{path}")
     else:
         read = _reader(asked.dataset)
-        how: dict[str, Any] = {} if csv is None else {"options": csv}
+        how: dict[str, Any] = {"cut": cut} if csv is None else {"cut": cut, "options": csv}
         schema = beside(path) if name == "csv" else None
         sources = [path, *([] if schema is None else read_schema(schema).sources)]
         if len(sources) > 1:
             how["features"] = sources[1]
-        population = packed.remembered(name, sources, lambda: read(path, **how), how="" if csv is None else repr(csv))
+        population = packed.remembered(name, sources, lambda: read(path, **how), how=f"{csv} {cut}")
     return replace(population, name=named_after(path, name)) if population.name == name else population
 
 

@@ -7,6 +7,7 @@ gzip, parquet. Times are seconds since 1970 and smaller units, ISO 8601, or in a
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def refusal(found: Sequence[FaultyFile]) -> BadInput:
 
 
 SEPARATORS = (",", "\t", ";", "|")  # candidates for the one that splits the header most
+USUAL_SCALE = "1-5"  # of ratings, unless another is given
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
@@ -112,6 +114,7 @@ class CsvOptions:
     encoding: str | None = None  # None: UTF-8
     header: bool = True  # without, columns are called 1, 2, 3, ...
     skip_bad: bool = False
+    rating_scale: str | None = None  # as 1-5; "none": ratings are counts or the like
 
     def __post_init__(self) -> None:
         if self.decimal not in (None, ".", ","):
@@ -127,6 +130,22 @@ class CsvOptions:
             ) from None
         if self.separator is not None and (not self.mark or '"' in self.mark or "\n" in self.mark):
             raise BadInput(f"--separator {self.separator!r} splits nothing: give for instance ';', ',', tab or '|'")
+
+        _ = self.scale
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Lowest and highest rating there can be; None: ratings have no scale."""
+        if self.rating_scale == "none":
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)", (self.rating_scale or USUAL_SCALE).strip())
+        low, high = (float(end) for end in found.groups()) if found else (0.0, 0.0)
+        if not low < high < math.inf:
+            raise BadInput(
+                f"--rating-scale {self.rating_scale} is none: give the lowest and the highest rating there can be, such"
+                " as 1-5 or 0.5-10, or none for counts of uses"
+            )
+        return low, high
 
     @property
     def mark(self) -> str:
@@ -261,12 +280,25 @@ def read_times(column: pl.Series, given: str | None, decimal: str) -> tuple[pl.S
 
 
 def _in_seconds(times: pl.Series) -> tuple[pl.Series, str]:
-    """Times that are all so large that they can only be in a smaller unit, in seconds; and that unit."""
-    least = times.min()
+    """Times in seconds, where each that is so large can only be in a smaller unit; and such units."""
+    found, left = [], times
     for low, unit, parts in _SMALLER_UNITS:
-        if isinstance(least, int) and least > low:
-            return times // parts, unit
-    return times, ""
+        smaller = (left > low).fill_null(False)
+        if smaller.any():
+            found.append(unit)
+            times = times.zip_with(~smaller, times // parts)
+            left = left.zip_with(~smaller, pl.Series([None], dtype=pl.Int64))
+    return times, " and ".join(found)
+
+
+def moment_of(text: str) -> int:
+    """A public moment that a user gives as the cut of a log, in seconds since 1970."""
+    seconds = iso_seconds(text.strip())
+    if seconds is None:
+        raise BadInput(
+            f"--cut {text!r} is no date: give a day such as 2026-01-31, or a moment such as 2026-01-31T18:00Z"
+        )
+    return seconds
 
 
 def plain_times(column: pl.Series, decimal: str = ".") -> pl.Series:

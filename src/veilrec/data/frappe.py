@@ -11,7 +11,7 @@ from veilrec.core.arrays import Indices
 from veilrec.core.errors import bad_line
 from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
-from veilrec.data.population import ItemTable, Population, Strings, pack_interactions
+from veilrec.data.population import ItemTable, Population, pack_interactions
 from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
@@ -19,6 +19,44 @@ _COLUMNS = ("user", "item", "cnt", *CONTEXT)
 _OF_A_USER = tuple(name for name in CONTEXT if name != "cost")  # which is the app's: free or paid
 _NO_CITY = "0"
 _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
+
+# What the log of 2015 as it was published has in its context columns: fixed here, so that no part of it changes them.
+_COUNTRIES = (
+    "Albania, Andorra, Argentina, Australia, Austria, Belarus, Belgium, Bosnia and Herz., Brazil, Bulgaria, Canada, "
+    "Chile, China, Colombia, Costa Rica, Croatia, Cyprus, Czech Rep., Denmark, Ecuador, Egypt, Estonia, Finland, "
+    "France, Germany, Greece, Guatemala, Honduras, Hong Kong, Hungary, India, Indonesia, Iran, Iraq, Ireland, Israel, "
+    "Italy, Japan, Jordan, Korea, Kosovo, Kuwait, Latvia, Lebanon, Lithuania, Macedonia, Malaysia, Malta, Mexico, "
+    "Monaco, Montenegro, Morocco, Netherlands, New Zealand, Norway, Palestine, Panama, Peru, Philippines, Poland, "
+    "Portugal, Puerto Rico, Romania, Russia, Saudi Arabia, Serbia, Singapore, Slovenia, South Africa, Spain, Sweden, "
+    "Switzerland, Taiwan, Thailand, Turkey, United Arab Emirates, United Kingdom, United States, Venezuela"
+)
+_CITIES = (  # numbers, and runs of them
+    "2 22-26 28-31 38-39 43 56 69 86 93 97 102 105 107 115 126-129 132-137 147 151 234 251 305-306 314 321 327-328 "
+    "331 333 335 337 339-341 343-347 349 355-356 358 360-361 363 367 369-370 373-374 376 378-380 382 385-386 389-395 "
+    "397-402 410-411 414-415 418-419 423 426 432 434 440 452-454 462 467 479 484-485 494 498 505 514 535 541 545 556 "
+    "570 596 599 601 641 649 656 661 668-669 672-673 677 690 694 696 699 701 712-713 715-718 722 724 727-728 730 740 "
+    "743 746 749 784-787 789 791-793 799 802-803 805 810 813 842 844 847 879 886 917 919 926-928 940 947 954 964 966 "
+    "970-973 976 993-994 996 998-1014 1017-1024 1026-1028 1030-1033 1037-1039 1041 1044-1045 1047-1052 1065 1067 1080 "
+    "1083 1087"
+)
+
+
+def _numbers(runs: str) -> list[str]:
+    """All numbers of a text such as 2 22-26 31, as texts."""
+    ends = [run.partition("-") for run in runs.split()]
+    return [str(number) for low, _, high in ends for number in range(int(low), int(high or low) + 1)]
+
+
+_VALUES = {
+    "daytime": ("afternoon", "evening", "morning", "night", "noon", "sunrise", "sunset"),
+    "weekday": ("friday", "monday", "saturday", "sunday", "thursday", "tuesday", "wednesday"),
+    "isweekend": ("weekend", "workday"),
+    "homework": ("home", "work"),
+    "cost": ("free", "paid"),
+    "weather": ("cloudy", "drizzle", "foggy", "rainy", "sleet", "snowy", "stormy", "sunny"),
+    "country": tuple(_COUNTRIES.split(", ")),
+    "city": tuple(sorted(_numbers(_CITIES))),
+}
 
 
 def read(folder: Path) -> Population:
@@ -32,7 +70,8 @@ def read(folder: Path) -> Population:
     item_codes, items = encode(pl.Series(table.integers("item", low=0)))
     counts = table.integers("cnt", low=1).astype(np.float64)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=counts)
-    meta = _meta(find_optional(folder, "meta.csv"), items)
+    store = _store(find_optional(folder, "meta.csv"))
+    meta = None if store is None else rows_of(items, store, "item")
     return Population(
         "frappe",
         users,
@@ -40,7 +79,7 @@ def read(folder: Path) -> Population:
         interactions,
         catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
-        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
+        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, meta, store)),
     )
 
 
@@ -49,36 +88,39 @@ def _people(table: TextTable, owners: Indices, count: int) -> Side:
     columns = {name: table.frame[name] for name in _OF_A_USER}
     columns["city"] = columns["city"].replace(_NO_CITY, "")
     usual = pl.DataFrame({name: modal(owners, column, count) for name, column in columns.items()})
-    return side_of(usual, [Feature(name, "category", found_values(columns[name])) for name in _OF_A_USER])
+    return side_of(usual, [Feature(name, "category", _VALUES[name]) for name in _OF_A_USER])
 
 
-def _apps(table: TextTable, owners: Indices, count: int, meta: pl.DataFrame | None) -> Side:
-    """Free or paid, and what the store says of an app."""
-    columns = {"cost": modal(owners, table.frame["cost"], count)}
-    known = {"cost": found_values(table.frame["cost"])}
-    meta = pl.DataFrame() if meta is None else meta
+def _apps(table: TextTable, owners: Indices, meta: pl.DataFrame | None, store: pl.DataFrame | None) -> Side:
+    """Free or paid, and what the store says of an app, a row of `meta` for each."""
+    columns = {"cost": modal(owners, table.frame["cost"], int(owners.max(initial=-1)) + 1)}
+    known = {"cost": _VALUES["cost"]}
+    meta, store = (pl.DataFrame() if listing is None else listing for listing in (meta, store))
     for name in ("category", "language"):
         if name in meta.columns:
-            columns[name], known[name] = meta[name], found_values(meta[name])
+            columns[name], known[name] = meta[name], found_values(store[name])
     if "downloads" in meta.columns:
-        columns["downloads"] = meta["downloads"].str.replace_all(",", "").str.extract(r"^(\d+)")
-        known["downloads"] = tuple(sorted(columns["downloads"].drop_nulls().unique().to_list(), key=int))
+        columns["downloads"], every = _at_least(meta["downloads"]), _at_least(store["downloads"])
+        known["downloads"] = tuple(sorted(every.drop_nulls().unique().to_list(), key=int))
     if "rating" in meta.columns:
         steps = (meta["rating"].cast(pl.Float64, strict=False) * 2).floor() / 2
         columns["rating"], known["rating"] = steps.round(1).cast(pl.String), _STARS
     return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])
 
 
-def _meta(path: Path | None, items: Strings) -> pl.DataFrame | None:
-    """What the store says of the apps, a row for each; the file says "unknown" of those that were rarely downloaded."""
+def _at_least(downloads: pl.Series) -> pl.Series:
+    return downloads.str.replace_all(",", "").str.extract(r"^(\d+)")
+
+
+def _store(path: Path | None) -> pl.DataFrame | None:
+    """What the store says of all apps; the file says "unknown" of those that were rarely downloaded."""
     if path is None:
         return None
     table = read_table(path, separator="\t", quoted=True)
     absent = [name for name in ("item", "category", "name", "description") if name not in table.frame.columns]
     if absent:
         raise bad_line(path, 1, f"the header lacks {', '.join(absent)}")
-    listing = table.frame.unique("item", keep="first")
-    return rows_of(items, listing, "item").select(pl.all().replace({"unknown": ""}))
+    return table.frame.unique("item", keep="first").select(pl.all().replace({"unknown": ""}))
 
 
 def _catalogue(meta: pl.DataFrame) -> ItemTable:

@@ -11,9 +11,9 @@ lists what the user had clicked before, oldest first; without it, it is made of 
 in the log, the latest 200. Of an item only `item` is required; items need not be described. Other keys are
 passed over.
 
-The last calendar day (UTC) becomes "dev" when the log covers three days or more, else the last fifth of the
-impressions in time; the rest is "train". Impressions that repeat another exactly are merged and counted, and so are ids
-with blanks around them, which are taken off.
+The impressions from a given public moment on become "dev"; without one, the last fifth of each user's own, and at least
+one of somebody who has two. The rest is "train": where it ends for one user never depends on another. Impressions that
+repeat another exactly are merged and counted, and so are ids with blanks around them, which are taken off.
 """
 
 from __future__ import annotations
@@ -157,13 +157,13 @@ _IMPRESSION_KEYS = {
     **dict.fromkeys(("shown", "clicked", "history"), TEXTS),
 }
 LONGEST_HISTORY = 200  # of those that are made of earlier clicks
-_DAY = 86_400
+_HELD_OUT = 5  # one in so many impressions of a user is for "dev"
 _LATEST = 10**12  # seconds: beyond, a time is in a smaller unit
 _NO_TIME = "neither ISO 8601 nor seconds since 1970 (milliseconds have to be divided by 1000)"
 
 
-def read_impressions(path: Path) -> Population:
-    """Read a log of impressions."""
+def read_impressions(path: Path, *, cut: int | None = None) -> Population:
+    """Read a log of impressions; `cut` is a public moment from which on they are "dev"."""
     _refuse_tables(path)
     faults = LineFaults(path)
     everything, stripped = _without_blanks(read_json_lines(path, _IMPRESSION_KEYS, faults))
@@ -190,9 +190,10 @@ def read_impressions(path: Path) -> Population:
     histories, history_of = _histories(
         user_codes, times, shown, marked, given, log.frame["history"].is_not_null().to_numpy()
     )
-    impressions = _split_by_time(Impressions(user_codes, times, shown, marked, histories, history_of))
+    impressions = _parted(Impressions(user_codes, times, shown, marked, histories, history_of), cut, path)
     facts = {
         **count_facts(impressions),
+        **({} if cut is not None else {"cut": "the last fifth of each user's impressions"}),
         "duplicates_merged": duplicates,
         "items_described": len(items_given),
         "item_lines_merged": len(described.frame) - len(items_given),
@@ -200,7 +201,7 @@ def read_impressions(path: Path) -> Population:
     }
     catalogue = _catalogue(rows_of(items, items_given, "item")) if len(items_given) else None
     return Population(
-        "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
+        "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts, cut=cut
     )
 
 
@@ -295,15 +296,24 @@ def _histories(
     return Csr(offsets_of(all_lengths), np.concatenate([given_rows.items, built])), history_of
 
 
-def _split_by_time(log: Impressions) -> dict[str, Impressions]:
-    days = log.times // _DAY
-    if days.max() - days.min() >= 2:
-        last = days == days.max()
-    else:
-        last = np.zeros(len(log), np.bool_)
-        last[np.argsort(log.times, kind="stable")[len(log) - len(log) // 5 :]] = True
+def _parted(log: Impressions, cut: int | None, path: Path) -> dict[str, Impressions]:
+    last = _last_of_each(log) if cut is None else log.times >= cut
+    if cut is not None and last.all() | ~last.any():
+        side = "from it on" if not last.any() else "before it"
+        raise BadInput(f"--cut leaves no impression {side} in {path}: give a moment within the log, or none")
     splits = {"train": chosen_impressions(log, ~last), "dev": chosen_impressions(log, last)}
     return {name: part for name, part in splits.items() if len(part)}
+
+
+def _last_of_each(log: Impressions) -> Bools:
+    """Mark the last impressions of every user."""
+    order = np.lexsort((log.times, log.users))
+    counts = np.bincount(log.users)
+    held = np.where(counts > 1, np.maximum(counts // _HELD_OUT, 1), 0)
+    left = np.repeat(np.cumsum(counts), counts) - np.arange(len(log))  # of a user's, this one and those behind it
+    last = np.empty(len(log), np.bool_)
+    last[order] = left <= held[log.users[order]]
+    return last
 
 
 def _catalogue(described: pl.DataFrame) -> ItemTable:

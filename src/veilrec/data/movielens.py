@@ -32,6 +32,7 @@ OCCUPATIONS_100K = (  # u.occupation
     *("homemaker", "lawyer", "librarian", "marketing", "none", "other", "programmer", "retired", "salesman"),
     *("scientist", "student", "technician", "writer"),
 )
+STARS = (1.0, 5.0)
 _YEARS = tuple(f"{year}-{year + 4}" for year in range(1915, 2005, 5))
 _FILM = (Feature("genres", "categories", GENRES), Feature("year", "category", _YEARS))
 
@@ -133,7 +134,7 @@ def _population(
     times = table.integers("time", low=0)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=ratings, times=times)
     counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
-    return Population(name, users, items, interactions, catalogue=catalogue, facts=counted)
+    return Population(name, users, items, interactions, catalogue=catalogue, facts=counted, rating_scale=STARS)
 
 
 def _described(population: Population, people: Side | None) -> Population:

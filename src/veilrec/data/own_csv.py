@@ -7,6 +7,7 @@
 The header names the columns, in any order and case; names that are common elsewhere (userId, product_id,
 user_id:token, Kunde) are known, others are given. A user and an item must be there; a rating (any finite number) and a
 time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
+What ratings mean is said by their scale, which is given and not what occurs: from 1 to 5 unless told otherwise.
 Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
 """
 
@@ -76,10 +77,12 @@ class _Part(FaultyFile):
     described: pl.DataFrame  # the columns that are features, a row for each of `frame`
 
 
-def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
+def read_csv(
+    *paths: Path, options: CsvOptions | None = None, features: Path | None = None, cut: int | None = None
+) -> Population:
     """Read files of uses as one log.
 
-    `features` is a YAML file that names columns: see own_features.
+    `features` is a YAML file that names columns: see own_features. `cut` is a public moment that the log may be cut at.
     """
     chosen = options or CsvOptions()
     schema = None if features is None else read_schema(features)
@@ -111,12 +114,23 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
     )
     facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
     facts |= _noticed(parts)
+    scale = None if interactions.ratings is None else chosen.scale
+    if cut is not None and interactions.times is None:
+        raise BadInput(f"--cut is a moment, and {paths[0]} has no times: name their column with --time-column")
     if schema is None:
-        return Population("csv", users, items, interactions, facts=facts)
+        return Population("csv", users, items, interactions, facts=facts, cut=cut, rating_scale=scale)
     log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
     known = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
     return Population(
-        "csv", users, items, interactions, catalogue=known.catalogue, facts=facts | known.facts, features=known.features
+        "csv",
+        users,
+        items,
+        interactions,
+        catalogue=known.catalogue,
+        facts=facts | known.facts,
+        features=known.features,
+        cut=cut,
+        rating_scale=scale,
     )
 
 
@@ -148,6 +162,8 @@ def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) ->
     raw = read_rows(path, options)
     places = _find_columns(raw, options)
     texts = {role: _text(raw, place) for role, place in places.items()}
+    if options.rating_scale is not None and "rating" not in places:
+        raise BadInput(f"--rating-scale is for ratings, and {raw.path} has none: name them with --rating-column")
     if options.decimal is not None and not {"rating", "time"} & set(places):
         raise BadInput(
             f"--decimal {options.decimal!r} is for ratings, and {raw.path} has no column that is known as one"

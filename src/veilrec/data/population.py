@@ -10,6 +10,8 @@ import numpy as np
 from veilrec.core.arrays import Bools, Bytes, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Features
+from veilrec.core.jit import jit
+from veilrec.core.rng import mix
 
 
 class Strings(Sequence[str]):
@@ -44,6 +46,25 @@ class Strings(Sequence[str]):
         if self._index is None:
             self._index = {text: position for position, text in enumerate(self)}
         return self._index.get(value)
+
+
+_FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+
+
+def keys_of(names: Strings) -> Offsets:
+    """A 63-bit number of each name alone, which keys its draws: it stays the same whoever else is there."""
+    keys = np.empty(len(names), np.int64)
+    _hash(names.offsets, names.data, keys)
+    return keys
+
+
+@jit
+def _hash(offsets: Offsets, data: Bytes, keys: Offsets) -> None:
+    for row in range(len(keys)):
+        state = _FNV_START  # FNV-1a, whose bits are then scattered
+        for place in range(offsets[row], offsets[row + 1]):
+            state = (state ^ np.uint64(data[place])) * _FNV_PRIME
+        keys[row] = np.int64(mix(state) >> np.uint64(1))
 
 
 @dataclass(frozen=True)
@@ -156,6 +177,8 @@ class Population:
     )  # what the reader counted: rows, merged duplicates
     features: Features | None = None  # what is known of people and items beside their ids
     fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
+    cut: int | None = None  # seconds since 1970: a public moment from which on is asked; None: each user has its own
+    rating_scale: tuple[float, float] | None = None  # lowest and highest rating there can be; None: counts, or none
 
     @property
     def n_users(self) -> int:

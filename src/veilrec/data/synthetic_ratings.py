@@ -106,6 +106,8 @@ def generate(
         catalogue=_write_catalogue(world),
         facts=facts,
         features=_describe(world, users),
+        cut=FIRST_DAY + (days - 1) * DAY,
+        rating_scale=(1.0, 5.0),
     )
 
 

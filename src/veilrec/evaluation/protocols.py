@@ -14,13 +14,14 @@ import numpy as np
 from veilrec.core.arrays import Bools, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name
-from veilrec.data.population import Population
+from veilrec.data.population import Population, keys_of
 from veilrec.evaluation.split import (
     Cases,
     Purpose,
     Split,
     cases_of,
     draw_unused,
+    draws_of,
     keep_entries,
     known_items,
     mark_some,
@@ -39,6 +40,8 @@ PROTOCOLS = {
 }
 N_NEGATIVES = 99
 LIKED = 3.0  # stars of five: more of them is a liking (PrivRec, section 3.2)
+STARS = (1.0, 5.0)
+TEST_USERS, VALID_USERS = 0.2, 0.1  # of holdout-users
 
 
 def default_protocol(population: Population) -> str:
@@ -118,6 +121,7 @@ def _leave_one_out(
     rest = keep_entries(pairs, pairs.items != held_of[pairs.row_numbers()])
 
     negatives = None
+    cut = "each user's last item" if population.fixed_test is None else "the test items as they were published"
     if sampled and population.fixed_test is not None:
         negatives = population.fixed_test[1][users]
     elif sampled:
@@ -135,7 +139,7 @@ def _leave_one_out(
         train = keep_entries(rest, kept)
         test = replace(test, set_aside=valid.positives)
     name = "loo-99" if sampled else "loo-full"
-    return Split(name, population.n_users, population.n_items, train, test, valid)
+    return Split(name, population.n_users, population.n_items, train, test, valid, cut=cut)
 
 
 def _negatives(population: Population, used: Csr, users: Offsets, seed: int, purpose: Purpose) -> Indices:
@@ -146,7 +150,8 @@ def _negatives(population: Population, used: Csr, users: Offsets, seed: int, pur
             f"loo-99 needs {N_NEGATIVES} items that a user did not use, and user {user} leaves {left.min()}"
             f" of {population.n_items}: give --protocol loo-full"
         )
-    return draw_unused(used.take(users), users, population.n_items, N_NEGATIVES, seed, purpose)
+    keys = keys_of(population.users)[users]
+    return draw_unused(used.take(users), keys, population.n_items, N_NEGATIVES, seed, purpose)
 
 
 def _one_positive(users: Offsets, items: Indices, negatives: Indices | None) -> Cases:
@@ -160,17 +165,19 @@ def _ratio(population: Population, pairs: Csr, able: Bools, seed: int, validatio
 
     The paper (section 6.1) gives the ratio and no order; we choose at random, at least one item a part.
     """
-    train, test = _take_out(pairs, able, 5, seed, Purpose.TEST_ITEMS)
+    keys = keys_of(population.users)
+    train, test = _take_out(pairs, able, 5, keys, seed, Purpose.TEST_ITEMS)
     valid = None
     if validation:
-        train, valid = _take_out(train, able, 8, seed, Purpose.VALID_ITEMS)
+        train, valid = _take_out(train, able, 8, keys, seed, Purpose.VALID_ITEMS)
         test = replace(test, set_aside=valid.positives)
-    return Split("ratio-8-2", population.n_users, population.n_items, train, test, valid)
+    cut = "a random fifth of each user's items"
+    return Split("ratio-8-2", population.n_users, population.n_items, train, test, valid, cut=cut)
 
 
-def _take_out(pairs: Csr, able: Bools, one_in: int, seed: int, purpose: Purpose) -> tuple[Csr, Cases]:
+def _take_out(pairs: Csr, able: Bools, one_in: int, keys: Offsets, seed: int, purpose: Purpose) -> tuple[Csr, Cases]:
     counts = np.where(able, np.maximum(pairs.lengths() // one_in, 1), 0)
-    marked = mark_some(pairs.offsets, counts, seed, purpose)
+    marked = mark_some(pairs.offsets, counts, keys, seed, purpose)
     users = np.flatnonzero(able)
     return keep_entries(pairs, ~marked), Cases(users, keep_entries(pairs, marked).take(users))
 
@@ -181,11 +188,12 @@ def _liked(population: Population) -> Bools:
     without = "use the protocol holdout-users, for which every use counts"
     if log.ratings is None:
         raise BadInput(f"holdout-users-liked needs ratings from 1 to 5, and {population.name} has none: {without}")
-    low, high = float(log.ratings.min()), float(log.ratings.max())
-    if not 1.0 <= low <= high <= 5.0:
+    scale, low, high = population.rating_scale, float(log.ratings.min()), float(log.ratings.max())
+    if scale != STARS or not STARS[0] <= low <= high <= STARS[1]:
+        told = "have no scale" if scale is None else f"have one from {scale[0]:g} to {scale[1]:g}"
         raise BadInput(
-            f"holdout-users-liked needs ratings from 1 to 5, and those of {population.name} go from {low:g} to"
-            f" {high:g} (counts of uses are none): {without}"
+            f"holdout-users-liked needs ratings from 1 to 5, and those of {population.name} {told} and go from {low:g}"
+            f" to {high:g} (counts of uses are none): {without}"
         )
     liked: Bools = log.ratings[log.last_uses()] > LIKED
     return liked
@@ -196,14 +204,15 @@ def _holdout_users(
 ) -> Split:
     """A fifth of all users for test, a further tenth for validation; their rows of `train` are empty.
 
+    Each user is drawn alone, so that nobody's place depends on who else is there.
+
     The paper (section 3.3) splits a test user's data "evenly" and gives no order: we do it at random, and the
     odd item goes to the half for adapting. Every pair counts as a positive; what is `disliked` is none of them.
     """
     protocol = "holdout-users" if disliked is None else "holdout-users-liked"
-    order = np.random.default_rng([seed, Purpose.TEST_USERS]).permutation(len(pairs))
-    n_test, n_valid = max(1, len(pairs) // 5), max(1, len(pairs) // 10)
-    for_test = np.sort(order[:n_test])
-    for_valid = np.sort(order[n_test : n_test + n_valid]) if validation else order[:0]
+    drawn = draws_of(keys_of(population.users), seed, Purpose.TEST_USERS)
+    for_test = np.flatnonzero(drawn < TEST_USERS)
+    for_valid = np.flatnonzero((drawn >= TEST_USERS) & (drawn < TEST_USERS + VALID_USERS) & validation)
 
     learnt = np.ones(len(pairs), np.bool_)
     learnt[for_test] = learnt[for_valid] = False
@@ -226,13 +235,14 @@ def _holdout_users(
     test = halves(for_test[able[for_test]])
     valid = halves(for_valid[able[for_valid]]) if validation else None
     liked = None if disliked is None else pairs
-    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked)
+    cut = "a random fifth of the users, each drawn alone"
+    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked, cut=cut)
 
 
 def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
     counts = np.zeros(len(pairs), np.int64)
     counts[users] = pairs.lengths()[users] // 2
-    marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)
+    marked = mark_some(pairs.offsets, counts, keys_of(population.users), seed, Purpose.TEST_ITEMS)
     return Cases(
         users,
         keep_entries(pairs, marked).take(users),

@@ -1,6 +1,7 @@
 """What a protocol makes of a population: what clients train on, what the test asks, and the draws behind both.
 
-Random choices are keyed by (seed, purpose, user): what one user gets does not depend on who else is there.
+Random choices are keyed by (seed, purpose, user), where a user is a hash of the name: how one user is cut does not
+depend on who else is there. A moment at which all users are cut is public: it comes from whoever publishes the data.
 
 What the evaluation needs of a model, and nothing more.
 
@@ -11,12 +12,14 @@ histories before those impressions and their clicks. Nothing of the dev part is 
 to answer.
 
 `last-day-20` is for logs of clicks that do not say what was shown, like Adressa: every click of the last day is asked
-among 20 sampled items (Qi et al. 2020, section 4.1), and the day before it is learnt from in the same form.
+among 20 sampled items (Qi et al. 2020, section 4.1), and the day before it is learnt from in the same form. The last
+day is the one of the log's public cut; without one, each user's own last day.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -27,8 +30,8 @@ from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
-from veilrec.core.rng import below, stream, word
-from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings, take_impressions
+from veilrec.core.rng import below, stream, uniforms, word
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings, keys_of, take_impressions
 from veilrec.models.scores import Model
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ class Split:
     valid: Cases | None = None
     train_impressions: Impressions | None = None  # mind: those that clients may learn from
     liked: Csr | None = None  # n_users rows: what counts of all that was used; None: all of it
+    cut: str = ""  # where what is learnt from ends and what is asked begins, in words
 
 
 def for_search(split: Split) -> Split:
@@ -91,38 +95,52 @@ class Purpose(IntEnum):
     VALID_NEGATIVES = 102
     TEST_ITEMS = 103
     VALID_ITEMS = 104
-    TEST_USERS = 105
+    TEST_USERS = 105  # and users for validation
     VALID_IMPRESSIONS = 106
     TRAIN_NEGATIVES = 107
     ADAPT_ORDER = 108
 
 
-def draw_unused(used: Csr, users: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:
+def draw_unused(used: Csr, keys: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:
     """For row i, `count` distinct items outside `used.row(i)`, uniformly; [len(used), count].
 
-    The items of a row of `used` are distinct and leave at least `count`; `users[i]` keys the draws of row i.
+    The items of a row of `used` are distinct and leave at least `count`; `keys[i]` keys the draws of row i.
     """
     drawn = np.empty((len(used), count), np.int32)
-    _draw_unused(used.offsets, used.items, users, n_items, seed, purpose, drawn)
+    _draw_unused(used.offsets, used.items, keys, n_items, seed, purpose, drawn)
     return drawn
 
 
-def mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int) -> Bools:
-    """Mark `counts[r]` entries of row r, chosen uniformly without replacement and keyed by r."""
+def mark_some(offsets: Offsets, counts: Offsets, keys: Offsets, seed: int, purpose: int) -> Bools:
+    """Mark `counts[r]` entries of row r, chosen uniformly without replacement and keyed by `keys[r]`."""
     marked = np.zeros(offsets[-1], np.bool_)
-    _mark_some(offsets, counts, seed, purpose, marked)
+    _mark_some(offsets, counts, keys, seed, purpose, marked)
     return marked
+
+
+def mark_share(users: Offsets | Indices, keys: Offsets, share: float, seed: int, purpose: int) -> Bools:
+    """Mark rows, each with the chance `share`: entry j of a user's rows, in their order, has the user's draw j."""
+    order = np.argsort(users, kind="stable")
+    marked = np.zeros(len(users), np.bool_)
+    _mark_share(np.ascontiguousarray(users[order], np.int64), order, keys, share, seed, purpose, marked)
+    return marked
+
+
+def draws_of(keys: Offsets, seed: int, purpose: int) -> Floats:
+    """A number in [0, 1) for each user."""
+    drawn: Floats = uniforms(seed, purpose, 0, keys)[:, 0]
+    return drawn
 
 
 @jit
 def _draw_unused(
-    offsets: Offsets, items: Indices, users: Offsets, n_items: int, seed: int, purpose: int, drawn: Indices
+    offsets: Offsets, items: Indices, keys: Offsets, n_items: int, seed: int, purpose: int, drawn: Indices
 ) -> None:
     taken_by = np.full(n_items, -1, np.int64)  # the last row that used or drew an item
-    for r in range(len(users)):
+    for r in range(len(keys)):
         for entry in range(offsets[r], offsets[r + 1]):
             taken_by[items[entry]] = r
-        start = stream(seed, purpose, 0, users[r])
+        start = stream(seed, purpose, 0, keys[r])
         found, attempt = 0, 0
         while found < drawn.shape[1]:
             item = below(word(start, attempt), n_items)
@@ -134,9 +152,9 @@ def _draw_unused(
 
 
 @jit
-def _mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int, marked: Bools) -> None:
+def _mark_some(offsets: Offsets, counts: Offsets, keys: Offsets, seed: int, purpose: int, marked: Bools) -> None:
     for r in range(len(counts)):
-        start = stream(seed, purpose, 0, r)
+        start = stream(seed, purpose, 0, keys[r])
         wanted = counts[r]
         for entry in range(offsets[r], offsets[r + 1]):
             # Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S).
@@ -144,6 +162,17 @@ def _mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int, marke
             if below(word(start, entry - offsets[r]), left) < wanted:
                 marked[entry] = True
                 wanted -= 1
+
+
+@jit
+def _mark_share(
+    users: Offsets, order: Offsets, keys: Offsets, share: float, seed: int, purpose: int, marked: Bools
+) -> None:
+    last, place = -1, 0
+    for row in range(len(users)):
+        place = place + 1 if users[row] == last else 0
+        last = users[row]
+        marked[order[row]] = below(word(stream(seed, purpose, 0, keys[last]), place), 1 << 24) < share * (1 << 24)
 
 
 @runtime_checkable
@@ -163,13 +192,23 @@ class TextReader(Protocol):
 
 
 VALID_SHARE = 0.1  # of the train impressions
+PUBLISHED = "the train and dev parts that the data set comes with"
+
+
+def cut_of(population: Population, otherwise: str) -> str:
+    """Where a population is cut in time, in words; `otherwise` where it has no cut of its own."""
+    if population.cut is None:
+        return str(population.facts.get("cut", otherwise))
+    moment = datetime.fromtimestamp(population.cut, UTC).isoformat().replace("+00:00", "Z")
+    return f"the public moment {moment}"
+
+
 N_SAMPLED = 20
 _DAY = 86_400  # seconds; days are those of UTC
-_FEWEST_DAYS = 3  # of histories, of training, of test
 
 
 def split_impressions(population: Population, seed: int, validation: bool) -> Split:
-    """Train impressions to learn from, dev impressions to ask; a seeded tenth of the former for validation.
+    """Train impressions to learn from, dev impressions to ask; of the former a tenth, drawn one by one, for validation.
 
     A click of a validation impression is not in training at all, not even where a later history repeats it.
     """
@@ -182,10 +221,9 @@ def split_impressions(population: Population, seed: int, validation: bool) -> Sp
     learnt, test = population.impressions["train"], population.impressions["dev"]
     hidden, valid = None, None
     if validation:
-        count = max(1, round(VALID_SHARE * len(learnt)))
-        held = np.zeros(len(learnt), np.bool_)
-        rng = np.random.default_rng([seed, Purpose.VALID_IMPRESSIONS])
-        held[rng.choice(len(learnt), count, replace=False)] = True
+        by_time = np.argsort(learnt.times, kind="stable")
+        keys, held = keys_of(population.users), np.empty(len(learnt), np.bool_)
+        held[by_time] = mark_share(learnt.users[by_time], keys, VALID_SHARE, seed, Purpose.VALID_IMPRESSIONS)
         valid, learnt = take_impressions(learnt, held), take_impressions(learnt, ~held)
         users, items = _clicks(valid)
         hidden = users * population.n_items + items
@@ -197,6 +235,7 @@ def split_impressions(population: Population, seed: int, validation: bool) -> Sp
         cases_of(population.name, test, "dev"),
         None if valid is None else cases_of(population.name, valid, "validation"),
         learnt,
+        cut=cut_of(population, PUBLISHED),
     )
 
 
@@ -306,6 +345,9 @@ class _Reads:
 def split_last_day(population: Population, seed: int, validation: bool) -> Split:
     """The last day to ask, the one before it to learn from, or nine tenths of its clicks with validation.
 
+    The last day begins at the cut of the population. Without one, the two days are the last two that a user has clicks
+    on, and a user with clicks on a single day is learnt from and not asked.
+
     A history is everything that the user read before the day of the click. An item counts when a user reads it for
     the first time: one that was read before would stand out among negatives, which never were.
 
@@ -313,22 +355,20 @@ def split_last_day(population: Population, seed: int, validation: bool) -> Split
     neither the test items nor the 20 beside them are left out and nothing can be learnt from who was drawn.
     """
     reads = _first_reads(population)
-    day = reads.times // _DAY
-    days = np.unique(day)
-    if len(days) < _FEWEST_DAYS:
-        raise BadInput(
-            f"last-day-20 needs clicks on {_FEWEST_DAYS} days (for histories, training and test) and {population.name}"
-            f" has {len(days)}: bring a longer log, or use the protocol loo-99"
-        )
-    past, before = day < days[-2], day < days[-1]
-    held = _held_out(day == days[-2], seed) if validation else np.zeros(len(day), np.bool_)
+    learnt_from, asked_from = _days_of(population, reads)
+    past, before = reads.times < learnt_from[reads.users], reads.times < asked_from[reads.users]
+    _refuse_empty(population, (before & ~past).any(), (~before).any())
+    keys, held = keys_of(population.users), np.zeros(len(before), np.bool_)
+    if validation:
+        learnt = before & ~past
+        held[learnt] = mark_share(reads.users[learnt], keys, VALID_SHARE, seed, Purpose.VALID_IMPRESSIONS)
     pasts, known = reads.rows(past, population.n_users), reads.rows(before, population.n_users)
     train = reads.rows(before & ~held, population.n_users)
 
     def impressions(asked: Bools, histories: Csr, used: Csr, purpose: Purpose) -> Impressions:
         return _among_sampled(population, reads, asked, histories, used, seed, purpose)
 
-    everything = reads.rows(np.ones(len(day), np.bool_), population.n_users)
+    everything = reads.rows(np.ones(len(before), np.bool_), population.n_users)
     test = impressions(~before, known, everything, Purpose.TEST_NEGATIVES)
     valid = impressions(held, pasts, known, Purpose.VALID_NEGATIVES) if validation else None
     return Split(
@@ -339,7 +379,34 @@ def split_last_day(population: Population, seed: int, validation: bool) -> Split
         cases_of(population.name, test, "test"),
         None if valid is None else cases_of(population.name, valid, "validation"),
         impressions(before & ~past & ~held, pasts, train, Purpose.TRAIN_NEGATIVES),
+        cut=cut_of(population, "each user's own last day"),
     )
+
+
+def _days_of(population: Population, reads: _Reads) -> tuple[Offsets, Offsets]:
+    """Where each user's day to learn from begins, and where the last one does."""
+    if population.cut is not None:
+        last = np.full(population.n_users, population.cut, np.int64)
+        return last - _DAY, last
+    day = reads.times // _DAY
+    last, before = (np.full(population.n_users, np.iinfo(np.int64).min // _DAY, np.int64) for _ in range(2))
+    np.maximum.at(last, reads.users, day)
+    earlier = day < last[reads.users]
+    np.maximum.at(before, reads.users[earlier], day[earlier])
+    several = np.isin(np.arange(population.n_users), reads.users[earlier])
+    return np.where(several, before, last) * _DAY, np.where(several, last * _DAY, np.iinfo(np.int64).max)
+
+
+def _refuse_empty(population: Population, learnt: bool, asked: bool) -> None:
+    """Raise for a log without clicks on one of the two days."""
+    if learnt and asked:
+        return
+    if population.cut is None:
+        problem = f"clicks of a user on 2 days, to learn from one and ask the other, and {population.name} has none"
+    else:
+        cut, side = cut_of(population, ""), "from {} on, to ask" if learnt else "on the day before {}, to learn from"
+        problem = f"clicks {side.format(cut)}, and {population.name} has none"
+    raise BadInput(f"last-day-20 needs {problem}: bring a longer log, or use the protocol loo-99")
 
 
 def _first_reads(population: Population) -> _Reads:
@@ -355,14 +422,6 @@ def _first_reads(population: Population) -> _Reads:
     return _Reads(users[first], log.items[first], log.times[first])
 
 
-def _held_out(candidates: Bools, seed: int) -> Bools:
-    held = np.zeros(len(candidates), np.bool_)
-    places = np.flatnonzero(candidates)
-    rng = np.random.default_rng([seed, Purpose.VALID_IMPRESSIONS])
-    held[rng.choice(places, max(1, round(VALID_SHARE * len(places))), replace=False)] = True
-    return held
-
-
 def _among_sampled(
     population: Population, reads: _Reads, asked: Bools, histories: Csr, used: Csr, seed: int, purpose: Purpose
 ) -> Impressions:
@@ -376,7 +435,7 @@ def _among_sampled(
             f"last-day-20 needs {N_SAMPLED} items that a user did not use, and user {user} leaves {left.min()}"
             f" of {population.n_items}: give --protocol loo-full"
         )
-    clicks = users * population.n_items + items  # a click keys its draws
+    clicks = keys_of(population.users)[users] ^ keys_of(population.items)[items]  # a click keys its draws
     sampled = draw_unused(owned, clicks, population.n_items, N_SAMPLED, seed, purpose)
     shown = np.column_stack([items, sampled])
     clicked = np.zeros(shown.shape, np.uint8)

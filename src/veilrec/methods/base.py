@@ -56,7 +56,7 @@ class Problem:
     rounds: int = 1  # how many are planned: a private method needs to know before the first
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
     features: Features | None = None  # of everybody: a client has its own row of the users' side
-    ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
+    ratings: Floats | None = None  # [len(train.items)], out of 1 by the scale of the data; None: it has none
     catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
 
 

@@ -33,7 +33,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.checkpoint import read_result
 from veilrec.runs.config_file import make_request, read_config_file
 from veilrec.runs.evaluation import BASELINES, baseline, refuse_changed_data, usual_guarantee
-from veilrec.runs.request import RunRequest, in_full, read_trained, sizes
+from veilrec.runs.request import RunRequest, data_facts, in_full, read_trained
 from veilrec.runs.saved import open_model
 from veilrec.runs.trials import Follow, RunTrial, Say, complete, find_finished, finished_runs, folder_name
 
@@ -344,7 +344,7 @@ def compare(
     if tested not in first[0].values:
         raise unknown_name(f"metric of {protocol}", tested, first[0].values)
     folder = out or runs_folder() / f"compare-{datasets.short_name(data)}"  # shared by comparisons of the same data
-    trials, there = _trials(contenders, protocol, seeds, sizes(population), folder)
+    trials, there = _trials(contenders, protocol, seeds, data_facts(population, splits[0]), folder)
     if there:
         say(f"{counted(len(there), 'run')} of {seeds * len(contenders)} finished before and read again.")
     missing = [trial for row in trials for trial in row if trial.folder not in there]

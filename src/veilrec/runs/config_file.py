@@ -24,7 +24,8 @@ from veilrec.runs.checkpoint import CONFIG
 from veilrec.runs.request import RunRequest
 
 _ASKED = tuple(part.name for part in fields(RunRequest))
-_TOLD = ("veilrec", "method_from", "config", "users", "items", "rows")  # what config.yaml says beside what was asked
+_OF_DATA = ("cut", "rating_scale", "users", "items", "rows")
+_TOLD = ("veilrec", "method_from", "config", *_OF_DATA)  # what config.yaml says beside what was asked
 KNOWN = (*_ASKED, *_TOLD)
 
 

@@ -44,8 +44,6 @@ from veilrec.runs.warm_start import CarriedOver, WarmStart, carry_over, read_ear
 from veilrec.server.round_specs import TooFewClients
 from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
-_MAX_STARS = 5.0
-
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -143,12 +141,18 @@ class PreparedRun:
             "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
             "config": self.config.model_dump(mode="json"),
             **({} if r.real is None else {"real": r.real}),
-            **sizes(self.population),
+            **data_facts(self.population, self.split),
         }
 
 
+def data_facts(population: Population, split: Split) -> dict[str, Any]:
+    """What config.yaml says of the data, so that other data is noticed: how it was cut, what ratings mean, sizes."""
+    scale = population.rating_scale
+    return {"cut": split.cut, "rating_scale": None if scale is None else list(scale), **sizes(population)}
+
+
 def sizes(population: Population) -> dict[str, int]:
-    """What config.yaml says of the data, so that other data is noticed."""
+    """How much there is of the data."""
     return {"users": population.n_users, "items": population.n_items, "rows": len(population.interactions)}
 
 
@@ -294,12 +298,14 @@ def news_data(population: Population, split: Split) -> NewsData | None:
 
 
 def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
-    """The rating of every pair that is learnt from, where all ratings of the data are from 1 to 5."""
-    log = population.interactions
-    if log.ratings is None or not len(log.ratings) or log.ratings.min() < 1.0 or log.ratings.max() > _MAX_STARS:
+    """The rating of every pair that is learnt from, by the scale of the data; None where it has none.
+
+    The scale is what the data is said to have, and not what occurs in it: that would change with one person's ratings.
+    """
+    if population.rating_scale is None or not len(population.interactions):
         return None
-    found = log.ratings_of(train.row_numbers(), train.items)
-    return None if found is None else found / np.float32(_MAX_STARS)
+    found = population.interactions.ratings_of(train.row_numbers(), train.items)
+    return None if found is None else found / np.float32(population.rating_scale[1])
 
 
 @dataclass(frozen=True)
@@ -311,23 +317,31 @@ class Trained:
     seed: int
     protocol: str
     validation: bool  # whether a part was held out to stop early
+    cut: str
     sizes: Mapping[str, int]
 
     def split(self, population: Population) -> Split:
-        """Repeat the split of the run."""
-        return make_split(population, self.protocol, seed=self.seed, validation=self.validation)
+        """Repeat the split of the run; raise BadInput where the data is cut otherwise today."""
+        split = make_split(population, self.protocol, seed=self.seed, validation=self.validation)
+        if split.cut != self.cut:
+            raise BadInput(
+                f"{self.data} is cut by {split.cut}, and was by {self.cut} when the run was trained: import it with the"
+                " --cut of then, or train again"
+            )
+        return split
 
 
 def read_trained(folder: Path) -> Trained:
     """From config.yaml."""
     saved = read_config(folder)
-    needed = ("data", "seed", "protocol", "patience", "users", "items", "rows")
+    needed = ("data", "seed", "protocol", "patience", "cut", "users", "items", "rows")
     if missing := [key for key in needed if key not in saved]:
         raise BadInput(f"{folder / CONFIG} is not whole: it says nothing of {missing[0]}; train again")
-    for key in ("method", "data", "seed", "protocol", "users", "items", "rows"):
-        wanted, name = (str, "a name") if key in ("method", "data", "protocol") else (int, "a whole number")
+    for key in ("method", "data", "seed", "protocol", "cut", "users", "items", "rows"):
+        is_text = key in ("method", "data", "protocol", "cut")
+        wanted, name = (str, "a name") if is_text else (int, "a whole number")
         if not isinstance(saved[key], wanted):
             raise BadInput(f"{folder / CONFIG} is damaged: its {key} is {saved[key]!r}, not {name}; train again")
-    own = {key: saved[key] for key in ("method", "data", "seed", "protocol")}
+    own = {key: saved[key] for key in ("method", "data", "seed", "protocol", "cut")}
     known = {key: saved[key] for key in ("users", "items", "rows")}
     return Trained(**own, validation=saved["patience"] is not None, sizes=known)

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from veilrec.core import rng
-from veilrec.core.csr import Csr
+from veilrec.core.arrays import Bools, Floats
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.evaluation.split import has_both_labels
 from veilrec.methods.base import Config, NewsData, Problem
@@ -74,7 +75,7 @@ class NewsConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Short = 4  # K: news of the same impression that were not clicked, per click
     history: Short = 50  # the latest clicks that a user is known by
-    train_share: Share = 1.0  # of the users, drawn by the seed: only they are learnt from
+    train_share: Share = 1.0  # of the users, each drawn alone by the seed: only they are learnt from
     batch: Count = 1024  # clicks per step of Adam
     rate: Positive = 0.005  # learning rate
     decay: NotNegative = 0.0  # weight decay, as in AdamW
@@ -118,16 +119,27 @@ def taking_part(logs: Csr, users: int, seed: int) -> Csr:
             f"train_users is {users}, but {counted(len(eligible), 'user')} can learn:"
             f" choose from 1 to {len(eligible)}, or leave it out to take all"
         )
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, rng.PARTICIPANTS])))
     chosen = np.zeros(len(logs), np.bool_)
-    chosen[generator.permutation(eligible)[:users]] = True
-    offsets = np.concatenate([[0], np.cumsum(np.where(chosen, logs.lengths(), 0))]).astype(np.int64)
-    return Csr(offsets, logs.items[np.repeat(chosen, logs.lengths())])
+    chosen[eligible[np.argsort(_draws(logs, seed)[eligible], kind="stable")[:users]]] = True
+    return _only(logs, chosen)
 
 
 def share_taking_part(logs: Csr, share: float, seed: int) -> Csr:
-    """Keep the logs of a share of the users who can train."""
-    return logs if share == 1.0 else taking_part(logs, share_of(share, int((logs.lengths() > 0).sum())), seed)
+    """Keep the logs of a share of the users and empty the others; smaller shares give subsets of larger ones.
+
+    Each user is drawn alone, by number: with another user's data or without, the same ones are left.
+    """
+    return _only(logs, _draws(logs, seed) < share)
+
+
+def _draws(logs: Csr, seed: int) -> Floats:
+    drawn: Floats = rng.uniforms(seed, rng.PARTICIPANTS, 0, np.arange(len(logs), dtype=np.int64))[:, 0]
+    return drawn
+
+
+def _only(logs: Csr, chosen: Bools) -> Csr:
+    lengths = logs.lengths()
+    return Csr(offsets_of(np.where(chosen, lengths, 0)), logs.items[np.repeat(chosen, lengths)])
 
 
 def share_of(share: float, count: int) -> int:

@@ -16,6 +16,7 @@ from pydantic import Field
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Ranker
 from veilrec.client.validation import NewsValidator, parted
+from veilrec.core.errors import BadInput
 from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
@@ -60,8 +61,8 @@ class FederatedConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Short = 4  # k: news of the same impression that were not clicked, per click
     history: Short = 50  # the latest clicks that a user is known by
-    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: as train_share says
-    train_share: Share = 1.0  # of the users, drawn by the seed, ever take part
+    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; not where something is proven
+    train_share: Share = 1.0  # of the users take part, each drawn alone by the seed
     round_share: Share = 1.0  # r: of those who take part, in a round, where cohort.size is 0
     cohort: CohortSettings = CohortSettings(size=250, sampling="fixed")
     averaging: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the model that ranks, over the last rounds
@@ -118,6 +119,11 @@ def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
         logs = share_taking_part(logs, config.train_share, problem.public_seed)
+    elif getattr(config, "calibration", None) == "proven":
+        raise BadInput(
+            f"train_users is {config.train_users}: a fixed number takes in another user for one who leaves, which no"
+            " proof covers; use train_share"
+        )
     else:
         logs = taking_part(logs, config.train_users, problem.public_seed)
     share = config.active_validation.share
