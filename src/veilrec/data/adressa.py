@@ -35,7 +35,8 @@ def read(folder: Path) -> Population:
     rows = sum(rows for _, rows in days)
     merged = len(events) - len(clicks)
     facts = {"rows": rows, "events_without_article": rows - len(events), "duplicates_merged": merged}
-    return Population("adressa", users, items, log, catalogue=_catalogue(clicks, items), facts=facts)
+    catalogue = _catalogue(clicks, items)
+    return Population("adressa", users, items, log, catalogue=catalogue, facts=facts, unlisted_items=len(items))
 
 
 def _day_files(folder: Path) -> list[Path]:

@@ -11,13 +11,23 @@ from veilrec.core.arrays import Indices
 from veilrec.core.errors import bad_line
 from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
-from veilrec.data.population import ItemTable, Population, Strings, pack_interactions
-from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of
+from veilrec.data.population import ItemTable, Population, pack_interactions
+from veilrec.data.text_files import (
+    TextTable,
+    encode,
+    encode_together,
+    find_file,
+    find_optional,
+    pack,
+    read_table,
+    rows_of,
+)
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
 _OF_A_USER = tuple(name for name in CONTEXT if name != "cost")  # which is the app's: free or paid
 _NO_CITY = "0"
+_OF_THE_LOG = "the values of its context features, and which apps are free, are read off people's uses"
 _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
 
 
@@ -29,10 +39,12 @@ def read(folder: Path) -> Population:
         raise bad_line(path, 1, f"the header must be {' '.join(_COLUMNS)}, separated by tabs")
     table = rows.without_duplicates()
     user_codes, users = encode(pl.Series(table.integers("user", low=0)))
-    item_codes, items = encode(pl.Series(table.integers("item", low=0)))
+    store = _store(find_optional(folder, "meta.csv"))
+    listed = [] if store is None else [store["item"]]
+    (item_codes, *_), items = encode_together([pl.Series(table.integers("item", low=0)), *listed])
     counts = table.integers("cnt", low=1).astype(np.float64)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=counts)
-    meta = _meta(find_optional(folder, "meta.csv"), items)
+    meta = None if store is None else rows_of(items, store, "item")
     return Population(
         "frappe",
         users,
@@ -41,6 +53,8 @@ def read(folder: Path) -> Population:
         catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
         features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
+        unlisted_items=len(items) - (0 if store is None else len(store)),
+        exact=(_OF_THE_LOG,),
     )
 
 
@@ -69,16 +83,16 @@ def _apps(table: TextTable, owners: Indices, count: int, meta: pl.DataFrame | No
     return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])
 
 
-def _meta(path: Path | None, items: Strings) -> pl.DataFrame | None:
-    """What the store says of the apps, a row for each; the file says "unknown" of those that were rarely downloaded."""
+def _store(path: Path | None) -> pl.DataFrame | None:
+    """What the store says of its apps; the file says "unknown" of those that were rarely downloaded."""
     if path is None:
         return None
     table = read_table(path, separator="\t", quoted=True)
     absent = [name for name in ("item", "category", "name", "description") if name not in table.frame.columns]
     if absent:
         raise bad_line(path, 1, f"the header lacks {', '.join(absent)}")
-    listing = table.frame.unique("item", keep="first")
-    return rows_of(items, listing, "item").select(pl.all().replace({"unknown": ""}))
+    numbers = pl.Series("item", table.integers("item", low=0)).cast(pl.String)
+    return table.frame.with_columns(numbers).unique("item", keep="first").select(pl.all().replace({"unknown": ""}))
 
 
 def _catalogue(meta: pl.DataFrame) -> ItemTable:

@@ -8,8 +8,8 @@ A line is an impression or describes an item.
 Of an impression, `user`, `time` (ISO 8601, UTC without a zone; or seconds since 1970) and `shown` are
 required. `clicked` lists those of the shown items that were clicked; without it nothing was. `history`
 lists what the user had clicked before, oldest first; without it, it is made of his clicks at earlier times
-in the log, the latest 200. Of an item only `item` is required; items need not be described. Other keys are
-passed over.
+in the log, the latest 200. Of an item only `item` is required. The lines of items are the table of items: others, that
+are shown or clicked and have no line, are known as well, but are not public. Other keys are passed over.
 
 The last calendar day (UTC) becomes "dev" when the log covers three days or more, else the last fifth of the
 impressions in time; the rest is "train". Impressions that repeat another exactly are merged and counted, and so are ids
@@ -200,7 +200,14 @@ def read_impressions(path: Path) -> Population:
     }
     catalogue = _catalogue(rows_of(items, items_given, "item")) if len(items_given) else None
     return Population(
-        "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
+        "impressions",
+        users,
+        items,
+        interactions_of(impressions, len(users)),
+        impressions,
+        catalogue,
+        facts,
+        unlisted_items=len(items) - len(items_given),
     )
 
 

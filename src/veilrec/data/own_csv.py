@@ -7,7 +7,8 @@
 The header names the columns, in any order and case; names that are common elsewhere (userId, product_id,
 user_id:token, Kunde) are known, others are given. A user and an item must be there; a rating (any finite number) and a
 time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
-Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
+Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts. Items
+are those of the log and of the table of items, if a file of features (own_features) names one.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from veilrec.data.delimited import (
     refusal,
     with_point,
 )
-from veilrec.data.own_features import FeatureSchema, own_features, read_schema, text_column
+from veilrec.data.own_features import FeatureSchema, own_features, read_listings, read_schema, text_column
 from veilrec.data.population import Population, pack_interactions
-from veilrec.data.text_files import encode
+from veilrec.data.text_files import encode, encode_together
 
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
@@ -96,8 +97,11 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
     if not len(rows):
         faults = "; ".join(fault.summary() for part in parts for fault in part.faults)
         raise BadInput(f"{paths[0]}: no row is left without its bad ones ({faults}): give other options, or other data")
+    listings = {} if schema is None else read_listings(schema)
+    listed = [listings["items"].ids] if "items" in listings else []
     user_codes, users = encode(rows["user"])
-    item_codes, items = encode(rows["item"])
+    (item_codes, *_), items = encode_together([rows["item"], *listed])
+    unlisted = len(items) - sum(map(len, listed))
     if len(items) < 2:
         raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
     coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))
@@ -112,11 +116,20 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
     facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
     facts |= _noticed(parts)
     if schema is None:
-        return Population("csv", users, items, interactions, facts=facts)
+        return Population("csv", users, items, interactions, facts=facts, unlisted_items=unlisted)
     log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
-    known = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
+    ids = {"users": users, "items": items}
+    known = own_features(schema, listings, log, owners, ids, chosen.decimal or ".")
     return Population(
-        "csv", users, items, interactions, catalogue=known.catalogue, facts=facts | known.facts, features=known.features
+        "csv",
+        users,
+        items,
+        interactions,
+        catalogue=known.catalogue,
+        facts=facts | known.facts,
+        features=known.features,
+        unlisted_items=unlisted,
+        exact=known.exact,
     )
 
 

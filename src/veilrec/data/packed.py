@@ -30,7 +30,7 @@ from veilrec.core.files import new_folder, sha256, write_json
 from veilrec.core.resources import cache_folder
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
-_FORMAT = 4
+_FORMAT = 5
 _MANIFEST = "manifest.json"
 _KIND = "veilrec population"
 _log = logging.getLogger("veilrec")
@@ -47,6 +47,8 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
         "format": _FORMAT,
         "name": population.name,
         "facts": dict(population.facts),
+        "unlisted_items": population.unlisted_items,
+        "exact": list(population.exact),
         "impressions": list(population.impressions),
         "features": known and {"users": known.users.to_json(), "items": known.items.to_json()},
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
@@ -136,6 +138,8 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         manifest["facts"],
         None if listed is None else Features(**sides),
         found.get("fixed_test"),
+        manifest["unlisted_items"],
+        tuple(manifest["exact"]),
     )
 
 

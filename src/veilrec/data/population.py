@@ -156,6 +156,8 @@ class Population:
     )  # what the reader counted: rows, merged duplicates
     features: Features | None = None  # what is known of people and items beside their ids
     fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
+    unlisted_items: int = 0  # that no public table names: they are there because people used them, or were shown them
+    exact: tuple[str, ...] = ()  # other public facts that were read off people's own data, in words
 
     @property
     def n_users(self) -> int:
