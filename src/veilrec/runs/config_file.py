@@ -24,7 +24,8 @@ from veilrec.runs.checkpoint import CONFIG
 from veilrec.runs.request import RunRequest
 
 _ASKED = tuple(part.name for part in fields(RunRequest))
-_TOLD = ("veilrec", "method_from", "config", "users", "items", "rows")  # what config.yaml says beside what was asked
+# what config.yaml says beside what was asked
+_TOLD = ("veilrec", "method_from", "config", "nominal_people", "users", "items", "rows")
 KNOWN = (*_ASKED, *_TOLD)
 
 
