@@ -171,11 +171,14 @@ def train(
     settings: Mapping[str, Any] | Iterable[str] = (),
     noise: Literal["seeded", "secure"] | None = None,
     start_from: str | Path | Run | None = None,
+    people: int | None = None,
+    public_catalogue: bool | None = None,
 ) -> Run:
     """Train a method and save the run; `settings` are those of `--set`, as a mapping or as "name=value".
 
     `config` is a config.yaml or best.yaml; what is given here overrides it. `start_from` is an earlier run, for a warm
-    start from its model.
+    start from its model. `people` is the public number of clients that noise is chosen for; `public_catalogue` says
+    that anybody may know the items, where no table lists them.
     """
     from veilrec.runs.config_file import as_settings, make_request, read_config_file
     from veilrec.runs.request import default_out, prepare
@@ -191,6 +194,8 @@ def train(
         "rounds": rounds,
         "noise": noise,
         "start_from": earlier,
+        "people": people,
+        "public_catalogue": public_catalogue,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     file = None if config is None else read_config_file(Path(config))

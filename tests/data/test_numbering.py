@@ -1,4 +1,7 @@
-"""A model publishes its items in their order: over every reader, the order says nothing of who used what, or when."""
+"""A model publishes its items in their order: over every reader, the order says nothing of who used what, or when.
+
+Where a table lists the items, which of them there are says nothing either.
+"""
 
 import json
 from datetime import datetime, timedelta
@@ -15,16 +18,16 @@ from tests.data.test_ebnerd import ARTICLES, behaviours, write_split
 from tests.data.test_frappe import CONTEXT_TAIL, HEADER
 from tests.data.test_impression_logs import shows, write_jsonl
 from tests.data.test_mind import write_split as write_mind
-from veilrec.data import adressa, ebnerd, frappe, mind
+from veilrec.data import adressa, ebnerd, frappe, mind, packed, synthetic_news, synthetic_ratings
 from veilrec.data.impression_logs import read_impressions
 from veilrec.data.movielens import read_1m, read_100k
 from veilrec.data.own_csv import read_csv
 
 # Uses of items by people are pairs of these numbers, in the order of the log. A listing is the order of the rows of a
-# table of items, which lacks the last one.
+# table of items.
 USERS, ITEMS = ["9", "70", "8"], ["9", "100", "20", "3", "007"]
 ONCE = [0, 1, 2, 0, 1, 2], [4, 2, 0, 3, 1, 0]
-LISTED = [3, 0, 2, 1]
+LISTED = [3, 0, 4, 2, 1]
 
 
 def people():
@@ -97,9 +100,9 @@ def read_of_csv(folder, uses, listing):
     of_the_log = {"items": {"title": "kind", "features": {"kind": {"kind": "category"}}}}
     (folder / "log.yaml").write_text(json.dumps(of_the_log))
     from_log = read_csv(folder / "log.csv", features=folder / "log.yaml")
-    population = read_csv(folder / "log.csv", features=folder / "f.yaml")
-    assert list(from_log.catalogue.titles) == [f"kind {item}" for item in population.items]
-    return population
+    assert list(from_log.catalogue.titles) == [f"kind {item}" for item in from_log.items]
+    assert from_log.unlisted_items == len(from_log.items)
+    return read_csv(folder / "log.csv", features=folder / "f.yaml")
 
 
 def read_of_impressions(folder, uses, listing):
@@ -119,6 +122,7 @@ READERS = {
     "csv": read_of_csv,
     "impressions": read_of_impressions,
 }
+WITHOUT_TABLE = ("adressa",)  # whose items are those that people read
 WHOLE_NUMBERS = ("ml-100k", "ml-1m", "frappe", "ebnerd")  # of which 007 is 7
 
 
@@ -126,22 +130,34 @@ def side(of):
     return of.to_json(), of.codes.tolist(), of.numbers.tolist()
 
 
-def public(population):
-    """All that is not about what somebody used."""
+def of_items(population):
+    """Everything about items that is not about who used them."""
     catalogue, features = population.catalogue, population.features
     columns = ("titles", "categories", "subcategories", "abstracts", "entities")
+    described = [list(getattr(catalogue, name) or ()) for name in columns]
     return (
-        list(population.users),
         list(population.items),
-        [list(getattr(catalogue, name) or ()) for name in columns],
-        None if features is None else (side(features.users), side(features.items)),
+        described,
+        population.unlisted_items,
+        population.exact,
+        None if features is None else side(features.items),
     )
 
 
-def read(name, users, items, listing):
+def public(population):
+    """All that is not about what somebody used."""
+    features = population.features
+    return list(population.users), None if features is None else side(features.users), of_items(population)
+
+
+def read(name, users, items, listing, left_out=()):
     uses = [(USERS[u], ITEMS[i]) for u, i in zip(users, items, strict=True)]
+    uses = [use for number, use in enumerate(uses) if number not in left_out]
     with TemporaryDirectory() as folder:
-        return READERS[name](Path(folder), uses, [ITEMS[i] for i in listing])
+        population = READERS[name](Path(folder), uses, [ITEMS[i] for i in listing])
+        packed.save(population, Path(folder) / "packed")
+        assert public(packed.load(Path(folder) / "packed")) == public(population)
+    return population
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -152,7 +168,9 @@ def test_users_and_items_are_numbered_by_id(name):
     assert list(population.items) == ["3", seven, "9", "20", "100"] + ["unread"] * (name == "mind")
     listed = [number for number, title in enumerate(population.catalogue.titles) if title]
     assert len(listed) >= len(LISTED)
-    assert all(population.items[number] in population.catalogue.titles[number] for number in listed)
+    titles = [title.replace("007", seven) for title in population.catalogue.titles]
+    assert all(population.items[number] in titles[number] for number in listed)
+    assert population.unlisted_items == (len(LISTED) if name in WITHOUT_TABLE else 0)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -160,3 +178,34 @@ def test_users_and_items_are_numbered_by_id(name):
 @given(users=st.permutations(ONCE[0]), items=st.permutations(ONCE[1]), listing=st.permutations(LISTED))
 def test_who_used_what_in_which_order_says_nothing_of_users_and_items(name, users, items, listing):
     assert public(read(name, users, items, listing)) == public(read(name, *ONCE, LISTED))
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name not in WITHOUT_TABLE])
+@settings(max_examples=8)
+@given(
+    items=st.lists(st.integers(0, len(ITEMS) - 1), min_size=6, max_size=6).filter(lambda used: len(set(used)) > 2),
+    left_out=st.sets(st.integers(0, 5), max_size=1),
+)
+def test_with_a_table_of_items_what_people_used_says_nothing_of_the_items(name, items, left_out):
+    found, other = (of_items(read(name, *used)) for used in ((ONCE[0], items, LISTED, left_out), (*ONCE, LISTED)))
+    assert found[:4] == other[:4]
+    assert bool(found[3]) == (name == "frappe")  # which says itself that features of its apps are read off the log
+    assert found == other or name == "frappe"
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name not in WITHOUT_TABLE])
+def test_items_that_no_table_lists_are_counted(name):
+    population = read(name, *ONCE, LISTED[:2])  # of what was used, 9 and 3 are listed
+    assert population.unlisted_items == 3
+    assert len(population.items) == 5 + (name == "mind")
+
+
+@pytest.mark.parametrize("generate", [synthetic_news.generate, synthetic_ratings.generate])
+def test_synthetic_items_are_the_same_whoever_there_is(generate):
+    few, many = (generate(users=users, **SIZES[generate.__module__.rpartition("_")[2]]) for users in (20, 30))
+    assert of_items(few) == of_items(many)
+    assert (few.unlisted_items, few.exact) == (0, ())
+    assert len(few.interactions) < len(many.interactions)
+
+
+SIZES = {"news": {"news": 200, "seed": 3}, "ratings": {"items": 60, "seed": 3}}

@@ -75,16 +75,18 @@ def test_a_second_table_is_joined_by_its_key(tmp_path):
 def test_titles_come_from_a_table_of_items_with_features_or_without_or_from_the_log(tmp_path):
     films = "sku,name,plot,year\nf2,Été (1996),a summer,1996\nf9, Night ,,1999\nf8,Unseen,nobody,2000\n"
     alone = read(tmp_path, "items: {file: films.csv, key: sku, title: name}", films=films)
-    assert list(alone.catalogue.titles) == ["Été (1996)", "", "Night"]  # f7 is not listed
-    assert (alone.features, alone.catalogue.abstracts, alone.facts["titles_read"]) == (None, None, 2)
+    assert list(alone.items) == ["f2", "f7", "f8", "f9"]  # f7 is not listed, and nobody used f8
+    assert (list(alone.catalogue.titles), alone.unlisted_items) == (["Été (1996)", "", "Unseen", "Night"], 1)
+    assert (alone.features, alone.catalogue.abstracts, alone.facts["titles_read"]) == (None, None, 3)
     schema = "items: {file: films.csv, key: sku, title: name, abstract: plot, features: {year: {kind: number}}}"
     both = read(tmp_path, schema, films=films)
-    assert list(both.catalogue.abstracts or ()) == ["a summer", "", ""]
+    assert list(both.catalogue.abstracts or ()) == ["a summer", "", "nobody", ""]
     assert [feature.name for feature in both.features.items.features] == ["year"]
     packed.save(both, tmp_path / "packed")
-    again = packed.load(tmp_path / "packed").catalogue
-    assert list(again.titles) == list(both.catalogue.titles)
-    assert any("titles were read of 2 items" in line for line in notices(both.facts))
+    again = packed.load(tmp_path / "packed")
+    assert list(again.catalogue.titles) == list(both.catalogue.titles)
+    assert (again.unlisted_items, again.exact) == (both.unlisted_items, both.exact) == (1, ())
+    assert any("titles were read of 3 items" in line for line in notices(both.facts))
     log = "user,item,name\nann,f7,Day\nann,f2,\nben,f7,Dey\nben,f2,Night\ncleo,f7,Day\n"
     found = read(tmp_path, "items: {title: name}", log=log)
     assert list(found.catalogue.titles) == ["Night", "Day"]

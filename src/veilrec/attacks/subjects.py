@@ -161,7 +161,8 @@ def subject_of_run(folder: Path, populations: Populations, *, needs_titles: bool
     population = populations.load(trained.data)
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
-    problem = problem_of(population, split, trained.seed, rounds)
+    people = read_config(folder).get("nominal_people")
+    problem = replace(problem_of(population, split, trained.seed, rounds), people=people)
     subject = _subject(method, config, problem, split, data=trained.data, needs_titles=needs_titles)
     weights, place = model.parts.weights, f"{folder} after {rounds} rounds"
     shapes = {tensor.name: tensor.shape for tensor in subject.plan.schema.tensors}

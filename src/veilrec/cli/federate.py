@@ -141,6 +141,9 @@ class InitOptions:
         None
     )
     round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0
+    public_catalogue: Annotated[
+        bool, typer.Option("--public-catalogue", help="Say that anybody may know the items, where no table lists them.")
+    ] = False
 
 
 @app.command()

@@ -53,6 +53,12 @@ def train(
             case_sensitive=False, help="seeded: the same again from --seed. secure: from a secret, as publishing needs."
         ),
     ] = "seeded",
+    people: Annotated[
+        int | None, typer.Option(help="Private methods: public number of clients. Default: the true one, rounded up.")
+    ] = None,
+    public_catalogue: Annotated[
+        bool, typer.Option("--public-catalogue", help="Say that anybody may know the items, where no table lists them.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")
     ] = None,
@@ -141,6 +147,8 @@ def train(
         "patience": early_stop,
         "noise": noise,
         "start_from": start_from,
+        "people": people,
+        "public_catalogue": public_catalogue,
     }
     for line in refused():
         say(f"veilrec: {line}")

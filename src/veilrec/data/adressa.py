@@ -38,8 +38,16 @@ def read(folder: Path) -> Population:
     rows = sum(rows for _, rows in days)
     merged = len(events) - len(clicks)
     facts = {"rows": rows, "events_without_article": rows - len(events), "duplicates_merged": merged}
-    cut = _day_of(paths[-1])
-    return Population("adressa", users, items, log, catalogue=_catalogue(clicks, items), facts=facts, cut=cut)
+    return Population(
+        "adressa",
+        users,
+        items,
+        log,
+        catalogue=_catalogue(clicks, items),
+        facts=facts,
+        cut=_day_of(paths[-1]),
+        unlisted_items=len(items),
+    )
 
 
 def _day_files(folder: Path) -> list[Path]:

@@ -70,11 +70,13 @@ def read(folder: Path) -> Population:
         "duplicates_merged": sum(part.duplicates for part in splits.values()),
         "clicks_on_articles_not_shown": not_shown,
     }
+    unlisted = len(items) - (0 if articles is None else len(articles))
     if articles is not None:
-        facts["news_without_text"] = len(items) - len(articles)
+        facts["news_without_text"] = unlisted
     refuse_unlearnable(folder, items, facts["clicks"])
     catalogue = None if articles is None else _catalogue(rows_of(items, articles, "article_id"))
-    return Population("ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts)
+    log = interactions_of(impressions, len(users))
+    return Population("ebnerd", users, items, log, impressions, catalogue, facts, unlisted_items=unlisted)
 
 
 def _find_splits(folder: Path) -> dict[str, Path]:

@@ -12,12 +12,22 @@ from veilrec.core.errors import bad_line
 from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
 from veilrec.data.population import ItemTable, Population, pack_interactions
-from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of
+from veilrec.data.text_files import (
+    TextTable,
+    encode,
+    encode_together,
+    find_file,
+    find_optional,
+    pack,
+    read_table,
+    rows_of,
+)
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
 _OF_A_USER = tuple(name for name in CONTEXT if name != "cost")  # which is the app's: free or paid
 _NO_CITY = "0"
+_OF_THE_LOG = "which apps are free is read off people's uses"
 _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
 
 # What the log of 2015 as it was published has in its context columns: fixed here, so that no part of it changes them.
@@ -67,10 +77,11 @@ def read(folder: Path) -> Population:
         raise bad_line(path, 1, f"the header must be {' '.join(_COLUMNS)}, separated by tabs")
     table = rows.without_duplicates()
     user_codes, users = encode(pl.Series(table.integers("user", low=0)))
-    item_codes, items = encode(pl.Series(table.integers("item", low=0)))
+    store = _store(find_optional(folder, "meta.csv"))
+    listed = [] if store is None else [store["item"]]
+    (item_codes, *_), items = encode_together([pl.Series(table.integers("item", low=0)), *listed])
     counts = table.integers("cnt", low=1).astype(np.float64)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=counts)
-    store = _store(find_optional(folder, "meta.csv"))
     meta = None if store is None else rows_of(items, store, "item")
     return Population(
         "frappe",
@@ -79,7 +90,9 @@ def read(folder: Path) -> Population:
         interactions,
         catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
-        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, meta, store)),
+        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
+        unlisted_items=len(items) - (0 if store is None else len(store)),
+        exact=(_OF_THE_LOG,),
     )
 
 
@@ -91,36 +104,33 @@ def _people(table: TextTable, owners: Indices, count: int) -> Side:
     return side_of(usual, [Feature(name, "category", _VALUES[name]) for name in _OF_A_USER])
 
 
-def _apps(table: TextTable, owners: Indices, meta: pl.DataFrame | None, store: pl.DataFrame | None) -> Side:
-    """Free or paid, and what the store says of an app, a row of `meta` for each."""
-    columns = {"cost": modal(owners, table.frame["cost"], int(owners.max(initial=-1)) + 1)}
+def _apps(table: TextTable, owners: Indices, count: int, meta: pl.DataFrame | None) -> Side:
+    """Free or paid, and what the store says of an app."""
+    columns = {"cost": modal(owners, table.frame["cost"], count)}
     known = {"cost": _VALUES["cost"]}
-    meta, store = (pl.DataFrame() if listing is None else listing for listing in (meta, store))
+    meta = pl.DataFrame() if meta is None else meta
     for name in ("category", "language"):
         if name in meta.columns:
-            columns[name], known[name] = meta[name], found_values(store[name])
+            columns[name], known[name] = meta[name], found_values(meta[name])
     if "downloads" in meta.columns:
-        columns["downloads"], every = _at_least(meta["downloads"]), _at_least(store["downloads"])
-        known["downloads"] = tuple(sorted(every.drop_nulls().unique().to_list(), key=int))
+        columns["downloads"] = meta["downloads"].str.replace_all(",", "").str.extract(r"^(\d+)")
+        known["downloads"] = tuple(sorted(columns["downloads"].drop_nulls().unique().to_list(), key=int))
     if "rating" in meta.columns:
         steps = (meta["rating"].cast(pl.Float64, strict=False) * 2).floor() / 2
         columns["rating"], known["rating"] = steps.round(1).cast(pl.String), _STARS
     return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])
 
 
-def _at_least(downloads: pl.Series) -> pl.Series:
-    return downloads.str.replace_all(",", "").str.extract(r"^(\d+)")
-
-
 def _store(path: Path | None) -> pl.DataFrame | None:
-    """What the store says of all apps; the file says "unknown" of those that were rarely downloaded."""
+    """What the store says of its apps; the file says "unknown" of those that were rarely downloaded."""
     if path is None:
         return None
     table = read_table(path, separator="\t", quoted=True)
     absent = [name for name in ("item", "category", "name", "description") if name not in table.frame.columns]
     if absent:
         raise bad_line(path, 1, f"the header lacks {', '.join(absent)}")
-    return table.frame.unique("item", keep="first").select(pl.all().replace({"unknown": ""}))
+    numbers = pl.Series("item", table.integers("item", low=0)).cast(pl.String)
+    return table.frame.with_columns(numbers).unique("item", keep="first").select(pl.all().replace({"unknown": ""}))
 
 
 def _catalogue(meta: pl.DataFrame) -> ItemTable:

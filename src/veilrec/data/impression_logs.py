@@ -8,8 +8,8 @@ A line is an impression or describes an item.
 Of an impression, `user`, `time` (ISO 8601, UTC without a zone; or seconds since 1970) and `shown` are
 required. `clicked` lists those of the shown items that were clicked; without it nothing was. `history`
 lists what the user had clicked before, oldest first; without it, it is made of his clicks at earlier times
-in the log, the latest 200. Of an item only `item` is required; items need not be described. Other keys are
-passed over.
+in the log, the latest 200. Of an item only `item` is required. The lines of items are the table of items: others, that
+are shown or clicked and have no line, are known as well, but are not public. Other keys are passed over.
 
 The impressions from a given public moment on become "dev"; without one, the last fifth of each user's own, and at least
 one of somebody who has two. The rest is "train": where it ends for one user never depends on another. Impressions that
@@ -201,7 +201,15 @@ def read_impressions(path: Path, *, cut: int | None = None) -> Population:
     }
     catalogue = _catalogue(rows_of(items, items_given, "item")) if len(items_given) else None
     return Population(
-        "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts, cut=cut
+        "impressions",
+        users,
+        items,
+        interactions_of(impressions, len(users)),
+        impressions,
+        catalogue,
+        facts,
+        cut=cut,
+        unlisted_items=len(items) - len(items_given),
     )
 
 

@@ -102,6 +102,7 @@ def read(folder: Path) -> Population:
         impressions,
         _catalogue(rows_of(items, news, "id"), _read_entity_vectors(folders)),
         facts,
+        unlisted_items=facts["news_without_text"],
     )
 
 

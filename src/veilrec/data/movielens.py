@@ -14,7 +14,17 @@ from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, Side, without_rows
 from veilrec.data.own_features import side_of
 from veilrec.data.population import Interactions, ItemTable, Population, Strings, pack_interactions
-from veilrec.data.text_files import TextTable, encode, find_file, find_optional, pack, read_table, rows_of, unpack
+from veilrec.data.text_files import (
+    TextTable,
+    encode,
+    encode_together,
+    find_file,
+    find_optional,
+    pack,
+    read_table,
+    rows_of,
+    unpack,
+)
 
 GENRES = (
     *("Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),
@@ -82,16 +92,16 @@ def read_100k(folder: Path) -> Population:
     """MovieLens 100K."""
     rows = read_table(find_file(folder, "u.data"), _ROW, separator="\t")
     table = rows.without_duplicates()
-    item_codes, items = encode(pl.Series(table.integers("item", low=1)))
-    catalogue = None
-    listing = find_optional(folder, "u.item")
+    catalogue, films, listing = None, None, find_optional(folder, "u.item")
     if listing is not None:
         names = ("item", "title", "release", "video_release", "url", *_FLAGS)
         films = read_table(listing, names, separator="|", encoding="latin-1")
+    item_codes, items = _items(table, films)
+    if films is not None:
         flags = np.stack([films.integers(genre, low=0, high=1) for genre in _FLAGS], axis=1)
         genres = pl.Series(["|".join(np.array(_FLAGS)[row == 1]) for row in flags])
         catalogue = _catalogue(films, genres, items)
-    population = _population("ml-100k", rows, table, items, item_codes, catalogue, {})
+    population = _population("ml-100k", rows, table, items, item_codes, films, catalogue)
     columns = ("user", "age", "gender", "occupation", "zip")
     return _described(population, _people(find_optional(folder, "u.user"), "|", columns, population.users))
 
@@ -100,17 +110,16 @@ def read_1m(folder: Path) -> Population:
     """MovieLens 1M."""
     rows = read_table(find_file(folder, "ratings.dat"), _ROW, separator="::")
     table = rows.without_duplicates()
-    item_codes, items = encode(pl.Series(table.integers("item", low=1)))
-    catalogue, facts = None, {}
-    listing = find_optional(folder, "movies.dat")
+    films, listing = None, find_optional(folder, "movies.dat")
     if listing is not None:
         films = read_table(listing, ("item", "title", "genres"), separator="::", encoding="latin-1")
-        catalogue = _catalogue(films, films.frame["genres"], items)
-        facts["items_listed"] = len(films)
-    population = _population("ml-1m", rows, table, items, item_codes, catalogue, facts)
+    item_codes, items = _items(table, films)
+    catalogue = None if films is None else _catalogue(films, films.frame["genres"], items)
+    population = _population("ml-1m", rows, table, items, item_codes, films, catalogue)
     columns = ("user", "gender", "age", "occupation", "zip")
     population = _described(population, _people(find_optional(folder, "users.dat"), "::", columns, population.users))
-    by_appearance = np.argsort(np.unique(item_codes, return_index=True)[1]).astype(np.int32)
+    rated, first = np.unique(item_codes, return_index=True)
+    by_appearance = rated[np.argsort(first)]
     fixed_test = _published_test(folder / "ncf", population, by_appearance)
     if fixed_test is None:
         return population
@@ -126,15 +135,31 @@ def _population(
     table: TextTable,
     items: Strings,
     item_codes: Indices,
+    films: TextTable | None,
     catalogue: ItemTable | None,
-    facts: dict[str, int],
 ) -> Population:
     user_codes, users = encode(pl.Series(table.integers("user", low=1)))
     ratings = table.integers("rating", low=1, high=5).astype(np.float64)
     times = table.integers("time", low=0)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=ratings, times=times)
-    counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
-    return Population(name, users, items, interactions, catalogue=catalogue, facts=counted, rating_scale=STARS)
+    counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
+    return Population(
+        name,
+        users,
+        items,
+        interactions,
+        catalogue=catalogue,
+        facts=counted,
+        rating_scale=STARS,
+        unlisted_items=len(items) - (0 if films is None else len(films)),
+    )
+
+
+def _items(table: TextTable, films: TextTable | None) -> tuple[Indices, Strings]:
+    """Codes of the rated films, and all films: those of the listing, whether anybody has rated them or not."""
+    columns = [pl.Series(some.integers("item", low=1)) for some in (table, films) if some is not None]
+    codes, items = encode_together(columns)
+    return codes[0], items
 
 
 def _described(population: Population, people: Side | None) -> Population:
@@ -166,7 +191,7 @@ def _published_test(folder: Path, population: Population, by_appearance: Indices
     positives = read_table(find_file(folder, "ml-1m.test.rating"), _ROW, separator="\t")
     names = ("pair", *(f"negative {number}" for number in range(1, _NEGATIVES + 1)))
     negatives = read_table(find_file(folder, "ml-1m.test.negative"), names, separator="\t")
-    last = population.n_items - 1
+    last = len(by_appearance) - 1
     users = positives.integers("user", low=0, high=population.n_users - 1)
     items = positives.integers("item", low=0, high=last)
     sampled = np.stack([negatives.integers(name, low=0, high=last) for name in names[1:]], axis=1)

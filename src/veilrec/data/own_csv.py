@@ -9,6 +9,8 @@ user_id:token, Kunde) are known, others are given. A user and an item must be th
 time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
 What ratings mean is said by their scale, which is given and not what occurs: from 1 to 5 unless told otherwise.
 Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
+Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts. Items
+are those of the log and of the table of items, if a file of features (own_features) names one.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from veilrec.data.delimited import (
     refusal,
     with_point,
 )
-from veilrec.data.own_features import FeatureSchema, own_features, read_schema, text_column
+from veilrec.data.own_features import FeatureSchema, own_features, read_listings, read_schema, text_column
 from veilrec.data.population import Population, pack_interactions
-from veilrec.data.text_files import encode
+from veilrec.data.text_files import encode, encode_together
 
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
@@ -99,8 +101,11 @@ def read_csv(
     if not len(rows):
         faults = "; ".join(fault.summary() for part in parts for fault in part.faults)
         raise BadInput(f"{paths[0]}: no row is left without its bad ones ({faults}): give other options, or other data")
+    listings = {} if schema is None else read_listings(schema)
+    listed = [listings["items"].ids] if "items" in listings else []
     user_codes, users = encode(rows["user"])
-    item_codes, items = encode(rows["item"])
+    (item_codes, *_), items = encode_together([rows["item"], *listed])
+    unlisted = len(items) - sum(map(len, listed))
     if len(items) < 2:
         raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
     coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))
@@ -118,9 +123,12 @@ def read_csv(
     if cut is not None and interactions.times is None:
         raise BadInput(f"--cut is a moment, and {paths[0]} has no times: name their column with --time-column")
     if schema is None:
-        return Population("csv", users, items, interactions, facts=facts, cut=cut, rating_scale=scale)
+        return Population(
+            "csv", users, items, interactions, facts=facts, cut=cut, rating_scale=scale, unlisted_items=unlisted
+        )
     log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
-    known = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
+    ids = {"users": users, "items": items}
+    known = own_features(schema, listings, log, owners, ids, chosen.decimal or ".")
     return Population(
         "csv",
         users,
@@ -131,6 +139,8 @@ def read_csv(
         features=known.features,
         cut=cut,
         rating_scale=scale,
+        unlisted_items=unlisted,
+        exact=known.exact,
     )
 
 

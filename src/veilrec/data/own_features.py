@@ -13,12 +13,14 @@
       features:                 # may be left out beside a title
         genres: {kind: categories, separator: "|"}
 
-What is not given (values; low and high) is taken from the data, and is then as public as the model.
+What is not given (values; low and high) is taken from the data, and is then as public as the model. What is read off
+people's own data so, of people or of items that columns of the log describe, keeps a run from being published. A file
+of items says which items there are, whether anybody used them or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,7 +80,7 @@ class SideSchema:
     def __post_init__(self) -> None:
         if self.abstract is not None and self.title is None:
             raise ValueError("abstract is given and title is not: name the column of titles, too")
-        if not self.features and self.title is None:
+        if not self.features and self.title is None and self.file is None:
             raise ValueError("features: is needed, with columns such as age: {kind: number}")
         if self.key is not None and self.file is None:
             raise ValueError("key is for a second file, and none is given: add file:, or leave key: out")
@@ -156,6 +158,8 @@ def parse_schema(text: str, where: str, folder: Path) -> dict[str, SideSchema]:
         raise BadInput(f"{where} is no YAML ({reason}): write for instance {_EXAMPLE}") from None
     if found.users is not None and found.users.title is not None:
         raise BadInput(f"{where}, users: title is for items: leave it out")
+    if found.users is not None and not found.users.features:
+        raise BadInput(f"{where}, users: features: is needed, with columns such as age: {{kind: number}}")
     sides = {name: side for name in SIDES if (side := getattr(found, name)) is not None}
     if not sides:
         raise BadInput(f"{where}: expected is users: and items:, found nothing; write for instance {_EXAMPLE}")
@@ -238,6 +242,16 @@ class Described:
     features: Features | None  # None: the schema names texts alone
     catalogue: ItemTable | None  # None: it names no titles
     facts: Facts  # what is worth saying of it
+    exact: tuple[str, ...]  # what was read off people's own data and is part of a model, in words
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of users or items."""
+
+    path: Path
+    ids: pl.Series
+    frame: pl.DataFrame  # the columns that are asked for
 
 
 @dataclass(frozen=True)
@@ -250,18 +264,28 @@ class _SideColumns:
     count: int  # of users or items
 
 
+def read_listings(schema: FeatureSchema) -> dict[str, Listing]:
+    """Read the tables of users and items that a schema names."""
+    return {name: _listing(name, side, side.file) for name, side in schema.sides.items() if side.file is not None}
+
+
 def own_features(
-    schema: FeatureSchema, log: pl.DataFrame, owners: Mapping[str, Indices], ids: Mapping[str, Strings], decimal: str
+    schema: FeatureSchema,
+    listings: Mapping[str, Listing],
+    log: pl.DataFrame,
+    owners: Mapping[str, Indices],
+    ids: Mapping[str, Strings],
+    decimal: str,
 ) -> Described:
     """What a schema asks for; `log` has its columns of the log."""
     sides = {name: without_rows((), len(some)) for name, some in ids.items()}
     catalogue = None
     facts: Facts = {"features_from": schema.path.name}
     for name, asked in schema.sides.items():
-        if asked.file is None:
+        if name not in listings:
             columns = _SideColumns(f"{schema.path}, {name}", log, owners[name], len(ids[name]))
         else:
-            columns, absent = _second_file(name, asked, asked.file, ids[name])
+            columns, absent = _owned(listings[name], ids[name])
             facts |= {f"{name}_without_features": absent} if absent else {}
         sides[name], more = _side(name, asked, columns, decimal)
         facts |= more
@@ -269,7 +293,23 @@ def own_features(
             catalogue = _catalogue(asked, columns)
             facts["titles_read"] = int((np.diff(catalogue.titles.offsets) > 0).sum())
     described = any(asked.wanted for asked in schema.sides.values())
-    return Described(Features(sides["users"], sides["items"]) if described else None, catalogue, facts)
+    features = Features(sides["users"], sides["items"]) if described else None
+    return Described(features, catalogue, facts, tuple(_exact(schema)))
+
+
+def _exact(schema: FeatureSchema) -> Iterator[str]:
+    """What a model would publish exactly as it was read off people's own data."""
+    users, items = schema.sides.get("users"), schema.sides.get("items")
+    for name, wanted in {} if users is None else users.wanted.items():
+        needed = ("low", "high") if wanted.kind == "number" else ("values",)
+        missing = [one for one in needed if getattr(wanted, one) is None]
+        if missing:
+            yield f"{' and '.join(missing)} of people's {name} are read off their data: give them in {schema.path.name}"
+    if items is not None and items.file is None:
+        yield (
+            f"{', '.join(items.columns)} of items come from columns of the log, so that they tell what people used:"
+            f" take them from a table of items (file: in {schema.path.name})"
+        )
 
 
 def _catalogue(asked: SideSchema, columns: _SideColumns) -> ItemTable:
@@ -294,8 +334,8 @@ def text_column(raw: RawRows, name: str, where: str) -> pl.Series:
     return column.cast(pl.String).fill_null("").rename(name)
 
 
-def _second_file(side: str, asked: SideSchema, path: Path, ids: Strings) -> tuple[_SideColumns, int]:
-    """The rows of a table that lists users or items, and how many of those in the log it lacks."""
+def _listing(side: str, asked: SideSchema, path: Path) -> Listing:
+    """Read a table of users or items."""
     raw = read_rows(path, CsvOptions())
     if raw.faults:
         bad = sum(len(fault.lines) for fault in raw.faults)
@@ -307,10 +347,18 @@ def _second_file(side: str, asked: SideSchema, path: Path, ids: Strings) -> tupl
         row = int(twice.arg_max() or 0)
         again = int(raw.lines[(key == key[row]).arg_true()[1]])
         raise bad_line(path, again, f"the {key_name} {key[row]!r} is listed twice: leave one of the lines out")
+    if side == "items" and (key == "").any():
+        line = int(raw.lines[int((key == "").arg_max() or 0)])
+        raise bad_line(path, line, f"the {key_name} is empty: every line of the table of items needs one")
     frame = pl.DataFrame([text_column(raw, name, f"features of {side}") for name in asked.columns])
+    return Listing(path, key, frame)
+
+
+def _owned(listing: Listing, ids: Strings) -> tuple[_SideColumns, int]:
+    """The rows of a table with whom or what each describes, and how many it lacks."""
     numbered = pl.DataFrame({"id": unpack(ids), "owner": np.arange(len(ids), dtype=np.int32)})
-    owners = pl.DataFrame({"id": key}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
-    columns = _SideColumns(str(path), frame, owners.fill_null(-1).to_numpy(), len(ids))
+    owners = pl.DataFrame({"id": listing.ids}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
+    columns = _SideColumns(str(listing.path), listing.frame, owners.fill_null(-1).to_numpy(), len(ids))
     return columns, len(ids) - int(owners.is_not_null().sum())
 
 

@@ -49,6 +49,8 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
         "facts": dict(population.facts),
         "cut": population.cut,
         "rating_scale": population.rating_scale,
+        "unlisted_items": population.unlisted_items,
+        "exact": list(population.exact),
         "impressions": list(population.impressions),
         "features": known and {"users": known.users.to_json(), "items": known.items.to_json()},
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
@@ -140,6 +142,8 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         found.get("fixed_test"),
         manifest["cut"],
         None if manifest["rating_scale"] is None else tuple(manifest["rating_scale"]),
+        manifest["unlisted_items"],
+        tuple(manifest["exact"]),
     )
 
 

@@ -179,6 +179,8 @@ class Population:
     fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
     cut: int | None = None  # seconds since 1970: a public moment from which on is asked; None: each user has its own
     rating_scale: tuple[float, float] | None = None  # lowest and highest rating there can be; None: counts, or none
+    unlisted_items: int = 0  # that no public table names: they are there because people used them, or were shown them
+    exact: tuple[str, ...] = ()  # other public facts that were read off people's own data, in words
 
     @property
     def n_users(self) -> int:

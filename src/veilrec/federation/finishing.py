@@ -160,7 +160,8 @@ def _prepared(folder: Path, known: FederationFacts, secret: bytes | None) -> tup
         rounds=made.rounds,
         noise="secure",
         real=_real(made),
-        promise=Guarantee.from_json(made.guarantee),
+        promise=(promise := Guarantee.from_json(made.guarantee)),
+        public_catalogue=promise.basis == "proven",  # `init` asks for it
     )
     prepared = prepare(request, secret=secret, dataset=made.dataset)
     if prepared.config.model_dump(mode="json") != made.config:

@@ -39,7 +39,8 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.runs.request import PreparedRun, RunRequest, prepare
+from veilrec.runs.noise import READ_OFF
+from veilrec.runs.request import DECLARED, PreparedRun, RunRequest, prepare
 from veilrec.server.round_specs import TooFewClients
 from veilrec.server.secure_reports import over_selection_obstacle, run_digest
 from veilrec.simulation.real_clients import budget_for
@@ -79,6 +80,7 @@ class FederationOptions:
     port: int = 8471
     minimum_messages: int | None = None
     round_seconds: float = 60.0
+    public_catalogue: bool = False  # whether anybody may know the items, where no table lists them
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
         simulation, plan = prepared.trainer, prepared.plan
         if plan is None or not isinstance(simulation, Simulation):
             raise VeilrecError(f"{prepared.method.name} is not learnt on clients")
+        guarantee = promised(prepared.method, prepared.config, prepared.problem)
+        if guarantee.basis == "proven" and (read_off := prepared.read_off()):
+            raise BadInput(f"every client would get it, and {READ_OFF}: {'; '.join(read_off)}")
         basis = Basis(
             prepared.request.method,
             prepared.config,
@@ -124,7 +129,7 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
             plan,
             simulation.data,
             prepared.population.items,
-            promised(prepared.method, prepared.config, prepared.problem),
+            guarantee,
             prepared.split.protocol,
         )
         made = lay_out(part, basis, wishes)
@@ -280,15 +285,16 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         settings=wishes.settings,
         rounds=wishes.rounds,
         noise="secure",
+        public_catalogue=wishes.public_catalogue,
     )
     try:
-        prepared = prepare(request, dataset=dataset)
+        prepared = prepare(request, dataset=dataset, enrolled=True)
     except TooFewClients as few:
         if is_set(wishes.settings, "cohort.size"):
             raise
         everybody = (*wishes.settings, "cohort.size=0")
         note = f"every round has all {counted(few.population, 'client')}: there are no more that can learn"
-        prepared = prepare(replace(request, settings=everybody), dataset=dataset)
+        prepared = prepare(replace(request, settings=everybody), dataset=dataset, enrolled=True)
         return prepared, (note, *prepared.notes)
     return prepared, prepared.notes
 
@@ -461,7 +467,8 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
 def _of_clients(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
     """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
-    return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
+    declared = (DECLARED,) if wishes.public_catalogue else ()
+    return replace(guarantee, caveats=(*told, *declared, *((_OF_REHEARSALS,) if wishes.rehearsal else ())))
 
 
 def settings_of(made: Federation) -> tuple[str, ...]:

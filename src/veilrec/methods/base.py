@@ -58,6 +58,7 @@ class Problem:
     features: Features | None = None  # of everybody: a client has its own row of the users' side
     ratings: Floats | None = None  # [len(train.items)], out of 1 by the scale of the data; None: it has none
     catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
+    people: int | None = None  # public nominal number of clients; None: how many can learn, which is public itself
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:
@@ -135,7 +136,8 @@ def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: byte
     """
     if method.plan is not None:
         seeds = Seeds.all_from(problem.public_seed, secret)
-        return Simulation(method.plan(config, problem), method.clients(config, problem), problem.train, seeds)
+        clients = method.clients(config, problem)
+        return Simulation(method.plan(config, problem), clients, problem.train, seeds, people=problem.people)
     if method.trainer is None:
         raise ValueError(f"{method.name} has neither a plan nor a trainer")
     return method.trainer(config, problem)

@@ -34,8 +34,8 @@ SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = (
-    "How many users and which items there are, and the settings, however they were chosen, are taken as public. "
-    "The number of users is taken as fixed: it is the same with one person's data and without."
+    "The number of users that the noise is chosen for, which items there are, and the settings, however they were "
+    "chosen, are taken as public: they are the same with one person's data and without."
 )
 ONLY_THE_MODEL = (
     "Only the model is covered: the losses, metrics, shares of interests, and numbers of clients and bytes that a run "
@@ -99,8 +99,25 @@ def adjacency_of(cohort: CohortSettings) -> Adjacency:
 
 
 def clients_with_data(problem: Problem) -> int:
-    """Number of clients that have training data."""
-    return int((problem.train.lengths() > 0).sum())
+    """Nominal number of clients of a problem, by which a plan is made; of those that have training data if none is."""
+    return problem.people or int((problem.train.lengths() > 0).sum())
+
+
+def rounded_people(count: int) -> int:
+    """Round a number of people up: to two digits and zeros, and to tens at least.
+
+    What follows from it is the same with one person more or less, but for the person who makes it another one.
+    """
+    step = max(10, 10 ** (len(str(count)) - 2))
+    return -(-count // step) * step
+
+
+def nominal_people(problem: Problem, *, given: bool) -> tuple[str, ...]:
+    """Say in a statement what the plan's number of people is, where it is nominal."""
+    if problem.people is None:
+        return ()
+    where = "as was said" if given else "the true number rounded up to two digits and zeros (--people gives another)"
+    return (f"The noise is chosen for {problem.people:,} people, {where}: this number is taken as public.",)
 
 
 def taking_part(cohort: CohortSettings, rounds: int, clients: int, unit: Unit, *, keeps_state: bool) -> Rounds:

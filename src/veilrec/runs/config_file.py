@@ -25,7 +25,7 @@ from veilrec.runs.request import RunRequest
 
 _ASKED = tuple(part.name for part in fields(RunRequest))
 _OF_DATA = ("cut", "rating_scale", "users", "items", "rows")
-_TOLD = ("veilrec", "method_from", "config", *_OF_DATA)  # what config.yaml says beside what was asked
+_TOLD = ("veilrec", "method_from", "config", "nominal_people", *_OF_DATA)  # what config.yaml says beside what was asked
 KNOWN = (*_ASKED, *_TOLD)
 
 

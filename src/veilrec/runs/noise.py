@@ -8,6 +8,7 @@ else can draw. Only then does a promise hold against those who see the model.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,6 +22,7 @@ from veilrec.runs.checkpoint import PRIVATE, private_folder, read_config
 Noise = Literal["seeded", "secure"]
 _BYTES = 32
 _FILE = "secret.key"
+READ_OFF = "no noise covers what is read off people's data"  # how such an obstacle begins
 NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
 Real = Literal["clients", "rehearsal"]
 """How real clients trained a model: each with noise of its own, or all with one shared secret (a rehearsal)."""
@@ -74,11 +76,16 @@ def kept_secret(folder: Path) -> bytes | None:
 
 
 def obstacle(
-    guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None
+    guarantee: Guarantee,
+    noise: str,
+    seeded_before: str | None = None,
+    real: Real | None = None,
+    read_off: Sequence[str] = (),
 ) -> str | None:
     """Why the model of a run may not be published, in plain words; None where it may.
 
-    `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again.
+    `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again; `read_off`
+    says what of the model is read off people's data exactly.
     """
     if guarantee.basis == "none":
         return "nothing is promised about what the model gives away"
@@ -94,7 +101,7 @@ def obstacle(
         return "it is a rehearsal: whoever holds the secret that its clients share can draw all noise again"
     if noise != "secure":
         return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
-    return None
+    return f"{READ_OFF}: {'; '.join(read_off)}" if read_off else None
 
 
 def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
@@ -103,9 +110,15 @@ def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
     return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
 
 
-def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None) -> Guarantee:
+def stated(
+    guarantee: Guarantee,
+    noise: str,
+    seeded_before: str | None = None,
+    real: Real | None = None,
+    read_off: Sequence[str] = (),
+) -> Guarantee:
     """Add to a guarantee whom it covers, or why the model is not to be published."""
-    reason = obstacle(guarantee, noise, seeded_before, real)
+    reason = obstacle(guarantee, noise, seeded_before, real, read_off)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
     is_distributed = guarantee.trust == "server sees only noisy sums"

@@ -34,6 +34,7 @@ from veilrec.methods.base import (
     ready,
     speaks_of,
 )
+from veilrec.methods.private import nominal_people, rounded_people
 from veilrec.methods.registry import full_name, get, source_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -65,6 +66,8 @@ class RunRequest:
     rounds_from: Path | None = None  # a run that stopped early, which found how many rounds are best
     real: Real | None = None  # how real clients learnt it; None: they were simulated
     promise: Guarantee | None = None  # of real clients, where it is another than that of a server that sees messages
+    people: int | None = None  # public nominal number of clients; None: the true one, rounded up
+    public_catalogue: bool = False  # whether anybody may know the items, where no table lists them
 
     @property
     def dataset(self) -> str:
@@ -103,13 +106,26 @@ class PreparedRun:
 
     def obstacle(self) -> str | None:
         """Why its model may not be published; None where it may."""
-        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real)
+        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real, self.read_off())
+
+    def read_off(self) -> tuple[str, ...]:
+        """What of the model is read off people's data, so that no noise covers it."""
+        earlier = () if self.earlier is None else self.earlier.read_off
+        items = () if self.request.public_catalogue else items_of_uses(self.population)
+        return (*items, *self.population.exact, *earlier)
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
-        guarantee = stated(self._together(), self.request.noise, self.seeded_before, self.request.real)
-        more = () if guarantee.basis == "none" else self.request.caveats
+        r = self.request
+        guarantee = stated(self._together(), r.noise, self.seeded_before, r.real, self.read_off())
+        more = () if guarantee.basis == "none" else (*self._public(), *r.caveats)
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
+
+    def _public(self) -> tuple[str, ...]:
+        """What the statement says of public facts that only a run knows."""
+        people = nominal_people(self.problem, given=self.request.people is not None)
+        by_us = self.request.public_catalogue and self.request.real is None  # a federation says so itself
+        return (*people, DECLARED) if by_us and self.population.unlisted_items else people
 
     def _together(self) -> Guarantee:
         """Compose the guarantees of this run and of those that it starts from."""
@@ -139,6 +155,9 @@ class PreparedRun:
             "caveats": list(r.caveats),
             "start_from": None if self.earlier is None else self.earlier.description(),
             "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
+            "people": r.people,
+            "nominal_people": self.problem.people,
+            "public_catalogue": r.public_catalogue,
             "config": self.config.model_dump(mode="json"),
             **({} if r.real is None else {"real": r.real}),
             **data_facts(self.population, self.split),
@@ -149,6 +168,24 @@ def data_facts(population: Population, split: Split) -> dict[str, Any]:
     """What config.yaml says of the data, so that other data is noticed: how it was cut, what ratings mean, sizes."""
     scale = population.rating_scale
     return {"cut": split.cut, "rating_scale": None if scale is None else list(scale), **sizes(population)}
+
+
+DECLARED = (
+    "The catalogue is, in whole or in part, the set of items that people used; whoever trained says that it is public"
+    " all the same (--public-catalogue)."
+)
+
+
+def items_of_uses(population: Population) -> tuple[str, ...]:
+    """Say which items would be published because people used them; nothing where a table lists all."""
+    count = population.unlisted_items
+    if not count:
+        return ()
+    which = "the catalogue is" if count == population.n_items else f"{count:,} of the items, which no table lists, are"
+    return (
+        f"{which} the set of items that people used: bring a table of all items, or say --public-catalogue if anybody"
+        " may know them",
+    )
 
 
 def sizes(population: Population) -> dict[str, int]:
@@ -194,12 +231,18 @@ def default_out(request: RunRequest) -> Path:
 
 
 def prepare(
-    request: RunRequest, *, secret: bytes | None = None, searching: bool = False, dataset: str | None = None
+    request: RunRequest,
+    *,
+    secret: bytes | None = None,
+    searching: bool = False,
+    dataset: str | None = None,
+    enrolled: bool = False,
 ) -> PreparedRun:
     """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one.
 
     Searching, the validation part stands in place of the test part, which nobody then has. `dataset` is the one whose
-    presets are meant, where the data is a part of it under another name.
+    presets are meant, where the data is a part of it under another name. Clients that are `enrolled` are known, and so
+    is their number.
     """
     require(f"training {request.method}", "numba")  # kernels run without it, but a population would take days
     request = in_full(request)
@@ -224,6 +267,8 @@ def prepare(
     split = make_split(population, protocol, seed=request.seed, validation=held_out)
     split = for_search(split) if searching else split
     problem = problem_of(population, split, seed, rounds)
+    if not enrolled and request.real is None:
+        problem = replace(problem, people=_people(request, method, settings, problem))
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -242,6 +287,22 @@ def prepare(
     return PreparedRun(
         request, method, population, split, trainer, schedule, settings, problem, plan, secret, notes, earlier, carried
     )
+
+
+def _people(request: RunRequest, method: Method[Any], settings: Config, problem: Problem) -> int | None:
+    """The nominal number of clients that noise is chosen for; None: there is no noise."""
+    if method.plan is None or method.guarantee(settings).basis == "none":
+        if request.people is not None:
+            raise BadInput(f"--people is for methods that add noise, and {method.name} adds none: leave it out")
+        return None
+    rows, guarantee = method.clients(settings, problem).rows, method.guarantee(settings)
+    in_turns = dict(settings)["cohort"].sampling == "cyclic" and guarantee.trust == "server"
+    count = len(rows) if in_turns else int((rows.lengths() > 0).sum())  # a turn is everybody's, with data or without
+    if request.people is not None and not count <= request.people <= LARGEST:
+        raise BadInput(
+            f"--people is {request.people}, and {counted(count, 'client')} can learn: give from {count} to {LARGEST:,}"
+        )
+    return request.people or rounded_people(count) or None
 
 
 def _check_counts(request: RunRequest, rounds: int) -> None:
@@ -281,7 +342,7 @@ def _made(
         return None, make_trainer(method, settings, problem)
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
-    return plan, Simulation(plan, method.clients(settings, problem), problem.train, seeds)
+    return plan, Simulation(plan, method.clients(settings, problem), problem.train, seeds, people=problem.people)
 
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:

@@ -77,10 +77,25 @@ class TooFewClients(BadInput):
 
 
 class CohortSampler:
-    """Draws the clients of each round, keyed by (seed, round); from a secret where amplification rests on it."""
+    """Draws the clients of each round, keyed by (seed, round); from a secret where amplification rests on it.
 
-    def __init__(self, settings: CohortSettings, eligible: Offsets, seed: int, *, secret: bytes | None = None) -> None:
-        self.size = settings.among(len(eligible))
+    Cohorts are drawn from as many places as the plan has `people`. Those behind the eligible clients are empty, so that
+    the chance to be drawn depends on the nominal number alone.
+    """
+
+    def __init__(
+        self,
+        settings: CohortSettings,
+        eligible: Offsets,
+        seed: int,
+        *,
+        secret: bytes | None = None,
+        people: int | None = None,
+    ) -> None:
+        self.people = people if people and len(eligible) else len(eligible)
+        if self.people < len(eligible):
+            raise BadInput(f"--people is {people}, and {len(eligible)} clients can learn: give at least so many")
+        self.size = settings.among(self.people)
         if not 0 <= seed < 2**63:
             raise BadInput(f"seed is {seed}: it is a whole number from 0 to below 2^63")
         self.settings = settings
@@ -91,7 +106,7 @@ class CohortSampler:
     @property
     def _order(self) -> Offsets:
         """Fixed order for cohort.sampling=cyclic: the same in every round."""
-        n = len(self.eligible)
+        n = self.people
         if self._secret is not None:
             return np.argsort(KeyedSource(self._secret, rng.COHORT, 0).words(n), kind="stable")
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, rng.COHORT]))).permutation(n)
@@ -103,14 +118,14 @@ class CohortSampler:
             chosen = self._turn(round_number)
         else:
             chosen = self._chosen(round_number) if self._secret is None else self._secretly(self._secret, round_number)
-        clients = self.eligible[chosen]
+        clients = self.eligible[chosen[chosen < len(self.eligible)]]
         if s.available < 1.0:
             clients = clients[self._chance(rng.AVAILABILITY, round_number, clients, s.available)]
         return clients
 
     def _chosen(self, round_number: int) -> Offsets:
         """Sample from the seed, at a cost that depends on the cohort alone."""
-        n = len(self.eligible)
+        n = self.people
         key = np.random.SeedSequence([self.seed, rng.COHORT, round_number])
         generator = np.random.Generator(np.random.Philox(key))
         poisson = self.settings.sampling == "poisson"
@@ -119,7 +134,7 @@ class CohortSampler:
 
     def _secretly(self, secret: bytes, round_number: int) -> Offsets:
         """Sample from the secret: one word per client of a keyed stream."""
-        n = len(self.eligible)
+        n = self.people
         source = KeyedSource(secret, rng.COHORT, round_number)
         if self.size == n:
             return np.arange(n)
@@ -129,7 +144,7 @@ class CohortSampler:
 
     def _turn(self, round_number: int) -> Offsets:
         """Next clients of the fixed order, which repeats."""
-        n = len(self.eligible)
+        n = self.people
         return np.sort(self._order[(round_number * self.size + np.arange(self.size)) % n])
 
     def arrives(self, round_number: int, clients: Offsets) -> Bools:

@@ -22,6 +22,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.state import fill
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import (
     FastSource,
     Source,
@@ -81,7 +82,7 @@ _MODELS_COMPARED = 2  # that a validation client gets: the start and the trained
 class Simulation:
     """Simulated clients, a server, and the rounds between them."""
 
-    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, people: int | None = None) -> None:
         self.plan = plan
         self.data = data
         self.histories = histories  # the items of every client: what it ranks by
@@ -89,7 +90,10 @@ class Simulation:
         self.server_state = ServerState(plan)
         self.server = self.server_state.server
         self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
-        self.sampler = CohortSampler(plan.cohort, self._everybody, seeds.cohorts, secret=seeds.secret)
+        # In a tree of noise the turns of the others must not depend on whether one person has data.
+        in_turns = people is not None and isinstance(plan.mechanism, TreeSum)
+        turns = np.arange(len(data.rows), dtype=np.int64) if in_turns else self._everybody
+        self.sampler = CohortSampler(plan.cohort, turns, seeds.cohorts, secret=seeds.secret, people=people)
         self.private = plan.trainer.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
         self._trainer_of_sums = plan.trainer if isinstance(plan.trainer, SumLocalTrainer) else None
         self._tally: Tally | None = None  # where one serves the whole run
@@ -100,6 +104,7 @@ class Simulation:
     def step(self, number: int) -> StepReport:
         """Run one round."""
         clients = self.sampler.draw(number)
+        clients = clients[self.data.rows.lengths()[clients] > 0]
         arrives = self.sampler.arrives(number, clients)
         report_bytes = self._open_round(number, clients)
         server, plan = self.server, self.plan
@@ -161,7 +166,8 @@ class Simulation:
         else:
             counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
             noise = noise_of_histogram(secret, period)
-        tally = Tally(mechanism.protect(counts, noise), len(asked))
+        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
+        tally = Tally(mechanism.protect(counts, noise), self.sampler.people if nominal else len(asked))
         if reports.once:
             self._tally = tally
         return tally, sent * messages.size(mechanism.length)

@@ -65,8 +65,8 @@ PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.
 
 
 PUBLIC = (
-    "How many users there are, the news with their text, and the settings, however they were chosen, are taken as "
-    "public. The number of users is taken as fixed: it is the same with one person's data and without."
+    "The number of users that the noise is chosen for, the news with their text, and the settings, however they were "
+    "chosen, are taken as public: they are the same with one person's data and without."
 )
 WHO_TAKES_PART = "Which users take part (train_users, train_share) is taken as public, too."
 

@@ -131,8 +131,8 @@ def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
 
 
 def count_clients(config: FederatedConfig, problem: Problem, method: str) -> int:
-    """Number of clients that have training data."""
-    return int((clients(config, problem, method=method).rows.lengths() > 0).sum())
+    """Nominal number of clients of a problem; of those that have training data if none is."""
+    return problem.people or int((clients(config, problem, method=method).rows.lengths() > 0).sum())
 
 
 def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortSettings:

@@ -131,10 +131,7 @@ def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, clients
 
 
 ADAPTED = "The weights that a client adapts to its user never leave it and are not covered."
-LISTS_ARE_PUBLIC = (
-    "Which features there are, the lists of their values and the ranges of numbers are taken as public, also where they"
-    " were read off the data."
-)
+LISTS_ARE_PUBLIC = "Which features there are, the lists of their values and the ranges of numbers are taken as public."
 
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]

@@ -315,7 +315,7 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     content = reading.read(_news(problem).catalogue)
     sizes = {SCALES: content.n_features, TASTE: content.appeal.shape[1], KINDS: len(content.rarity)}
     schema = Schema(tuple(Tensor(name, (size,), by_row=False) for name, size in sizes.items() if size))
-    n_clients = int((clients(config, problem).rows.lengths() > 0).sum())
+    n_clients = problem.people or int((clients(config, problem).rows.lengths() > 0).sum())
     mechanism = noisy_sum(
         replace(config.privacy, clip_norm=1.0),
         config.cohort,
