@@ -74,11 +74,16 @@ def kept_secret(folder: Path) -> bytes | None:
 
 
 def obstacle(
-    guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None
+    guarantee: Guarantee,
+    noise: str,
+    seeded_before: str | None = None,
+    real: Real | None = None,
+    data_in_plan: str | None = None,
 ) -> str | None:
     """Why the model of a run may not be published, in plain words; None where it may.
 
-    `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again.
+    `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again, and
+    `data_in_plan` a part of the plan that is made of somebody's data.
     """
     if guarantee.basis == "none":
         return "nothing is promised about what the model gives away"
@@ -94,6 +99,8 @@ def obstacle(
         return "it is a rehearsal: whoever holds the secret that its clients share can draw all noise again"
     if noise != "secure":
         return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
+    if data_in_plan is not None:
+        return f"the method plans with people's data, which no noise covers, beside public facts ({data_in_plan})"
     return None
 
 
@@ -103,9 +110,15 @@ def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
     return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
 
 
-def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None) -> Guarantee:
+def stated(
+    guarantee: Guarantee,
+    noise: str,
+    seeded_before: str | None = None,
+    real: Real | None = None,
+    data_in_plan: str | None = None,
+) -> Guarantee:
     """Add to a guarantee whom it covers, or why the model is not to be published."""
-    reason = obstacle(guarantee, noise, seeded_before, real)
+    reason = obstacle(guarantee, noise, seeded_before, real, data_in_plan)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
     is_distributed = guarantee.trust == "server sees only noisy sums"

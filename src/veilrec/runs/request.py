@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from veilrec.methods.base import (
     ready,
     speaks_of,
 )
+from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import full_name, get, source_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -105,11 +107,23 @@ class PreparedRun:
 
     def obstacle(self) -> str | None:
         """Why its model may not be published; None where it may."""
-        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real)
+        request = self.request
+        return obstacle(self._together(), request.noise, self.seeded_before, request.real, self._data_in_plan)
+
+    @cached_property
+    def _data_in_plan(self) -> str | None:
+        """Where the plan is made of more than public facts; looked for only where nothing else is in the way."""
+        request = self.request
+        if self.plan is None or obstacle(self._together(), request.noise, self.seeded_before, request.real) is not None:
+            return None
+        return data_in_plan(self.method, self.config, self.problem, neighbours=False)
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
-        guarantee = stated(self._together(), self.request.noise, self.seeded_before, self.request.real)
+        request = self.request
+        guarantee = stated(
+            self._together(), request.noise, self.seeded_before, request.real, data_in_plan=self._data_in_plan
+        )
         more = () if guarantee.basis == "none" else self.request.caveats
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
 
