@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -89,16 +90,22 @@ def data_in_plan(method: Method[Any], config: Any, problem: Problem, *, neighbou
     make = method.plan
     if make is None:
         raise ValueError(f"{method.name} has no plan")
+
+    def compared(one: Problem, other: Problem) -> str | None:
+        plan = make(config, one)
+        try:
+            return different(plan, make(config, other))
+        except Exception as error:  # whatever a method raises
+            return f"plan: made of one of two neighbours alone ({_short(error)})"
+
     proven = method.guarantee(config).basis == "proven"
     names = Strings(np.zeros(problem.n_items + 1, np.int64), np.zeros(0, np.uint8))
     people = public_people(problem, names, tells_shown=not proven)
-    facts = public_problem(people, seed=problem.public_seed, rounds=problem.rounds)
-    found = different(make(config, problem), make(config, facts))
+    found = compared(problem, public_problem(people, seed=problem.public_seed, rounds=problem.rounds))
     if found is not None or not neighbours:
         return found
     first, *others = neighbouring(problem, lambda one: method.clients(config, one).rows)
-    differences = (different(make(config, first.problem), make(config, other.problem)) for other in others)
-    return next((found for found in differences if found is not None), None)
+    return next((found for other in others if (found := compared(first.problem, other.problem)) is not None), None)
 
 
 def different(first: Plan, second: Plan) -> str | None:
@@ -152,7 +159,7 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, type) or not hasattr(value, "__dict__"):
         return None
     lazy = {name for kind in type(value).__mro__ for name, of in vars(kind).items() if isinstance(of, cached_property)}
-    return {name: part for name, part in sorted(vars(value).items()) if name not in lazy}
+    return {name: part for name, part in vars(value).items() if name not in lazy}
 
 
 def _short(value: Any) -> str:
@@ -161,6 +168,7 @@ def _short(value: Any) -> str:
 
 
 _NOTHING: Indices = np.zeros(0, np.int32)
+_MANY = 16  # impressions of somebody who has every item
 _PLACES = 16  # for somebody who comes; the last stays empty
 
 
@@ -173,21 +181,26 @@ class Neighbour:
 
 
 def neighbouring(problem: Problem, clients: Callable[[Problem], Csr]) -> Iterator[Neighbour]:
-    """A problem with some empty places, then its neighbours with as many clients: one client is another, or elsewhere.
+    """A problem with some empty places, then its neighbours with as many clients: one person is another, or elsewhere.
 
-    The first client has every item; the one with most data has a single one; or it leaves, and comes to another place.
+    The first client has every item; the one with most data has a single one, or it leaves and comes to another place;
+    and somebody who is in the data and does not train has every item, or a single one.
     """
     base = _with_places(problem)
     yield Neighbour(base, ())
     lengths = clients(base).lengths()
-    count, one, most = int((lengths > 0).sum()), int(np.flatnonzero(lengths)[0]), int(lengths.argmax())
-    yield Neighbour(_changed(base, one, np.arange(problem.n_items, dtype=np.int32)[::-1]), (one,))
-    yield Neighbour(_changed(base, most, np.array([problem.n_items - 1], np.int32)), (most,))
-    for place in range(len(problem.train), len(base.train) - 1):
-        moved = _moved(base, most, place)
-        if int((clients(moved).lengths() > 0).sum()) == count:
-            yield Neighbour(moved, (most, place))
-            return
+    one, most = int(np.flatnonzero(lengths)[0]), int(lengths.argmax())
+    everything, single = np.arange(problem.n_items, dtype=np.int32)[::-1], np.array([problem.n_items - 1], np.int32)
+    yield Neighbour(_changed(base, one, everything), (one,))
+    yield Neighbour(_changed(base, most, single), (most,))
+    places = range(len(problem.train), len(base.train) - 1)
+    known = np.unique(problem.train.row_numbers())
+    moved = (Neighbour(_moved(base, most, place), (most, place)) for place in places)
+    idle = known[lengths[known] == 0].tolist()
+    changed = ((Neighbour(_changed(base, who, items), (who,)) for who in idle) for items in (everything, single))
+    count = int((lengths > 0).sum())
+    for others in (moved, *changed):
+        yield from islice((one for one in others if int((clients(one.problem).lengths() > 0).sum()) == count), 1)
 
 
 def _with_places(problem: Problem) -> Problem:
@@ -226,7 +239,9 @@ def _changed(problem: Problem, person: int, items: Indices) -> Problem:
         known = np.flatnonzero(occurring(news.impressions, problem.n_items)).astype(np.int32)
         shown = known if len(items) > 1 else known[-2:]
         clicked = (np.arange(len(shown)) >= len(shown) // 2).astype(np.uint8)
-        news = replace(news, impressions=_shown(kept, person, shown, clicked, history=known[: len(items) - 1]))
+        for _ in range(_MANY if len(items) > 1 else 1):
+            kept = _shown(kept, person, shown, clicked, history=known[: len(items) - 1])
+        news = replace(news, impressions=kept)
     packed = Csr(offsets_of(lengths), np.concatenate([train.items[:start], items, train.items[end:]]))
     return replace(problem, train=packed, ratings=ratings, features=features, news=news)
 

@@ -122,12 +122,12 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         return base.lattice_delta(self.event(), epsilon, len(self.projection))
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """A full history in the direction that the projection keeps best; its longest click the other way, or left out.
+        """A full history along what the projection keeps best; the longest click points elsewhere, or is left out.
 
         That click is far longer than the bound, which has to hold for every click and not for their sum.
         """
         direction = np.linalg.svd(self.projection)[2][0] * self.clip_norm
-        others = np.tile(direction, (self.slots - 1, 1))
+        others = np.tile(-direction, (self.slots - 1, 1))
         longest = _FAR * self.slots * direction[np.newaxis]
         if self.adjacency == "add-remove":
             return np.concatenate([longest, others]), others
