@@ -12,7 +12,7 @@ from veilrec.methods.registry import METHODS, get
 
 SLOW = ("audit",)  # of all methods together; below for one of them, and in tests/cli/test_audit.py
 NEWS = ["parts", "settings", "guarantee", "seed", "resume", "new-users", "without-data", "cohort", "nobody"]
-NEWS += ["sums", "shortcut"]
+NEWS += ["sums", "shortcut", "public-facts"]
 QUICK_NAMES = [check.name for check in CONTRACT if check.name not in SLOW]
 
 

@@ -71,3 +71,29 @@ test("a request that costs nothing is not reported as charged", async () => {
   const { notice } = await answering(lost, () => client.front("none-sent", 10, { ask: true }));
   assert.equal(notice, "The server is away: these are the last news.");
 });
+
+test("all noise of a query comes from crypto.getRandomValues, and Math.random has no part in it", async () => {
+  const [random, real] = [Math.random, crypto.getRandomValues];
+  const asked = async (word) => {
+    let drawn = 0;
+    const bodies = [];
+    Math.random = () => assert.fail("Math.random was called");
+    crypto.getRandomValues = (array) => {
+      drawn += array.byteLength;
+      return array instanceof BigUint64Array ? array.fill(word) : real.call(crypto, array);
+    };
+    try {
+      const { client } = await opened(true);
+      const sending = async (_, how) => (bodies.push(veilrec.hex(new Uint8Array(how.body))), failing());
+      await answering(sending, () => client.front("interest", 10, { ask: true }));
+    } finally {
+      [Math.random, crypto.getRandomValues] = [random, real];
+    }
+    assert.ok(drawn > 0, "nothing was drawn from the machine's generator");
+    return bodies.filter((body) => body.length > 0);
+  };
+  const [truth, again, lie] = [await asked(2n ** 64n - 1n), await asked(2n ** 64n - 1n), await asked(0n)];
+  assert.equal(truth.length, 1);
+  assert.deepEqual(again, truth);
+  assert.notDeepEqual(lie, truth);
+});

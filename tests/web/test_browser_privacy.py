@@ -21,6 +21,12 @@ ALTERED = (
     " if (!a.endsWith('%s.safetensors')) return r; const b = new Uint8Array(await r.arrayBuffer());"
     " b[b.length - 1] ^= 1; return new Response(b); }; }"
 )
+# Noise has to come from the browser's cryptographic generator, whose words are counted, and from nothing else.
+GENERATORS = (
+    "{ window.words = 0; Math.random = () => { throw new Error('Math.random was called'); };"
+    " const real = crypto.getRandomValues.bind(crypto); crypto.getRandomValues = (array) => {"
+    " if (array instanceof BigUint64Array) window.words += array.length; return real(array); }; }"
+)
 
 
 def queries(browser):
@@ -109,10 +115,12 @@ def test_other_private_queries_have_noise_and_one_length(site, window, mode, kin
     for profile in ("one", "another"):
         browser = window(site.address, profile=profile)
         before_loading(browser, WATCH)
+        before_loading(browser, GENERATORS)
         browser.open()
         browser.read("sport")
         browser.choose(mode)
         (query,) = queries(browser)
+        assert browser.js("return window.words") >= offer["size"]
         assert query[:7] == struct.pack("<4sBH", b"VRQ1", kind, offer["size"])
         assert len(query) == 7 + 4 * offer["size"]
         assert browser.js("return window.seen") == [[5, 5] if mode == "attention" else [0, 5]]

@@ -39,6 +39,7 @@ from veilrec.core.resources import MissingPart
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, from_vectors, to_vectors
 from veilrec.data.population import Strings
 from veilrec.methods.base import LARGEST, configure, preset_names, promised
+from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import training_event
@@ -346,6 +347,14 @@ def holds_no_user_data(subject: ContractSubject) -> None:
         need(not described, "the plan holds a row for every person")
 
 
+def public_facts(subject: ContractSubject) -> None:
+    """A plan, the ranker's settings and tables included, is that of public facts and of neighbouring data."""
+    if subject.method.plan is None:
+        raise DoesNotApply("it has everybody's data in one place and no plan")
+    found = data_in_plan(subject.method, subject.config(), subject.problem())
+    need(found is None, f"the plan depends on somebody's data: {found}")
+
+
 def _arrays(value: Any, seen: set[int]) -> Iterator[NDArray[Any]]:
     if id(value) in seen:
         return
@@ -490,6 +499,7 @@ CONTRACT = (
     ContractCheck("bounds", "no message is larger than its bound, and noise reaches all of a sum", bounds, True),
     ContractCheck("outside", "a client that has nothing in a round's part sends nothing", outside_part, True),
     ContractCheck("nobody", "the plan, which every client gets, holds no user's data", holds_no_user_data),
+    ContractCheck("public-facts", "the plan is that of public facts, whatever people have used", public_facts, True),
     ContractCheck("bytes", "bytes are counted in whole messages", whole_messages, True),
     ContractCheck("real-rounds", "real clients over bytes give the simulation's model", real_rounds, True),
     ContractCheck("audit", "what is proven withstands a quick audit", audited),

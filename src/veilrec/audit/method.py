@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 
 from veilrec.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scores
-from veilrec.audit.observe import AuditCheck, ObservedRun, SeenSums, simulate, watch
+from veilrec.audit.observe import AuditCheck, ObservedRun, SeenSums, is_equal, simulate, watch
 from veilrec.audit.plan import audit_plan, claim, secret_of
 from veilrec.audit.plan_local import scores_of_reports
 from veilrec.client.local_training import LocalData
@@ -26,6 +26,7 @@ from veilrec.data import synthetic_news, synthetic_ratings
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Config, Method, NewsData, Problem, configure, promised, setting_names
 from veilrec.methods.private import clients_with_data
+from veilrec.methods.public import data_in_plan, difference, neighbouring
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
@@ -320,14 +321,17 @@ def audit_method(
     problem = small_problem(method, effort.users, rounds, data)
     config = fitting(config, clients_with_data(problem))
     guarantee = promised(method, config, problem)
-    checks = audit_plan(
-        method.plan(config, problem),
-        method.clients(config, problem),
-        problem.train,
-        guarantee,
-        rounds=min(effort.rounds, rounds),
-        drawn=effort.drawn,
-        seed=seed,
+    checks = (
+        *fact_checks(method, config, problem),
+        *audit_plan(
+            method.plan(config, problem),
+            method.clients(config, problem),
+            problem.train,
+            guarantee,
+            rounds=min(effort.rounds, rounds),
+            drawn=effort.drawn,
+            seed=seed,
+        ),
     )
     found = None
     if guarantee.basis == "proven":
@@ -338,6 +342,35 @@ def audit_method(
         found = canary(plan, method.clients(config, tiny), tiny.train, claim, runs=runs, seed=seed)
     label = name if data is None else f"{name} on {data}"
     return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
+
+
+def fact_checks(method: Method[Any], config: Any, problem: Problem) -> Iterator[AuditCheck]:
+    """Check that a plan is made of public facts, and that a client's data and role have nothing of another's."""
+    if method.plan is None:
+        return
+    found = data_in_plan(method, config, problem)
+    yield is_equal("what the plan is made of beside public facts", found or "nothing", "nothing")
+    clients, plan = partial(method.clients, config), method.plan(config, problem)
+    first, *others = neighbouring(problem, lambda one: clients(one).rows)
+    told = (_of_others(plan, clients(first.problem), clients(one.problem), one.people) for one in others)
+    found = next((difference for difference in told if difference is not None), "nothing")
+    yield is_equal("what a client's data or role tells of another client", found, "nothing")
+
+
+def _of_others(plan: Plan, data: LocalData, other: LocalData, people: Sequence[int]) -> str | None:
+    """How data and roles differ in two neighbouring problems, beside the data of those people who differ."""
+    selection = plan.model_selection
+    unchanged = np.setdiff1d(np.arange(len(data.rows)), people)
+    sides = []
+    for one in (data, other):
+        judges = np.zeros(0, np.int64) if selection is None else selection.validator.clients(one)
+        trains = np.flatnonzero(one.rows.lengths() > 0)
+        known = people if len(people) == 1 else ()  # somebody who stays, with other data, keeps the role
+        roles = {
+            name: np.intersect1d(who, (*unchanged, *known)) for name, who in (("trains", trains), ("judges", judges))
+        }
+        sides.append({"data": one.take(unchanged), **roles})
+    return difference(sides[0], sides[1], "clients")
 
 
 def fitting(config: Any, clients: int) -> Any:

@@ -273,6 +273,7 @@ def norms_of(updates: ClientUpdates) -> Doubles:
 
 
 ALPHA = 1e-6  # how often a statistical check fails although all is well, at most
+_NEARLY = 1.1  # room for numbers that are only nearly Gaussian
 _FEWEST = 8  # numbers from which on a correlation is worth anything
 _STEP = 2.0**-19  # of a standard deviation: nearer than this to nothing twice in a row, noise never is
 
@@ -336,6 +337,13 @@ def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
     kurtosis = float(np.mean(((noise - noise.mean()) / measured) ** 4)) if measured > 0.0 else 1.0
     limit = 0.05 + 5.0 * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0  # beyond 5 standard errors: 6e-7
     return AuditCheck(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA, (1.0 - limit, 1.0 + limit))
+
+
+def varies_at_most(name: str, numbers: Doubles, where: str) -> AuditCheck:
+    """Whether numbers with mean 0 have at most the variance 1 (chi-square, one-sided)."""
+    total, limit = float(np.sum(numbers**2)), 2.0 * float(gammainccinv(len(numbers) / 2.0, ALPHA)) * _NEARLY
+    measured, most = total / len(numbers), limit / len(numbers)
+    return AuditCheck(name, measured, "at most", 1.0, total <= limit, where, ALPHA, (most,))
 
 
 def is_gaussian(name: str, noise: Doubles, where: str) -> AuditCheck:

@@ -256,6 +256,11 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
         yield observe.at_most(
             f"norm of what is left of an update with {what}", _norm(plan, spec, value, spread=False), limit
         )
+    own = limit if plan.clipping_rule is None else getattr(mechanism, "limits", (0.0, limit))[1]
+    if math.isfinite(own):
+        larger = replace(spec, clip_norm=2.0 * own)
+        followed = max(_norm(plan, larger, 3.0 * own, spread=spread) for spread in (True, False))
+        yield observe.at_most("norm of an update where the server asks for a larger bound", followed, own)
     fits = mechanism.bound(_hostile(plan, spec, np.array([limit]), spread=True), spec)
     yield observe.is_equal(
         "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), spec), "refused"

@@ -36,6 +36,7 @@ from veilrec.simulation.simulation import Seeds, Simulation
 
 _NUMBERS = 100_000
 _EXTRA = 2_000  # periods that no run reaches
+_NORMAL = 5.0  # variance of a binomial number from which on it is taken for Gaussian
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class ReportedCounts:
     times: int  # how many different ones a client gives in a whole run
     noise: dict[str, Doubles]  # on the counts, by where it comes from; empty: bits are turned round instead
     lies: dict[str, tuple[int, int, int, int]]  # of bits: made up, of how many; left out, of how many
+    places: dict[str, Bools]  # which bits are lies, [different reports, items]
 
 
 def told_by(
@@ -57,9 +59,11 @@ def told_by(
     first = secret[0].reports[0]
     times = plan.rounds if max(_different(seen.reports) for seen in (*secret, *seeded)) > 1 else 1
     if isinstance(reports.mechanism.event(), GaussianEvent):
-        return ReportedCounts(times, _measured(reports.mechanism, first), {})
-    lies = {way: _lies(data, [one for seen in runs for one in seen.reports]) for way, runs in _ways(secret, seeded)}
-    return ReportedCounts(times, {}, lies)
+        return ReportedCounts(times, _measured(reports.mechanism, first), {}, {})
+    lies, places = {}, {}
+    for way, runs in _ways(secret, seeded):
+        lies[way], places[way] = _lies(data, [one for seen in runs for one in seen.reports])
+    return ReportedCounts(times, {}, lies, places)
 
 
 def _ways(
@@ -95,8 +99,9 @@ def _max_squared(plan: Plan) -> int:
 
 
 def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
-    """Noise on counts, sampled again from the plan's own mechanism."""
+    """Noise on counts, sampled again from the plan's own mechanism; every other item is one that nobody has."""
     counts = first.told.sum(axis=0)
+    counts[1::2] = 0
     draws = max(2, math.ceil(_NUMBERS / len(counts)))
     sources: dict[str, list[Source]] = {
         "secret": [KeyedSource(b"an audit's own secret", _EXTRA + draw) for draw in range(draws)],
@@ -108,22 +113,31 @@ def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
     }
 
 
-def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[int, int, int, int]:
-    """Counts of randomised bits: (false ones, zeros, false zeros, ones), each different report once."""
-    made_up = zeros = left_out = ones = 0
-    seen: set[tuple[int, bytes]] = set()
-    for one in reports:
-        for client, told in zip(one.clients.tolist(), one.told, strict=True):
-            if (client, told.tobytes()) in seen:
-                continue
-            seen.add((client, told.tobytes()))
-            own: Bools = np.zeros(len(told), np.bool_)
-            own[data.row(client)] = True
-            made_up += int(told[~own].sum())
-            zeros += int(np.count_nonzero(~own))
-            left_out += int(np.count_nonzero(told[own] == 0))
-            ones += int(np.count_nonzero(own))
-    return made_up, zeros, left_out, ones
+def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[tuple[int, int, int, int], Bools]:
+    """Counts of randomised bits (false ones, zeros, false zeros, ones), and where lies are; equal reports once."""
+    different = {
+        (client, told.tobytes()): (client, told)
+        for one in reports
+        for client, told in zip(one.clients.tolist(), one.told > 0, strict=True)
+    }
+    told = np.array([bits for _, bits in different.values()])
+    own = np.zeros(told.shape, np.bool_)
+    for row, (client, _) in enumerate(different.values()):
+        own[row, data.row(client)] = True
+    counts = ((told & ~own), ~own, (own & ~told), own)
+    made_up, zeros, left_out, ones = (int(np.count_nonzero(bits)) for bits in counts)
+    return (made_up, zeros, left_out, ones), told != own
+
+
+def _place_checks(places: Bools, chance: float, way: str) -> Iterator[AuditCheck]:
+    """Check that the lies of two reports have nothing to do with each other."""
+    first, second = places[: len(places) // 2 * 2].reshape(-1, 2, places.shape[1]).swapaxes(0, 1)
+    both = int(np.count_nonzero(first & second))
+    yield observe.rate_at_most("how often two reports lie about the same item", both, first.size, chance**2, way)
+    expected = len(places) * chance
+    if expected * (1.0 - chance) >= _NORMAL:  # then how many lie about an item is nearly Gaussian
+        counts = (places.sum(axis=0) - expected) / math.sqrt(expected * (1.0 - chance))
+        yield observe.varies_at_most("variance of how many lie about an item", counts, way)
 
 
 def report_checks(
@@ -141,6 +155,7 @@ def report_checks(
         for way, (made_up, zeros, left_out, ones) in told.lies.items():
             yield observe.rate_at_least("bits of a report that are made up", made_up, zeros, needed, way)
             yield observe.rate_at_least("bits of a report that are left out", left_out, ones, needed, way)
+            yield from _place_checks(told.places[way], 1.0 - reports.mechanism.keep_probability, way)
         return
     step, what = reports.mechanism.step, "squared votes" if isinstance(reports.mechanism, VoteReports) else "items"
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)

@@ -1,9 +1,6 @@
 """The plan of a federation: from public facts alone, with distributed noise where that is wanted, and its secure sums.
 
-Public facts are all that a plan needs to know of a problem, with synthetic users in the place of the real ones. A plan
-depends on the catalogue, on the names of features, and on how many clients there are, never on what any of them holds.
-So the people of the facts have one click each, on the first item; only whether a client has something to learn from is
-true, and that shows anyway: those without do not take part. Whoever makes a federation checks that the plan of the
+The public facts themselves are in `veilrec.methods.public`. Whoever makes a federation checks that the plan of the
 facts is the plan of the data (`making`).
 
 With distributed noise clients add the noise that the server would add, each a part, so that nobody sees a sum without.
@@ -25,19 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from veilrec.client.federated import plan_digest
-from veilrec.client.news_data import pack_logs
-from veilrec.core.arrays import Bools, Indices
-from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
-from veilrec.core.features import Features, without_rows
 from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.data import packed
-from veilrec.data.news_text import occurring
-from veilrec.data.population import Impressions, Interactions, Population, Strings
 from veilrec.federation.federation import CA, FACTS, FILE, Federation
 from veilrec.federation.secagg.terms import Terms
-from veilrec.methods.base import Config, Method, NewsData, Problem
+from veilrec.methods.base import Config, Method
+from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import training_event
@@ -48,62 +40,6 @@ from veilrec.wire import messages
 
 _ROOM = 1 << 16  # bytes of heads
 _OF_ONE_CLIENT = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
-_RATINGS = "ratings"  # whether people rate: 1 or 0
-
-
-def public_people(problem: Problem, items: Strings, *, tells_shown: bool, places: int = 0) -> Population:
-    """Public facts of a problem, as a population of synthetic users; `tells_shown` adds which news were shown at all.
-
-    Behind the people of the problem come so many `places` for people who are not there yet: to a plan, they are.
-    """
-    count = len(problem.train) + places
-    later = np.ones(places, np.bool_)
-    has_items = np.append(problem.train.lengths() > 0, later)
-    impressions = {}
-    if problem.news is not None:
-        has_log = np.append(pack_logs(problem.news.impressions, len(problem.train), 1).lengths() > 0, later)
-        told = occurring(problem.news.impressions, problem.n_items) if tells_shown else np.zeros(0, np.bool_)
-        impressions["train"] = _shown_to(has_log, np.flatnonzero(told).astype(np.int32))
-    features = problem.features
-    return Population(
-        "facts",
-        Strings.of(str(number) for number in range(count)),
-        items,
-        Interactions(offsets_of(has_items), np.zeros(int(has_items.sum()), np.int32)),
-        impressions,
-        problem.catalogue if problem.news is None else problem.news.catalogue,
-        {_RATINGS: int(problem.ratings is not None)},
-        None if features is None else Features(without_rows(features.users.features, count), features.items),
-    )
-
-
-def _shown_to(people: Bools, told: Indices) -> Impressions:
-    """Two items, and a click on the first, for each of these people; and one list of what was told, without a click."""
-    users = np.append(np.flatnonzero(people), 0).astype(np.int32)
-    count = len(users)
-    shown = np.concatenate([np.tile(np.array([0, 1], np.int32), count - 1), told])
-    clicked = np.concatenate([np.tile(np.array([1, 0], np.uint8), count - 1), np.zeros(len(told), np.uint8)])
-    rows = Csr(offsets_of([*[2] * (count - 1), len(told)]), shown)
-    nothing = Csr(np.zeros(2, np.int64), np.zeros(0, np.int32))
-    return Impressions(users, np.zeros(count, np.int64), rows, clicked, nothing, np.zeros(count, np.int32))
-
-
-def public_problem(people: Population, *, seed: int, rounds: int) -> Problem:
-    """Make the problem that a method plans with from the public facts."""
-    log = people.interactions
-    news = None
-    if "train" in people.impressions and people.catalogue is not None:
-        news = NewsData(people.catalogue, people.impressions["train"])
-    return Problem(
-        Csr(log.offsets, log.items),
-        people.n_items,
-        seed,
-        rounds,
-        news,
-        people.features,
-        np.ones(len(log.items), np.float32) if people.facts[_RATINGS] else None,
-        people.catalogue,
-    )
 
 
 class FederationFacts:

@@ -31,6 +31,7 @@ from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.private import SERVER_SEES, SIMULATED
+from veilrec.methods.public import different, public_people, public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
@@ -42,7 +43,7 @@ from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.noise import READ_OFF
 from veilrec.runs.request import DECLARED, PreparedRun, RunRequest, prepare
 from veilrec.server.round_specs import TooFewClients
-from veilrec.server.secure_reports import over_selection_obstacle, run_digest
+from veilrec.server.secure_reports import over_selection_obstacle
 from veilrec.simulation.real_clients import budget_for
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire.signing import checked_host
@@ -120,7 +121,7 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
         if plan is None or not isinstance(simulation, Simulation):
             raise VeilrecError(f"{prepared.method.name} is not learnt on clients")
         guarantee = promised(prepared.method, prepared.config, prepared.problem)
-        if guarantee.basis == "proven" and (read_off := prepared.read_off()):
+        if guarantee.basis == "proven" and (read_off := prepared.read_off):
             raise BadInput(f"every client would get it, and {READ_OFF}: {'; '.join(read_off)}")
         basis = Basis(
             prepared.request.method,
@@ -174,7 +175,7 @@ def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
     told = problem.news is not None and basis.guarantee.basis != "proven"
     check_places(basis.plan, tells_shown=told, secagg=wishes.secagg)
     now, later = (
-        facts.public_problem(_public(basis, places), seed=problem.public_seed, rounds=problem.rounds)
+        public_problem(_public(basis, places), seed=problem.public_seed, rounds=problem.rounds)
         for places in (0, wishes.places)
     )
     if method.plan is None:
@@ -187,7 +188,7 @@ def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
 
 def _public(basis: Basis, places: int) -> Population:
     """Public facts of a basis, with so many free places."""
-    return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
+    return public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
 def _with_distributed_noise(basis: Basis, distributed_noise: DistributedNoise) -> Basis:
@@ -395,10 +396,10 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
 
 def check_same(method: str, public: Plan, plan: Plan) -> None:
     """Refuse a method whose plan of the public facts is another one."""
-    if run_digest(public) != run_digest(plan):
+    if (found := different(public, plan)) is not None:
         raise BadInput(
             f"{method} plans with more than public facts: what clients would be told depends on people's data, so it"
-            " cannot be federated"
+            f" cannot be federated ({found})"
         )
 
 

@@ -261,7 +261,7 @@ class NewsEncoder(nn.Module):
     @torch.no_grad()
     def is_text(self, one: NewsInput) -> bool:
         """Whether the vector of a news is that of its only text."""
-        given = tuple(torch.empty(1, self.model.dim) for _ in self._given)
+        given = tuple(torch.zeros(1, self.model.dim) for _ in self._given)
         return len(given) == 1 and self(given, one) is given[0]
 
     def forward(self, given: tuple[Tensor, ...], news: NewsInput) -> Tensor:

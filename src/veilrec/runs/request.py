@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from veilrec.methods.base import (
     speaks_of,
 )
 from veilrec.methods.private import nominal_people, rounded_people
+from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import full_name, get, source_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -106,18 +108,27 @@ class PreparedRun:
 
     def obstacle(self) -> str | None:
         """Why its model may not be published; None where it may."""
-        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real, self.read_off())
+        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real, self.read_off)
 
+    @cached_property
     def read_off(self) -> tuple[str, ...]:
         """What of the model is read off people's data, so that no noise covers it."""
         earlier = () if self.earlier is None else self.earlier.read_off
         items = () if self.request.public_catalogue else items_of_uses(self.population)
-        return (*items, *self.population.exact, *earlier)
+        return (*items, *self.population.exact, *earlier, *self._planned_with_data())
+
+    def _planned_with_data(self) -> tuple[str, ...]:
+        """Say where the plan is made of more than public facts; looked for only where nothing else is in the way."""
+        request = self.request
+        if self.plan is None or obstacle(self._together(), request.noise, self.seeded_before, request.real) is not None:
+            return ()
+        found = data_in_plan(self.method, self.config, self.problem, neighbours=False)
+        return () if found is None else (f"the method plans with more than public facts ({found})",)
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
         r = self.request
-        guarantee = stated(self._together(), r.noise, self.seeded_before, r.real, self.read_off())
+        guarantee = stated(self._together(), r.noise, self.seeded_before, r.real, self.read_off)
         more = () if guarantee.basis == "none" else (*self._public(), *r.caveats)
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
 

@@ -20,6 +20,8 @@ from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, add_noise
 
+_FAR = 10.0  # times what a whole history may come to
+
 
 class InterestResponse(Mechanism[Doubles, Offsets]):
     """The number of the strongest interest, by k-ary response: the better choice up to epsilon 5 or so."""
@@ -120,11 +122,16 @@ class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
         return base.lattice_delta(self.event(), epsilon, len(self.projection))
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """One click in the direction that the projection keeps best, and its opposite (or no click)."""
+        """A full history along what the projection keeps best; the longest click points elsewhere, or is left out.
+
+        That click is far longer than the bound, which has to hold for every click and not for their sum.
+        """
         direction = np.linalg.svd(self.projection)[2][0] * self.clip_norm
+        others = np.tile(-direction, (self.slots - 1, 1))
+        longest = _FAR * self.slots * direction[np.newaxis]
         if self.adjacency == "add-remove":
-            return direction[np.newaxis], np.empty((0, len(direction)))
-        return direction[np.newaxis], -direction[np.newaxis]
+            return np.concatenate([longest, others]), others
+        return np.concatenate([longest, others]), np.concatenate([-longest, others])
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
