@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit import observe, plan_sums
+from veilrec.audit import observe, plan_sums, whole_run
 from veilrec.audit.observe import ALPHA, AuditCheck, ObservedRun
 from veilrec.audit.plan_local import local_checks
 from veilrec.audit.plan_messages import ReportedCounts, comparison_checks, message_checks, report_checks, told_by
@@ -26,7 +26,7 @@ from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, from_vectors
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, from_vectors
 from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated, training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -153,6 +153,8 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     if told is not None:
         yield from report_checks(run.plan, told, secret, seeded, guarantee)
     yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
+    secrets = [secret_of(run.seed, number) for number in (11, 12)]
+    yield from whole_run.checks(run.plan, run.data, run.histories, needed, run.seed, secrets)
     yield from _account_checks(run.plan, account, guarantee, needed, measured)
 
 
@@ -258,24 +260,9 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
         )
     fits = mechanism.bound(_hostile(plan, spec, np.array([limit]), spread=True), spec)
     yield observe.is_equal(
-        "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), spec), "refused"
+        "a message that is twice as long as the bound", observe.answer_of(plan, observe.times(fits, 2.0), spec), "refused"
     )
-    yield observe.is_equal("a message with NaN in it", observe.answer_of(plan, _times(fits, math.nan), spec), "refused")
-
-
-def _times(updates: ClientUpdates, factor: float) -> ClientUpdates:
-    """Multiply every number of the updates."""
-
-    def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
-        return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
-
-    return replace(
-        updates,
-        tables=scaled(updates.tables),
-        entries=scaled(updates.entries),
-        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in updates.dense.items()},
-        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in updates.factors.items()},
-    )
+    yield observe.is_equal("a message with NaN in it", observe.answer_of(plan, observe.times(fits, math.nan), spec), "refused")
 
 
 def _hostile(plan: Plan, spec: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
