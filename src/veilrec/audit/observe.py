@@ -459,9 +459,9 @@ def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
 
 
 def independent(
-    name: str, sets: Bools, where: str, names: Sequence[str], others: Bools | None = None
+    name: str, sets: Bools, where: str, names: Sequence[str], others: Bools | None = None, *, lags: bool = True
 ) -> AuditCheck:
-    """Check that random sets [n, members] share as many members as chance explains, pair by pair and lag by lag.
+    """Check that random sets [n, members] share as many members as chance explains, pair by pair and all of a lag together.
 
     Given their sizes, what two independent sets share is hypergeometric, which is less spread than the binomial that
     is used here. With `others`, every set is compared with every one of those.
@@ -469,13 +469,13 @@ def independent(
     against = sets if others is None else others
     shared = (sets.astype(np.float32) @ against.astype(np.float32).T).astype(np.float64)
     sizes, rates = sets.sum(axis=1).astype(np.float64), against.mean(axis=1)
-    lags = len(sets) if others is None else 0
+    apart = len(sets) if others is None and lags else 0
     firsts, seconds = np.triu_indices(len(sets), 1) if others is None else np.indices(shared.shape).reshape(2, -1)
-    tests = 2.0 * (len(firsts) + lags)
+    tests = 2.0 * (len(firsts) + apart)
     both, trials, rate = shared[firsts, seconds], sizes[firsts], rates[seconds]
     found = np.flatnonzero(_by_chance(both, trials, rate) < ALPHA / tests)
     words = [f"{names[firsts[at]]} and {names[seconds[at]]}" if others is None else names[firsts[at]] for at in found]
-    for lag in range(1, lags):
+    for lag in range(1, apart):
         total, drawn = np.trace(shared, lag), float(sizes[:-lag].sum())
         wanted = float(sizes[:-lag] @ rates[lag:]) / max(drawn, 1.0)
         if _by_chance(np.array([total]), np.array([drawn]), np.array([wanted]))[0] < ALPHA / tests:

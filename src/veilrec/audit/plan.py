@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, from_vectors
+from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
 from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated, training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -35,6 +35,7 @@ from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
 from veilrec.privacy.samplers import UNITS
 from veilrec.simulation.simulation import Seeds, Simulation
 
+TOGETHER = "pairs of clients whose coins depend on each other"
 _SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
 
 
@@ -260,9 +261,13 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
         )
     fits = mechanism.bound(_hostile(plan, spec, np.array([limit]), spread=True), spec)
     yield observe.is_equal(
-        "a message that is twice as long as the bound", observe.answer_of(plan, observe.times(fits, 2.0), spec), "refused"
+        "a message that is twice as long as the bound",
+        observe.answer_of(plan, observe.times(fits, 2.0), spec),
+        "refused",
     )
-    yield observe.is_equal("a message with NaN in it", observe.answer_of(plan, observe.times(fits, math.nan), spec), "refused")
+    yield observe.is_equal(
+        "a message with NaN in it", observe.answer_of(plan, observe.times(fits, math.nan), spec), "refused"
+    )
 
 
 def _hostile(plan: Plan, spec: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
@@ -303,6 +308,8 @@ def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[Audit
         yield observe.rate_at_most("how often a client takes part", int(hits.sum()), cohorts.size, rate, way)
         yield observe.none_sampled_too_often("how often the most drawn client takes part", hits, drawn, rate)
         if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
+            names = [f"client {client}" for client in range(cohorts.shape[1])]
+            yield observe.independent(TOGETHER, cohorts.T > 0, way, names, lags=False)
             sizes = cohorts.sum(axis=1)
             yield observe.sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
         elif accounted.sampling == "fixed":

@@ -41,6 +41,8 @@ COUNT = "standard deviation of the noise on the count, in any round"
 REPEATS = "pairs of streams whose noise repeats, also shifted"
 WORDS = "random words that two streams share"
 RESTART = "streams that are others after a restart"
+WARM_WORDS = "random words that a run and its warm start share"
+WARM_NOISE = "pairs of streams of a run and of its warm start whose noise repeats"
 COINS = "pairs of rounds whose cohorts depend on each other"
 NOISE_COINS = "cohorts that are drawn from the words of another stream"
 LIES = "pairs of reports whose lies depend on each other"
@@ -170,7 +172,9 @@ class _Mechanism:
 
     def _more(self, sums: Mapping[str, Doubles], spec: RoundSpec) -> dict[str, Doubles]:
         """Draw more noise for small tensors, as if they were larger, from a stream that no run uses."""
-        small = [name for name, total in sums.items() if spec.entries(name, total.size) is None and total.size < _ENOUGH]
+        small = [
+            name for name, total in sums.items() if spec.entries(name, total.size) is None and total.size < _ENOUGH
+        ]
         more = {name: np.zeros(_ENOUGH) for name in small}
         if isinstance(self._mechanism, TreeSum):
             return {}
@@ -281,7 +285,10 @@ def run(
         gains = cast(GainSum, _Gains(selection.mechanism, seen))
         selection = replace(selection, validator=cast(Any, _Indifferent(selection.validator)), mechanism=gains)
     if reports is not None:
-        reports = replace(reports, mechanism=cast(ItemReports, _Reports(reports.mechanism, seen, 0 if resumed is None else resumed[0])))
+        reports = replace(
+            reports,
+            mechanism=cast(ItemReports, _Reports(reports.mechanism, seen, 0 if resumed is None else resumed[0])),
+        )
     mechanism = cast(UpdateMechanism, _Mechanism(plan, seen))
     trainer = cast(Any, _Oversized(plan, seen))
     watched = replace(plan, mechanism=mechanism, reports=reports, trainer=trainer, model_selection=selection)
@@ -316,11 +323,11 @@ def checks(
     except VeilrecError as error:
         yield observe.is_equal(ROUNDS, f"stopped: {error}", plan.rounds)
         return
-    counted, streams = {len(seen.specs) for seen in runs.values()}, _streams(runs)
+    counted, streams = {len(seen.specs) for seen in runs.values()}, _streams(plan, runs)
     tensors = [
         (f"{name} in round {spec.number}, {way}", part)
         for way, seen in runs.items()
-        for spec, noise in zip(seen.specs, seen.noise, strict=True)
+        for spec, noise in zip(seen.specs, _own_noise(plan, seen), strict=True)
         for name, part in noise.items()
     ]
     many = max(len(noise) for noise in secret.noise) > 1
@@ -343,11 +350,11 @@ def checks(
             yield observe.independent(LIES, np.array(lies), way, names)
 
 
-def _streams(runs: Mapping[str, SeenRun]) -> list[tuple[str, Doubles]]:
+def _streams(plan: Plan, runs: Mapping[str, SeenRun]) -> list[tuple[str, Doubles]]:
     """The noise of every round in the order in which it was drawn, and that on reports and gains."""
     found = []
     for way, seen in runs.items():
-        for spec, noise in zip(seen.specs, seen.noise, strict=True):
+        for spec, noise in zip(seen.specs, _own_noise(plan, seen), strict=True):
             found.append((f"round {spec.number}, {way}", np.concatenate([*noise.values()])[: _LENGTHS[0]]))
         found += [(f"{name}, {way}", noise) for name, noise in seen.others.items()]
     return found
@@ -357,7 +364,8 @@ def _spreads(plan: Plan, seen: SeenRun, needed: float, way: str) -> Iterator[Aud
     """Check the noise of every tensor and of all together: in every round, and from every round on."""
     squares = seen.squares
     if isinstance(plan.mechanism, TreeSum):
-        squares = _of_nodes(seen, plan.mechanism.steps)
+        nodes = _own_noise(plan, seen)
+        squares = [{name: (node.size, float(node @ node)) for name, node in one.items()} for one in nodes]
     names = list(dict.fromkeys(name for one in squares for name in one))
     counts = np.array([[one.get(name, (0, 0.0))[0] for name in names] for one in squares], np.float64)
     sums = np.array([[one.get(name, (0, 0.0))[1] for name in names] for one in squares])
@@ -386,14 +394,15 @@ def _worst(name: str, counts: Doubles, sums: Doubles, needed: float, names: Sequ
     return AuditCheck(name, measured, "at least", needed, bool(chances[at] > alpha), where, ALPHA, (lowest,))
 
 
-def _of_nodes(seen: SeenRun, steps: int) -> list[dict[str, tuple[int, float]]]:
-    """Noise of the nodes of a tree: that of the rounds inside, added up."""
+def _own_noise(plan: Plan, seen: SeenRun) -> list[dict[str, Doubles]]:
+    """The first numbers of the noise that every round has of its own: in a tree, that of the node that it ends."""
+    if not isinstance(plan.mechanism, TreeSum):
+        return seen.noise
     found = []
     for last, spec in enumerate(seen.specs):
-        place = spec.number % steps + 1
+        place = spec.number % plan.mechanism.steps + 1
         inside = seen.noise[last + 1 - (place & -place) : last + 1]
-        nodes = {name: np.sum([one[name] for one in inside], axis=0) for name in inside[0]}
-        found.append({name: (node.size, float(node @ node)) for name, node in nodes.items()})
+        found.append({name: np.sum([one[name] for one in inside], axis=0) for name in inside[0]})
     return found
 
 
@@ -416,7 +425,9 @@ def repeats(name: str, streams: Sequence[tuple[str, Doubles]], *, shifts: bool) 
         lags = 2 * length - 1 if shifts and len(rows) <= _SHIFTED else 1
         cosines = _shifted(rows) if lags > 1 else np.abs(rows @ rows.T)
         short = sizes[places] < above  # pairs of longer ones were compared over a greater length
-        firsts, seconds = np.nonzero(np.triu((short[:, np.newaxis] | short) & (cosines**2 * length > min(_UNLIKELY, length / 2)), 1))
+        firsts, seconds = np.nonzero(
+            np.triu((short[:, np.newaxis] | short) & (cosines**2 * length > min(_UNLIKELY, length / 2)), 1)
+        )
         r = np.minimum(cosines[firsts, seconds], 1.0 - 1e-15)
         chances = 2.0 * stdtr(length - 1, -r * np.sqrt((length - 1) / (1.0 - r * r)))
         for at in np.flatnonzero(chances < ALPHA / (pairs * lags * len(_LENGTHS))):
@@ -442,20 +453,32 @@ def _shifted(rows: Doubles) -> Doubles:
     return found
 
 
+def shared_words(runs: Mapping[str, SeenRun]) -> AuditCheck:
+    """Check that no two streams of one secret, or of several, have a word in common."""
+    streams = [words[:_WORDS] for seen in runs.values() for words in seen.streams.values()]
+    everything = np.concatenate([np.zeros(0, np.uint64), *streams])
+    shared = len(everything) - len(np.unique(everything))
+    return observe.is_equal(WORDS, shared, 0, f"{len(streams):,} streams: {', '.join(runs)}")
+
+
+def warm_start_checks(simulations: Mapping[str, Simulation]) -> Iterator[AuditCheck]:
+    """Check that runs, each of which starts from the model of the one before, have nothing random in common."""
+    runs = {name: run(one.plan, one.data, one.histories, one.seeds) for name, one in simulations.items()}
+    streams = [stream for name, one in simulations.items() for stream in _streams(one.plan, {name: runs[name]})]
+    yield replace(shared_words(runs), name=WARM_WORDS)
+    yield repeats(WARM_NOISE, streams, shifts=True)
+
+
 def _words(runs: Mapping[str, SeenRun], again: SeenRun) -> Iterator[AuditCheck]:
     """Check the words of all streams of two secrets, and that a restart goes on with the same ones."""
-    named = {
-        (*name, way): words[:_WORDS]
-        for way in ("secret", "another secret")
-        for name, words in runs[way].streams.items()
-    }
-    everything = np.concatenate([np.zeros(0, np.uint64), *named.values()])
-    shared = len(everything) - len(np.unique(everything))
-    yield observe.is_equal(WORDS, shared, 0, f"{len(named):,} streams of two secrets")
+    yield shared_words({way: runs[way] for way in ("secret", "another secret")})
     first, after = runs["secret"], {spec.number: noise for spec, noise in zip(again.specs, again.noise, strict=True)}
     words = sum(not np.array_equal(first.streams.get(name, ()), some) for name, some in again.streams.items())
     noise = sum(
-        any(not np.allclose(part, seen[name], rtol=0.0, atol=1e-6 * np.std(part)) for name, part in after[number].items())
+        any(
+            not np.allclose(part, seen[name], rtol=0.0, atol=1e-6 * np.std(part))
+            for name, part in after[number].items()
+        )
         for number, seen in enumerate(first.noise)
         if number in after
     )
