@@ -447,12 +447,11 @@ def unclipped(wrong):
 @protect
 def turned_round(sound, sums, spec, source):
     """Every second round takes the noise of the one before it back."""
-    if spec.number % 2 == 0:
-        return sound(sums, spec, source)
+    turned = spec.number % 2 == 1
     before = {name: total.copy() for name, total in sums.items()}
-    sound(sums, spec, source.of(spec.number - 1))
+    sound(sums, spec, source.of(spec.number - turned))
     for name, total in sums.items():
-        total[...] = 2.0 * before[name] - total
+        total[...] = 2.0 * before[name] - total if turned else total
 
 
 @partial(wrapped, CohortSampler, "draw")

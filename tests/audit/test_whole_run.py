@@ -1,4 +1,4 @@
-"""Bugs of rounds, streams, cohorts and time, planted one at a time: the audit of the plan has to find every one of them.
+"""Bugs of rounds, streams, cohorts and time, planted one at a time: the audit has to find every one of them.
 
 The plans have as many rounds as the bugs need; real clients train in the first three of them only.
 """

@@ -16,7 +16,7 @@ from veilrec.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scor
 from veilrec.audit.observe import AuditCheck, ObservedRun, SeenSums, simulate, watch
 from veilrec.audit.plan import audit_plan, claim, secret_of
 from veilrec.audit.plan_local import scores_of_reports
-from veilrec.audit.whole_run import warm_start_checks
+from veilrec.audit.whole_run import ROUNDS, WORDS, warm_start_checks
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core.arrays import Doubles
@@ -275,10 +275,21 @@ class MethodAudit:
         """Upper bound, over all seeds, on the probability that a sound method fails."""
         return sum(check.false_alarm_rate for check in self.checks) + (0.0 if self.canary is None else ALPHA)
 
+    @property
+    def covered(self) -> str:
+        """How many rounds of the plan were looked at, and how many streams were compared; empty if none were."""
+        found = {check.name: check for check in self.checks}
+        if ROUNDS not in found:
+            return ""
+        rounds, words = found[ROUNDS], found.get(WORDS)
+        looked = f"{rounds.measured} of {rounds.expected} were looked at; {rounds.where}"
+        return looked if words is None else f"{looked}; {words.where}"
+
     def to_json(self) -> dict[str, Any]:
         """JSON form for `veilrec audit METHOD --json`."""
         return {
             "method": self.method,
+            "covered": self.covered,
             "claimed": self.claimed.to_json(),
             "checks": [check.to_json() for check in self.checks],
             "canary": None if self.canary is None else asdict(self.canary),

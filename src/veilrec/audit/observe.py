@@ -345,11 +345,13 @@ def spread_at_least(name: str, noise: Doubles, sigma: float, where: str, *, alph
     )
 
 
-def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
+def spread_is_one(name: str, noise: Doubles, where: str, *, errors: float = 5.0) -> AuditCheck:
     """Whether noise of any law has the standard deviation 1, to a twentieth and what chance explains."""
     measured = float(np.std(noise))
     kurtosis = float(np.mean(((noise - noise.mean()) / measured) ** 4)) if measured > 0.0 else 1.0
-    limit = 0.05 + 5.0 * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0  # beyond 5 standard errors: 6e-7
+    limit = (
+        0.05 + errors * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0
+    )  # beyond 5 standard errors: 6e-7, beyond 7: 3e-12
     return AuditCheck(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA, (1.0 - limit, 1.0 + limit))
 
 
@@ -461,7 +463,7 @@ def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
 def independent(
     name: str, sets: Bools, where: str, names: Sequence[str], others: Bools | None = None, *, lags: bool = True
 ) -> AuditCheck:
-    """Check that random sets [n, members] share as many members as chance explains, pair by pair and all of a lag together.
+    """Check that random sets [n, members] share as many members as chance explains: pairs, and lags as a whole.
 
     Given their sizes, what two independent sets share is hypergeometric, which is less spread than the binomial that
     is used here. With `others`, every set is compared with every one of those.

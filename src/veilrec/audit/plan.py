@@ -61,7 +61,14 @@ def audit_plan(
         key = secret_of(seed, 2)
         return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.clients, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
-    return tuple(message_checks(plan, secret, seeded, told, guarantee))
+    checks = tuple(message_checks(plan, secret, seeded, told, guarantee))
+    if plan.mechanism.noise_on != "message":
+        return checks
+    return (*checks, *whole_run.message_checks(plan, data, histories, seed, _secrets(seed)))
+
+
+def _secrets(seed: int) -> list[bytes]:
+    return [secret_of(seed, number) for number in (11, 12)]
 
 
 def _until_every_tensor(plan: Plan) -> int:
@@ -154,8 +161,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     if told is not None:
         yield from report_checks(run.plan, told, secret, seeded, guarantee)
     yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
-    secrets = [secret_of(run.seed, number) for number in (11, 12)]
-    yield from whole_run.checks(run.plan, run.data, run.histories, needed, run.seed, secrets)
+    yield from whole_run.checks(run.plan, run.data, run.histories, needed, run.seed, _secrets(run.seed))
     yield from _account_checks(run.plan, account, guarantee, needed, measured)
 
 

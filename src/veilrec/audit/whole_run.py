@@ -24,7 +24,7 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, from_vectors
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, filled, from_vectors, to_vectors
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
@@ -34,6 +34,7 @@ from veilrec.simulation.simulation import Simulation
 
 ROUNDS = "rounds of the plan that were looked at"
 NORMS = "largest norm of an oversized update, in any round, to its bound"
+MESSAGES = "noise on a message, in any round, to that in the first one"
 PASSED = "rounds in which a message beyond the bound is passed on"
 BARE = "numbers without noise in two rounds in a row"
 SPREAD = "standard deviation of the noise, in any round"
@@ -75,6 +76,7 @@ class SeenRun:
     bare: int = 0
     norms: list[float] = field(default_factory=list)  # of bounded updates, relative to the bound of their round
     passed: set[int] = field(default_factory=set)  # rounds in which the server took what no client can have sent
+    messages: list[tuple[str, Doubles]] = field(default_factory=list)  # noise of clients on them
     others: dict[str, Doubles] = field(default_factory=dict)  # noise on counts of reports, and on the sum of gains
     streams: Words = field(default_factory=dict)  # first words, by what a stream is for
     cohorts: list[Offsets] = field(default_factory=list)
@@ -144,8 +146,13 @@ class _Mechanism:
         return bounded
 
     def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
-        self._seen.opened(("message", spec.number, len(self._seen.streams)), source, _OF_A_CLIENT)
-        return self._mechanism.perturb(bounded, spec, source)
+        seen, view = self._seen, spec.view(self._plan.schema)
+        seen.opened(("message", spec.number, len(seen.streams)), source, _OF_A_CLIENT)
+        sent = self._mechanism.perturb(bounded, spec, source)
+        if not sent.factors:  # what follows the noise is not noise
+            drawn = (to_vectors(sent, view) - to_vectors(filled(bounded, view), view)).ravel()
+            seen.messages.append((f"message {len(seen.messages)} in round {spec.number}", drawn[drawn != 0.0]))
+        return sent
 
     def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         seen = self._seen
@@ -350,6 +357,27 @@ def checks(
             yield observe.independent(LIES, np.array(lies), way, names)
 
 
+def message_checks(
+    plan: Plan, data: LocalData, histories: Csr, seed: int, secrets: Sequence[bytes]
+) -> Iterator[AuditCheck]:
+    """Check that noise on messages is of one size in all rounds of a plan, and never the same twice."""
+    runs = {
+        way: run(plan, data, histories, Seeds.all_from(seed, secret))
+        for way, secret in zip(("secret", "another secret"), secrets, strict=True)
+    }
+    noises = [(f"{name}, {way}", noise) for way, seen in runs.items() for name, noise in seen.messages if len(noise)]
+    looked = f"{len(noises):,} messages in {math.comb(len(noises), 2):,} pairs"
+    yield observe.is_equal(ROUNDS, len(runs["secret"].cohorts), plan.rounds, looked)
+    yield shared_words(runs)
+    yield repeats(REPEATS, noises, shifts=True)
+    first = [noise for name, noise in noises if "in round 0," in name]
+    if first:
+        size = max(float(np.std(np.concatenate(first))), 1e-300)
+        enough = [(where, noise / size) for where, noise in noises if len(noise) >= _WORDS]
+        sizes = [observe.spread_is_one(MESSAGES, noise, where, errors=7.0) for where, noise in enough]
+        yield from [check for check in sizes if not check.holds][:1] or sizes[-1:]  # all of them share its ALPHA
+
+
 def _streams(plan: Plan, runs: Mapping[str, SeenRun]) -> list[tuple[str, Doubles]]:
     """The noise of every round in the order in which it was drawn, and that on reports and gains."""
     found = []
@@ -430,16 +458,16 @@ def repeats(name: str, streams: Sequence[tuple[str, Doubles]], *, shifts: bool) 
         )
         r = np.minimum(cosines[firsts, seconds], 1.0 - 1e-15)
         chances = 2.0 * stdtr(length - 1, -r * np.sqrt((length - 1) / (1.0 - r * r)))
-        for at in np.flatnonzero(chances < ALPHA / (pairs * lags * len(_LENGTHS))):
-            found.append(f"{streams[places[firsts[at]]][0]} and {streams[places[seconds[at]]][0]}")
+        near = np.flatnonzero(chances < ALPHA / (pairs * lags * len(_LENGTHS)))
+        found += [f"{streams[places[firsts[at]]][0]} and {streams[places[seconds[at]]][0]}" for at in near]
         above = length
-    by_size = [np.array([place for place in np.flatnonzero(sizes == size)]) for size in range(2, _LENGTHS[-1])]
-    for places in by_size:
+    for size in range(2, _LENGTHS[-1]):
+        places = np.flatnonzero(sizes == size)
         if len(places) > 1:
             rows = np.array([streams[place][1] for place in places])
             apart = np.abs(rows[:, np.newaxis] - rows).max(axis=-1)
-            for first, second in zip(*np.nonzero(np.triu(apart <= _SAME * np.std(rows), 1)), strict=True):
-                found.append(f"{streams[places[first]][0]} and {streams[places[second]][0]}")
+            equal = np.argwhere(np.triu(apart <= _SAME * np.std(rows), 1))
+            found += [f"{streams[places[first]][0]} and {streams[places[second]][0]}" for first, second in equal]
     return AuditCheck(name, len(found), "is", 0, not found, "".join(found[:1]), ALPHA)
 
 
@@ -458,7 +486,7 @@ def shared_words(runs: Mapping[str, SeenRun]) -> AuditCheck:
     streams = [words[:_WORDS] for seen in runs.values() for words in seen.streams.values()]
     everything = np.concatenate([np.zeros(0, np.uint64), *streams])
     shared = len(everything) - len(np.unique(everything))
-    return observe.is_equal(WORDS, shared, 0, f"{len(streams):,} streams: {', '.join(runs)}")
+    return observe.is_equal(WORDS, shared, 0, f"first words of {len(streams):,} streams: {', '.join(runs)}")
 
 
 def warm_start_checks(simulations: Mapping[str, Simulation]) -> Iterator[AuditCheck]:
