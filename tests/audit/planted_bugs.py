@@ -22,10 +22,10 @@ from veilrec.privacy.mechanisms import clipping, local, responses
 from veilrec.privacy.mechanisms import sums as sums_module
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.privacy.randomness import FastSource, KeyedSource, noise_of_report, noise_of_sum
+from veilrec.privacy.randomness import FastSource, KeyedSource, noise_of_client, noise_of_report, noise_of_sum
 from veilrec.server.round_specs import CohortSampler
 from veilrec.server.server import Server
-from veilrec.simulation import simulation
+from veilrec.simulation import pieces, simulation
 from veilrec.simulation.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
@@ -402,6 +402,7 @@ BUGS = (
 ALL_NORMS, ALL_SPREAD, ALL_REPEATS = whole_run.NORMS, whole_run.SPREAD, whole_run.REPEATS
 LONG_MF, LONG_NCF = "dp-fedmf rounds=20", "dp-fedncf rounds=12"
 LONG_POISSON, LONG_FIXED = (f"dp-fedmf rounds=20 cohort.size=20 cohort.sampling={way}" for way in ("poisson", "fixed"))
+LONG_ROWS = "dp-fedmf calibration=as-published rounds=12"
 LONG_CLICK = "priv-fedmf-sub selection.unit=click rounds=12"
 HEAD = "fednewsrec-head network=public-head text.sentences=titles text.sentence_dim=8 cohort.size=0 rounds=3"
 
@@ -518,6 +519,15 @@ def lies_at_the_same_places(sound, self, own, source):
     return sound(self, own, KeyedSource(SAME, 0))
 
 
+@partial(wrapped, local.NoisyMessage, "perturb")
+def quiet_messages_from_round_8(sound, self, bounded, spec, source):
+    whole, self.scale = self.scale, self.scale * (0.5 if spec.number >= 8 else 1.0)
+    try:
+        return sound(self, bounded, spec, source)
+    finally:
+        self.scale = whole
+
+
 OVER_TIME = (
     Bug("noise repeats every 8 rounds", LONG_MF, ALL_REPEATS, numbered(lambda number: number % 8)),
     Bug("the last round has the noise of the first", LONG_MF, ALL_REPEATS, numbered(lambda n: n if n < 19 else 0)),
@@ -570,4 +580,11 @@ OVER_TIME = (
         setting(simulation, "noise_of_report", lambda secret, period, client: noise_of_report(secret, period, 0)),
     ),
     Bug("all reports lie at the same places", LONG_CLICK, whole_run.LIES, lies_at_the_same_places),
+    Bug("half the noise on messages from round 8 on", LONG_ROWS, whole_run.MESSAGES, quiet_messages_from_round_8),
+    Bug(
+        "all messages of a client have the same noise",
+        LONG_ROWS,
+        ALL_REPEATS,
+        setting(pieces, "noise_of_client", lambda secret, number, client: noise_of_client(secret, 0, client)),
+    ),
 )
