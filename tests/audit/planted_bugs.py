@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.audit.plan import audit_plan
+from veilrec.audit import whole_run
+from veilrec.audit.plan import TOGETHER, audit_plan
+from veilrec.core import rng
 from veilrec.core.plan import Plan
 from veilrec.core.schema import copied
 from veilrec.methods import private
@@ -20,9 +22,10 @@ from veilrec.privacy.mechanisms import clipping, local, responses
 from veilrec.privacy.mechanisms import sums as sums_module
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.privacy.randomness import FastSource, KeyedSource
+from veilrec.privacy.randomness import FastSource, KeyedSource, noise_of_client, noise_of_report, noise_of_sum
 from veilrec.server.round_specs import CohortSampler
 from veilrec.server.server import Server
+from veilrec.simulation import pieces, simulation
 from veilrec.simulation.simulation import Simulation
 
 Patch = pytest.MonkeyPatch
@@ -393,4 +396,195 @@ BUGS = (
     Bug("a message with some rows as they are", ROWS_PUBLISHED, UNSENT, rows_as_they_are),
     Bug("a message with noise before the clip", UPDATE_PUBLISHED, MESSAGE, noise_before_the_clip),
     Bug("the noise of all messages at once is that of one", ROWS_PUBLISHED, SHORTCUT, noise_of_one),
+)
+
+# Bugs of rounds, streams, cohorts and time: most of them are in no round that real clients train in an audit.
+ALL_NORMS, ALL_SPREAD, ALL_REPEATS = whole_run.NORMS, whole_run.SPREAD, whole_run.REPEATS
+LONG_MF, LONG_NCF = "dp-fedmf rounds=20", "dp-fedncf rounds=12"
+LONG_POISSON, LONG_FIXED = (f"dp-fedmf rounds=20 cohort.size=20 cohort.sampling={way}" for way in ("poisson", "fixed"))
+LONG_ROWS = "dp-fedmf calibration=as-published rounds=12"
+LONG_CLICK = "priv-fedmf-sub selection.unit=click rounds=12"
+HEAD = "fednewsrec-head network=public-head text.sentences=titles text.sentence_dim=8 cohort.size=0 rounds=3"
+
+
+def from_round(first, other):
+    """Another way of protecting sums, from a round on; it gets the sound one first."""
+    return protect(lambda sound, sums, spec, *of: (other if spec.number >= first else _sound)(sound, sums, spec, *of))
+
+
+def _sound(sound, *of):
+    sound(*of)
+
+
+def loud(factor):
+    """Noise of another size in some rounds: the factor is made of the round's number."""
+
+    def planted(sound, sums, spec, source):
+        before = {name: total.copy() for name, total in sums.items()}
+        sound(sums, spec, source)
+        for name, total in sums.items():
+            total[...] = before[name] + factor(spec.number) * (total - before[name])
+
+    return protect(planted)
+
+
+def numbered(number):
+    """Noise of another round."""
+    return protect(lambda sound, sums, spec, source: sound(sums, spec, source.of(number(spec.number))))
+
+
+def drawn(number):
+    """The cohort of another round."""
+    return wrapped(CohortSampler, "draw", lambda sound, self, of: sound(self, number(of)))
+
+
+def unclipped(wrong):
+    """No clipping in some rounds."""
+    return wrapped(
+        CohortSum, "bound", lambda sound, self, sent, spec: sent if wrong(spec.number) else sound(self, sent, spec)
+    )
+
+
+@protect
+def turned_round(sound, sums, spec, source):
+    """Every second round takes the noise of the one before it back."""
+    turned = spec.number % 2 == 1
+    before = {name: total.copy() for name, total in sums.items()}
+    sound(sums, spec, source.of(spec.number - turned))
+    for name, total in sums.items():
+        total[...] = 2.0 * before[name] - total if turned else total
+
+
+@partial(wrapped, CohortSampler, "draw")
+def who_was_not_drawn_before(sound, self, number):
+    """Every second cohort is of the people that the one before it left out."""
+    if number % 2 == 0:
+        return sound(self, number)
+    left = np.setdiff1d(self.eligible, sound(self, number - 1))
+    return np.sort(np.random.default_rng(number).choice(left, self.size, replace=False))
+
+
+@partial(wrapped, CohortSampler, "draw")
+def a_third_again(sound, self, number):
+    """A part of the last cohort is drawn again."""
+    now, before = sound(self, number), sound(self, max(number - 1, 0))
+    chosen = np.random.default_rng(number).permutation(len(before))[: len(before) // 3]
+    return np.union1d(now[len(chosen) :], before[chosen])
+
+
+@partial(wrapped, CohortSampler, "draw")
+def with_a_neighbour(sound, self, number):
+    """People with even numbers bring the next one along: everybody is drawn as often as before."""
+    return np.array([one for one in self.eligible if one - one % 2 in sound(self, number)], np.int64)
+
+
+class _Shifted:
+    """The words of one stream for all rounds, a few further on in each."""
+
+    protects = True
+
+    def __init__(self, number):
+        self._source = KeyedSource(SAME, 0)
+        self._source.words(30 * number)
+
+    def words(self, count):
+        return self._source.words(count)
+
+
+@partial(wrapped, Simulation, "load_state")
+def counted_from_the_restart(sound, self, state, done):
+    sound(self, state, done)
+    named = self._source_of_sums
+    self._source_of_sums = lambda number: named(number - done)
+
+
+@partial(wrapped, Simulation, "load_state")
+def another_secret_after_a_restart(sound, self, state, done):
+    sound(self, state, done)
+    self.seeds = replace(self.seeds, secret=SAME)
+
+
+@partial(wrapped, Simulation, "_source_of_sums")
+def public_from_round_8(sound, self, number):
+    return sound(self, number) if number < 8 else KeyedSource(SAME, number)
+
+
+def any_length_from_round_8(patch):
+    sound = CohortSum.check
+    patch.setattr(CohortSum, "check", lambda self, sent, spec: sound(self, sent, spec) if spec.number < 8 else None)
+
+
+@partial(wrapped, responses.RandomisedResponse, "release")
+def lies_at_the_same_places(sound, self, own, source):
+    return sound(self, own, KeyedSource(SAME, 0))
+
+
+@partial(wrapped, local.NoisyMessage, "perturb")
+def quiet_messages_from_round_8(sound, self, bounded, spec, source):
+    whole, self.scale = self.scale, self.scale * (0.5 if spec.number >= 8 else 1.0)
+    try:
+        return sound(self, bounded, spec, source)
+    finally:
+        self.scale = whole
+
+
+OVER_TIME = (
+    Bug("noise repeats every 8 rounds", LONG_MF, ALL_REPEATS, numbered(lambda number: number % 8)),
+    Bug("the last round has the noise of the first", LONG_MF, ALL_REPEATS, numbered(lambda n: n if n < 19 else 0)),
+    Bug("every second round takes the noise of the last one back", LONG_MF, ALL_REPEATS, turned_round),
+    Bug(
+        "noise of a round is that of the last one, shifted",
+        LONG_MF,
+        ALL_REPEATS,
+        protect(lambda sound, sums, spec, source: sound(sums, spec, _Shifted(spec.number))),
+    ),
+    Bug("the secret is forgotten from round 8 on", LONG_MF, ALL_REPEATS, public_from_round_8),
+    Bug("half the noise from round 8 on", LONG_MF, ALL_SPREAD, loud(lambda number: 0.5 if number >= 8 else 1.0)),
+    Bug("half the noise in the last round", LONG_MF, ALL_SPREAD, loud(lambda number: 0.5 if number == 19 else 1.0)),
+    Bug("a tenth less noise in every third round", LONG_MF, ALL_SPREAD, loud(lambda n: 0.9 if n % 3 == 2 else 1.0)),
+    Bug("noise fades by a hundredth a round", LONG_MF, ALL_SPREAD, loud(lambda number: 0.99**number)),
+    Bug("a tensor without noise from round 8 on", LONG_NCF, whole_run.BARE, from_round(8, all_but_the_last)),
+    Bug("no noise at all from round 8 on", LONG_MF, ALL_SPREAD, from_round(8, lambda *of: None)),
+    Bug("no clipping from round 8 on", LONG_MF, ALL_NORMS, unclipped(lambda number: number >= 8)),
+    Bug("no clipping in the last round", LONG_MF, ALL_NORMS, unclipped(lambda number: number == 19)),
+    Bug("messages of any length are taken from round 8 on", LONG_MF, whole_run.PASSED, any_length_from_round_8),
+    Bug("pairs of rounds have the same coins", LONG_POISSON, whole_run.COINS, drawn(lambda n: n - n % 2)),
+    Bug("coins repeat every 8 rounds", LONG_FIXED, whole_run.COINS, drawn(lambda number: number % 8)),
+    Bug("who was left out comes next", LONG_POISSON, whole_run.COINS, who_was_not_drawn_before),
+    Bug("a third of a cohort comes again", LONG_POISSON, whole_run.COINS, a_third_again),
+    Bug("two people are always drawn together", LONG_POISSON, TOGETHER, with_a_neighbour),
+    Bug(
+        "coins and noise of a round share a stream",
+        LONG_POISSON,
+        whole_run.NOISE_COINS,
+        setting(rng, "COHORT", rng.NOISE),
+    ),
+    Bug("a restart counts rounds from 0", LONG_MF, whole_run.RESTART, counted_from_the_restart),
+    Bug("a restart forgets the secret", LONG_MF, whole_run.RESTART, another_secret_after_a_restart),
+    Bug(
+        "votes and round 0 share a stream",
+        GRAM,
+        whole_run.WORDS,
+        setting(simulation, "noise_of_histogram", noise_of_sum),
+    ),
+    Bug(
+        "the verdict has the noise of round 0",
+        HEAD,
+        whole_run.WORDS,
+        setting(simulation, "noise_of_comparison", lambda secret: noise_of_sum(secret, 0)),
+    ),
+    Bug(
+        "all clients lie with the same stream",
+        LONG_CLICK,
+        whole_run.WORDS,
+        setting(simulation, "noise_of_report", lambda secret, period, client: noise_of_report(secret, period, 0)),
+    ),
+    Bug("all reports lie at the same places", LONG_CLICK, whole_run.LIES, lies_at_the_same_places),
+    Bug("half the noise on messages from round 8 on", LONG_ROWS, whole_run.MESSAGES, quiet_messages_from_round_8),
+    Bug(
+        "all messages of a client have the same noise",
+        LONG_ROWS,
+        ALL_REPEATS,
+        setting(pieces, "noise_of_client", lambda secret, number, client: noise_of_client(secret, 0, client)),
+    ),
 )

@@ -14,6 +14,8 @@ import pytest
 from tests.audit.planted_bugs import Bug, failed_checks, other, setting, wrapped
 from veilrec.audit.method import canary, small_problem, tiny_plan
 from veilrec.audit.plan_local import another
+from veilrec.audit.whole_run import REPEATS as ALL_REPEATS
+from veilrec.audit.whole_run import WORDS
 from veilrec.client import news
 from veilrec.client.news_data import one_click_of_some
 from veilrec.core.plan import Plan
@@ -22,7 +24,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation
-from veilrec.privacy.randomness import KeyedSource
+from veilrec.privacy.randomness import KeyedSource, noise_of_learning
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation import pieces
 
@@ -148,7 +150,28 @@ def _calibrated_for_a_turn(plan):
     return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, max_participations=1)
 
 
+@partial(wrapped, news.PrivateNewsLocalTrainer, "ready")
+def half_the_noise_in_the_last_round(sound, self, cohort, model, spec):
+    if spec.number < 5:
+        return sound(self, cohort, model, spec)
+    with pytest.MonkeyPatch.context() as patch:
+        add(0.5)(patch)
+        return sound(self, cohort, model, spec)
+
+
+def repeated_every_4_rounds(secret, number, client):
+    return noise_of_learning(secret, number % 4, client)
+
+
 BUGS = (
+    Bug("noise repeats every 4 rounds", "", WORDS, setting(pieces, "noise_of_learning", repeated_every_4_rounds)),
+    Bug(
+        "noise repeats every 4 rounds, seen",
+        "",
+        ALL_REPEATS,
+        setting(pieces, "noise_of_learning", repeated_every_4_rounds),
+    ),
+    Bug("half the noise in the last round", "", SIZE, half_the_noise_in_the_last_round),
     Bug("no noise", "", SIZE, add(0.0)),
     Bug("no noise is bare", "", BARE, add(0.0)),
     Bug("no noise costs everything", "", SPENT, add(0.0)),

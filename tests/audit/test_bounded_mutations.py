@@ -20,11 +20,13 @@ from tests.audit.planted_bugs import (
     TOLD,
     Bug,
     failed_checks,
+    from_round,
     no_noise_on,
     other,
     setting,
     wrapped,
 )
+from veilrec.audit import whole_run
 from veilrec.audit.method import canary
 from veilrec.audit.plan import audit_plan
 from veilrec.audit.plan_sums import BY_ROUND, COUNT, NODE, NODES
@@ -122,6 +124,17 @@ def count_for_nothing(sound, noise, *of, **how):
     return replace(sound(noise, *of, **how), update_noise_multiplier=noise)
 
 
+def without_the_count(sound, sums, *of):
+    sound({name: sums[name] for name in sums if name != BOUND}, *of)
+
+
+none_in_round_11 = wrapped(
+    TreeSum,
+    "protect",
+    lambda sound, self, sums, spec, source: sound(self, {} if spec.number == 11 else sums, spec, source),
+)
+
+
 class _Levels:
     """Noise by the level of a node instead of by the node."""
 
@@ -178,6 +191,8 @@ def longer_trees(plan):
 
 BUGS = (
     Bug("no noise on the count", "poisson", COUNT, no_noise_on(BOUND)),
+    Bug("no noise on the count from round 4 on", "poisson", whole_run.COUNT, from_round(4, without_the_count)),
+    Bug("no noise in the last round of a tree", "tree", whole_run.REPEATS, none_in_round_11),
     Bug("half the noise on the count", "fixed", COUNT, sigma(lambda name: 0.5 if name == BOUND else 1.0)),
     Bug("half the noise on updates", "poisson", SPREAD, sigma(lambda name: 1.0 if name == BOUND else 0.5)),
     Bug("noise for the bound of the last round", "poisson", BY_ROUND, noise_for_the_last_round),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.method import tiny_plan
-from veilrec.audit.plan_distributed import audit_distributed_noise, honest_of, share_canary, share_checks
+from veilrec.audit.plan_distributed import EVERY_SHARE, audit_distributed_noise, honest_of, share_canary, share_checks
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
 from veilrec.federation.facts import guarantee_of, with_distributed_noise
@@ -24,6 +24,10 @@ _noise = DistributedNoiseSum.noise
 
 def halved(self, *arguments):
     return _noise(self, *arguments) // 2
+
+
+def halved_in_the_last_round(self, fixed_point, spec, source):
+    return _noise(self, fixed_point, spec, source) // (2 if spec.number == 2 else 1)
 
 
 def none_on_the_first_tensor(self, fixed_point, spec, source):
@@ -60,12 +64,13 @@ def failed(*, least=CLIENTS, silent=SILENT):
 
 
 def test_what_is_sound_passes_and_bugs_are_found(monkeypatch):
-    """Fixed seed; over all seeds a sound plan fails in 4 of a million."""
+    """Fixed seed; over all seeds a sound plan fails in 5 of a million."""
     spread = "standard deviation of a client's share of the noise"
     large = "how far an update that is made to be large moves a sum"
     assert failed() == set()
     bugs = [
         (DistributedNoiseSum, "noise", halved, spread),
+        (DistributedNoiseSum, "noise", halved_in_the_last_round, EVERY_SHARE),
         (DistributedNoiseSum, "noise", none_on_the_first_tensor, spread),
         (DistributedNoiseSum, "noise", none_on_one_number, "numbers of a share without noise"),
         (DistributedNoiseSum, "noise", the_same_again, "pairs of shares that repeat each other"),

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from typing import Any, cast
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from veilrec.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scor
 from veilrec.audit.observe import AuditCheck, ObservedRun, SeenSums, is_equal, simulate, watch
 from veilrec.audit.plan import audit_plan, claim, secret_of
 from veilrec.audit.plan_local import scores_of_reports
+from veilrec.audit.whole_run import ROUNDS, WORDS, warm_start_checks
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core.arrays import Doubles
@@ -31,6 +34,9 @@ from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.runs.noise import Noise
+from veilrec.runs.request import RunRequest, prepare
+from veilrec.runs.training import train
 from veilrec.server.round_specs import CohortSampler, Tally
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -208,6 +214,7 @@ _DATA_SEED = 1  # of the synthetic data
 _PUBLIC_SEED = 3
 _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as the others for ten
 _FEWER = 2  # times fewer runs of those
+_WARM_CLIENTS = 40  # of a run that another one starts from
 _TINY_CLIENTS, _TINY_ITEMS, _TINY_USES = 12, 16, 5
 # A model so small that a run takes milliseconds; what a method does not have is left out.
 _TINY = [
@@ -269,10 +276,21 @@ class MethodAudit:
         """Upper bound, over all seeds, on the probability that a sound method fails."""
         return sum(check.false_alarm_rate for check in self.checks) + (0.0 if self.canary is None else ALPHA)
 
+    @property
+    def covered(self) -> str:
+        """How many rounds of the plan were looked at, and how many streams were compared; empty if none were."""
+        found = {check.name: check for check in self.checks}
+        if ROUNDS not in found:
+            return ""
+        rounds, words = found[ROUNDS], found.get(WORDS)
+        looked = f"{rounds.measured} of {rounds.expected} were looked at; {rounds.where}"
+        return looked if words is None else f"{looked}; {words.where}"
+
     def to_json(self) -> dict[str, Any]:
         """JSON form for `veilrec audit METHOD --json`."""
         return {
             "method": self.method,
+            "covered": self.covered,
             "claimed": self.claimed.to_json(),
             "checks": [check.to_json() for check in self.checks],
             "canary": None if self.canary is None else asdict(self.canary),
@@ -340,6 +358,7 @@ def audit_method(
         claim = promised(method, config, tiny)
         runs = effort.runs // (1 if tiny.news is None else _FEWER)
         found = canary(plan, method.clients(config, tiny), tiny.train, claim, runs=runs, seed=seed)
+        checks = (*checks, *_warm_start(method, settings, data))
     label = name if data is None else f"{name} on {data}"
     return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
 
@@ -371,6 +390,21 @@ def _of_others(plan: Plan, data: LocalData, other: LocalData, people: Sequence[i
         }
         sides.append({"data": one.take(unchanged), **roles})
     return difference(sides[0], sides[1], "clients")
+
+
+def _warm_start(method: Method[Any], settings: Sequence[str], data: str | None) -> list[AuditCheck]:
+    """Train a tiny model, start another run from it as `train --from` does, and compare what they draw."""
+    synthetic = f"{synthetic_for(method, data)}:users={_WARM_CLIENTS}"
+    tiny, simulations = tuple(_tiny_settings(method, settings)), {}
+    with TemporaryDirectory() as folder:
+        for noise in get_args(Noise):
+            out = Path(folder) / noise
+            request = RunRequest(method.name, synthetic, settings=tiny, noise=noise, rounds=1)
+            first = prepare(request)
+            train(first, out)
+            second = prepare(replace(request, start_from=out))
+            simulations |= {f"{noise} run": first.trainer, f"{noise} run from it": second.trainer}
+    return list(warm_start_checks(cast(dict[str, Simulation], simulations)))
 
 
 def fitting(config: Any, clients: int) -> Any:
@@ -406,12 +440,15 @@ def _news(users: int, rounds: int) -> Problem:
 
 def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
     """The configuration of a tiny plan: `settings`, with the smallest possible model."""
+    config, _ = configure(method, preset="tuned", dataset="", settings=_tiny_settings(method, settings))
+    return config
+
+
+def _tiny_settings(method: Method[Any], settings: Sequence[str]) -> list[str]:
     known = set(setting_names(method.config))
     of_all = (*_TINY, *_TINY_NETWORK) if "features.items" in known else _TINY
     tiny = [setting for setting in of_all if setting.partition("=")[0] in known]
-    asked = [setting for setting in settings if not setting.startswith("cohort.size")]
-    config, _ = configure(method, preset="tuned", dataset="", settings=[*asked, *tiny])
-    return config
+    return [*(setting for setting in settings if not setting.startswith("cohort.size")), *tiny]
 
 
 def _tiny_features() -> Features:

@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammainccinv, gammaincinv, kolmogorov, ndtr, stdtr
 
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, Schema
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
@@ -258,6 +258,21 @@ def answer_of(plan: Plan, updates: ClientUpdates, spec: RoundSpec) -> str:
     return "passed on"
 
 
+def times(updates: ClientUpdates, factor: float) -> ClientUpdates:
+    """Multiply every number of the updates."""
+
+    def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
+
+    return replace(
+        updates,
+        tables=scaled(updates.tables),
+        entries=scaled(updates.entries),
+        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in updates.dense.items()},
+        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in updates.factors.items()},
+    )
+
+
 def norms_of(updates: ClientUpdates) -> Doubles:
     """L2 norm of each client update, computed independently of the clipping code; the clipping count is left out."""
     squares = np.zeros(updates.count)
@@ -331,11 +346,13 @@ def spread_at_least(name: str, noise: Doubles, sigma: float, where: str, *, alph
     )
 
 
-def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
+def spread_is_one(name: str, noise: Doubles, where: str, *, errors: float = 5.0) -> AuditCheck:
     """Whether noise of any law has the standard deviation 1, to a twentieth and what chance explains."""
     measured = float(np.std(noise))
     kurtosis = float(np.mean(((noise - noise.mean()) / measured) ** 4)) if measured > 0.0 else 1.0
-    limit = 0.05 + 5.0 * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0  # beyond 5 standard errors: 6e-7
+    limit = (
+        0.05 + errors * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0
+    )  # beyond 5 standard errors: 6e-7, beyond 7: 3e-12
     return AuditCheck(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA, (1.0 - limit, 1.0 + limit))
 
 
@@ -449,3 +466,37 @@ def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
         for tail in (gammaincinv, gammainccinv)
     )
     return AuditCheck(name, float(np.var(sizes)), "is", variance, p_value > ALPHA, "", ALPHA, (low, high))
+
+
+def independent(
+    name: str, sets: Bools, where: str, names: Sequence[str], others: Bools | None = None, *, lags: bool = True
+) -> AuditCheck:
+    """Check that random sets [n, members] share as many members as chance explains: pairs, and lags as a whole.
+
+    Given their sizes, what two independent sets share is hypergeometric, which is less spread than the binomial that
+    is used here. With `others`, every set is compared with every one of those.
+    """
+    against = sets if others is None else others
+    shared = (sets.astype(np.float32) @ against.astype(np.float32).T).astype(np.float64)
+    sizes, rates = sets.sum(axis=1).astype(np.float64), against.mean(axis=1)
+    apart = len(sets) if others is None and lags else 0
+    firsts, seconds = np.triu_indices(len(sets), 1) if others is None else np.indices(shared.shape).reshape(2, -1)
+    tests = 2.0 * (len(firsts) + apart)
+    both, trials, rate = shared[firsts, seconds], sizes[firsts], rates[seconds]
+    found = np.flatnonzero(_by_chance(both, trials, rate) < ALPHA / tests)
+    words = [f"{names[firsts[at]]} and {names[seconds[at]]}" if others is None else names[firsts[at]] for at in found]
+    for lag in range(1, apart):
+        total, drawn = np.trace(shared, lag), float(sizes[:-lag].sum())
+        wanted = float(sizes[:-lag] @ rates[lag:]) / max(drawn, 1.0)
+        if _by_chance(np.array([total]), np.array([drawn]), np.array([wanted]))[0] < ALPHA / tests:
+            words.append(f"{names[0]} and {names[lag]}, and all that are as far apart")
+    return AuditCheck(name, len(words), "is", 0, not words, ": ".join(filter(None, (where, *words[:1]))), ALPHA)
+
+
+def _by_chance(hits: Doubles, trials: Doubles, rates: Doubles) -> Doubles:
+    """How likely a binomial count is as far from its mean, on its side."""
+    certain = (rates >= 1.0) | (rates <= 0.0)
+    inner = np.where(certain, 0.5, rates)
+    whole = trials.astype(np.int64)
+    many = np.where(hits > 0, bdtrc(np.maximum(hits - 1.0, 0.0), whole, inner), 1.0)
+    return np.where(certain, 1.0, np.minimum(many, bdtr(hits, whole, inner)))

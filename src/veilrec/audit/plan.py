@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from veilrec.audit import observe, plan_sums
+from veilrec.audit import observe, plan_sums, whole_run
 from veilrec.audit.observe import ALPHA, AuditCheck, ObservedRun
 from veilrec.audit.plan_local import local_checks
 from veilrec.audit.plan_messages import ReportedCounts, comparison_checks, message_checks, report_checks, told_by
@@ -26,7 +26,7 @@ from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, from_vectors
+from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
 from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated, training_event
 from veilrec.privacy.guarantee import Guarantee
@@ -35,6 +35,7 @@ from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
 from veilrec.privacy.samplers import UNITS
 from veilrec.simulation.simulation import Seeds, Simulation
 
+TOGETHER = "pairs of clients whose coins depend on each other"
 _SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
 
 
@@ -60,7 +61,14 @@ def audit_plan(
         key = secret_of(seed, 2)
         return tuple(plan_sums.published_bound_checks(plan, secret.sums[0], guarantee, run.clients, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
-    return tuple(message_checks(plan, secret, seeded, told, guarantee))
+    checks = tuple(message_checks(plan, secret, seeded, told, guarantee))
+    if plan.mechanism.noise_on != "message":
+        return checks
+    return (*checks, *whole_run.message_checks(plan, data, histories, seed, _secrets(seed)))
+
+
+def _secrets(seed: int) -> list[bytes]:
+    return [secret_of(seed, number) for number in (11, 12)]
 
 
 def _until_every_tensor(plan: Plan) -> int:
@@ -153,6 +161,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     if told is not None:
         yield from report_checks(run.plan, told, secret, seeded, guarantee)
     yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
+    yield from whole_run.checks(run.plan, run.data, run.histories, needed, run.seed, _secrets(run.seed))
     yield from _account_checks(run.plan, account, guarantee, needed, measured)
 
 
@@ -263,23 +272,12 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
         yield observe.at_most("norm of an update where the server asks for a larger bound", followed, own)
     fits = mechanism.bound(_hostile(plan, spec, np.array([limit]), spread=True), spec)
     yield observe.is_equal(
-        "a message that is twice as long as the bound", observe.answer_of(plan, _times(fits, 2.0), spec), "refused"
+        "a message that is twice as long as the bound",
+        observe.answer_of(plan, observe.times(fits, 2.0), spec),
+        "refused",
     )
-    yield observe.is_equal("a message with NaN in it", observe.answer_of(plan, _times(fits, math.nan), spec), "refused")
-
-
-def _times(updates: ClientUpdates, factor: float) -> ClientUpdates:
-    """Multiply every number of the updates."""
-
-    def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
-        return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
-
-    return replace(
-        updates,
-        tables=scaled(updates.tables),
-        entries=scaled(updates.entries),
-        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in updates.dense.items()},
-        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in updates.factors.items()},
+    yield observe.is_equal(
+        "a message with NaN in it", observe.answer_of(plan, observe.times(fits, math.nan), spec), "refused"
     )
 
 
@@ -321,6 +319,8 @@ def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[Audit
         yield observe.rate_at_most("how often a client takes part", int(hits.sum()), cohorts.size, rate, way)
         yield observe.none_sampled_too_often("how often the most drawn client takes part", hits, drawn, rate)
         if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
+            names = [f"client {client}" for client in range(cohorts.shape[1])]
+            yield observe.independent(TOGETHER, cohorts.T > 0, way, names, lags=False)
             sizes = cohorts.sum(axis=1)
             yield observe.sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
         elif accounted.sampling == "fixed":

@@ -17,10 +17,11 @@ import numpy as np
 from veilrec.audit.bounds import epsilon_from_gaussian_scores
 from veilrec.audit.method import ALPHA as CANARY_ALPHA
 from veilrec.audit.method import FULL, QUICK, Canary, MethodAudit, fitting, small_problem, tiny_plan
-from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian, none_repeats
+from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian
 from veilrec.audit.observe import spread_at_least as spread
 from veilrec.audit.plan import RunAccount, announced, claim, secret_of
-from veilrec.audit.plan_sums import NUMBERS
+from veilrec.audit.plan_sums import NUMBERS, worst
+from veilrec.audit.whole_run import ROUNDS, repeats
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
@@ -39,7 +40,8 @@ from veilrec.privacy.randomness import KeyedSource
 _SLACK = 0.002  # as in audits of noise that a server adds
 _CUT = 1e-3  # of the bound: what cutting to the lattice may add
 _FEWEST_DRAWS = 40
-_CLIENTS, _ROUNDS = 3, 3  # whose noises are compared with each other
+_CLIENTS = 3  # whose noises of all rounds are compared with each other
+EVERY_SHARE = "standard deviation of a client's share of the noise, in any round"
 _LARGE = 1e6  # times the bound: what somebody sends who wants to be seen
 _OVERFLOW = 1e-9  # chance of a round that its own noise voids
 
@@ -136,14 +138,17 @@ def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditC
         yield is_gaussian("distance of a share's noise from a Gaussian", together, f"round {spec.number}")
         bared = sum(bare(drawn[0][tensor], drawn[1][tensor], each) for tensor in drawn[0])
         yield is_equal("numbers of a share without noise", bared, 0, f"round {spec.number}")
-    spec = kinds[0]
+    rounds = announced(shared.plan)
     named = [
-        (f"client {client} in round {number}", np.concatenate(list(noise.values())))
+        (f"client {client} in round {spec.number}", np.concatenate(list(noise.values())))
         for client in range(_CLIENTS)
-        for number in range(_ROUNDS)
-        for noise in (shared.noise(replace(spec, number=number), 4, client, number),)
+        for spec in rounds
+        for noise in (shared.noise(spec, 4, client, spec.number),)
     ]
-    yield none_repeats("pairs of shares that repeat each other", named, each, "")
+    pairs = math.comb(len(named), 2)
+    yield is_equal(ROUNDS, len(rounds), shared.plan.rounds, f"{len(named):,} shares in {pairs:,} pairs")
+    yield repeats("pairs of shares that repeat each other", named, shifts=True)
+    yield worst([spread(EVERY_SHARE, noise, each, where, alpha=ALPHA / len(named)) for where, noise in named])
 
 
 def _bound_checks(shared: Shared) -> Iterator[AuditCheck]:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import chdtr, gammaincinv
 
+from veilrec.audit import whole_run
 from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, has_law, is_equal, none_repeats, rate_at_most
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, OwnSources
@@ -30,6 +31,7 @@ from veilrec.privacy.events import ComposedEvent, LaplaceEvent, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.simulation.pieces import CohortWorker
 from veilrec.simulation.simulation import Seeds, Simulation, one_of
 from veilrec.wire import messages
 
@@ -39,6 +41,8 @@ _FAR_BEYOND = 50.0  # a claim: one vector refutes it alone, and nothing has to b
 _EXTRA = 3_000  # rounds that no run reaches
 _CLIENTS = 40  # whose messages are compared
 _REPEATS = 60  # vectors of noise that are compared with each other
+_REPORTING, _WORDS = 40, 8  # clients whose reports of every round are looked at, and first words of their streams
+_SIZE = "mean size of the noise on attention"
 _STRONG = 1e3  # times the basis vectors of the start: almost all attention is on one of them
 _LONGEST = 12  # history that somebody else has
 _USER_ENCODER = ("clicks.", "newcomer", "pad")  # what a model reads histories with, and nothing else
@@ -134,6 +138,7 @@ def local_checks(
         yield from _noise_checks(plan, way, heard, asked)
         yield from _label_checks(plan, way, heard, asked)
         scale = min(scale, float(np.mean(np.abs(_noise(plan, asked)))))
+    yield from _every_round(plan, data, seed)
     yield from _moves(plan, seed)
     yield from _replayed(plan, data, seed)
     yield from _account(plan, data, guarantee, samples, scale, seed)
@@ -195,8 +200,8 @@ def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
     epsilon = charged.epsilon if isinstance(charged, LaplaceEvent) else 0.0
     needed = _farthest(attention.basis, attention.clip_norm) / epsilon * (1.0 - _SLACK) if epsilon > 0.0 else math.inf
     told, more = _noise(plan, heard), _noise(plan, asked)
-    yield _scale_at_least("mean size of the noise on attention", told.ravel(), needed, f"{way}, in rounds")
-    yield _scale_at_least("mean size of the noise on attention", more.ravel(), needed, f"{way}, asked again")
+    yield _scale_at_least(_SIZE, told.ravel(), needed, f"{way}, in rounds")
+    yield _scale_at_least(_SIZE, more.ravel(), needed, f"{way}, asked again")
     yield _is_laplace("distance of that noise from Laplace's", more.ravel(), way)
     half = len(told) // 2
     yield is_equal("numbers of attention without noise", bare(told[:half], told[half : 2 * half], needed), 0, way)
@@ -204,13 +209,13 @@ def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
     yield none_repeats("vectors of noise that repeat each other", noises, needed, way)
 
 
-def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> AuditCheck:
+def _scale_at_least(name: str, noise: Doubles, scale: float, where: str, alpha: float = ALPHA) -> AuditCheck:
     """Whether Laplace noise has at least this mean size: twice the sum over the scale is chi-square, exactly."""
     if not len(noise):
         return AuditCheck(name, 0.0, "at least", scale, False, where, ALPHA, (scale,))
     p_value = float(chdtr(2 * len(noise), 2.0 * float(np.sum(np.abs(noise))) / scale))
-    lowest = scale * float(gammaincinv(len(noise), ALPHA)) / len(noise)
-    return AuditCheck(name, float(np.mean(np.abs(noise))), "at least", scale, p_value > ALPHA, where, ALPHA, (lowest,))
+    lowest = scale * float(gammaincinv(len(noise), alpha)) / len(noise)
+    return AuditCheck(name, float(np.mean(np.abs(noise))), "at least", scale, p_value > alpha, where, alpha, (lowest,))
 
 
 def _is_laplace(name: str, noise: Doubles, where: str) -> AuditCheck:
@@ -226,17 +231,58 @@ def _label_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
     Of n items that are treated alike, epsilon allows the click e^eps / (e^eps + n - 1) of what they have together.
     That chances differ makes sums of them no more spread than those of their mean (Hoeffding 1956).
     """
+    yield from _labels_hide(plan, f"{way}, in rounds", [heard])
+    yield from _labels_hide(plan, f"{way}, asked again", [asked])
+
+
+def _labels_hide(plan: Plan, where: str, heard: Sequence[Heard]) -> Iterator[AuditCheck]:
     epsilon = epsilon_of(cast(MadeOfReports, plan.mechanism).labels.event(), 0.0)
-    for where, one in ((f"{way}, in rounds", heard), (f"{way}, asked again", asked)):
-        clicks, items = np.concatenate(one.clicks), np.concatenate(one.items)
-        told = np.concatenate(one.told)
-        share = 1.0 / (1.0 + (items - 1) * math.exp(-epsilon))
-        true = int(np.count_nonzero(told[:, 0] == clicks))
-        yield rate_at_most("labels that are true", true, len(clicks), float(np.mean(share)), where)
-        candidates = (told >= 0).sum(axis=1)
-        among = int(np.count_nonzero((told == clicks[:, np.newaxis]).any(axis=1)))
-        allowed = float(np.mean(np.minimum(1.0, candidates * share)))
-        yield rate_at_most("clicks that are among the candidates", among, len(clicks), allowed, where)
+    clicks, items, told = (
+        np.concatenate([part for one in heard for part in getattr(one, name)]) for name in ("clicks", "items", "told")
+    )
+    share = 1.0 / (1.0 + (items - 1) * math.exp(-epsilon))
+    true = int(np.count_nonzero(told[:, 0] == clicks))
+    yield rate_at_most("labels that are true", true, len(clicks), float(np.mean(share)), where)
+    candidates = (told >= 0).sum(axis=1)
+    among = int(np.count_nonzero((told == clicks[:, np.newaxis]).any(axis=1)))
+    allowed = float(np.mean(np.minimum(1.0, candidates * share)))
+    yield rate_at_most("clicks that are among the candidates", among, len(clicks), allowed, where)
+
+
+def _every_round(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditCheck]:
+    """Check the reports of some clients in every round of the plan: they are made, and nobody trains."""
+    clients = np.flatnonzero(data.rows.lengths() > 0)[:_REPORTING].astype(np.int64)
+    some, streams, words = data.take(clients), [], []
+    heard = [Heard() for _ in range(plan.rounds)]
+    for number, one in enumerate(heard):
+        trainer: Any = _overheard(plan, one).trainer
+        own = CohortWorker(plan, data, Seeds.all_from(seed, _secret(seed, 9))).local_noise(number, 0)
+        words += [source.words(_WORDS) for _, source in own.split(clients)]
+        trainer.ready(Cohort(clients, some, {}, seed, own), dict(plan.start), RoundSpec(number))
+        noise = _noise(plan, one)
+        streams += [
+            (f"client {client} in round {number}", of)
+            for client, of in zip(clients.tolist(), np.array_split(noise, len(clients)), strict=True)
+        ]
+    together = np.concatenate(words)
+    looked = f"{len(streams):,} reports in {math.comb(len(streams), 2):,} pairs"
+    yield is_equal(whole_run.ROUNDS, len(heard), plan.rounds, looked)
+    yield is_equal(whole_run.WORDS, len(together) - len(np.unique(together)), 0, f"{len(words):,} streams")
+    flat = [(name, noise.ravel()) for name, noise in streams]
+    flat += [(f"round {number}", _noise(plan, one).ravel()) for number, one in enumerate(heard)]
+    yield whole_run.repeats(whole_run.REPEATS, flat, shifts=False)
+    mechanism = cast(MadeOfReports, plan.mechanism)
+    charged, attention = mechanism.attention.event(), mechanism.attention
+    epsilon = charged.epsilon if isinstance(charged, LaplaceEvent) else 0.0
+    needed = _farthest(attention.basis, attention.clip_norm) / epsilon * (1.0 - _SLACK) if epsilon > 0.0 else math.inf
+    alpha = ALPHA / len(heard)
+    scales = [
+        _scale_at_least(_SIZE, _noise(plan, one).ravel(), needed, f"round {n}", alpha) for n, one in enumerate(heard)
+    ]
+    found = next((check for check in scales if not check.holds), scales[-1])
+    yield replace(found, false_alarm_rate=ALPHA)
+    for start in range(0, plan.rounds, max(1, plan.rounds // 4)):  # from some round on
+        yield from _labels_hide(plan, f"from round {start} on", heard[start:])
 
 
 def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:

@@ -54,6 +54,8 @@ def _print_method(found: MethodAudit, console: Console) -> None:
                 "given away, so that this says nothing for or against the claim. The checks above decide."
             )
     console.print(_MEANING)
+    if found.covered:
+        console.print(f"Rounds: {found.covered}.")
     console.print(
         f"Such an audit fails a sound method by chance with probability at most {found.false_alarm_rate:.2g}."
     )

@@ -111,6 +111,10 @@ class KeyedSource(_CounterCipher):
         """The one whose purpose ends in another number, from its beginning."""
         return KeyedSource(self._secret, *self._purpose[:-1], number)
 
+    def again(self) -> KeyedSource:
+        """The same stream from its beginning."""
+        return KeyedSource(self._secret, *self._purpose)
+
 
 def uniforms(source: Source, count: int) -> NDArray[np.float64]:
     """Numbers in [0, 1) with 53 random bits."""
