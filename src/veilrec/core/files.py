@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from veilrec.core.errors import BadInput, VeilrecError
 
+OWNER_ONLY = 0o600  # of files that hold anything personal or secret; a folder of such files has 0o700
 _LONGEST_NAME = 100  # characters of a name that a temporary one repeats
 
 
@@ -101,11 +102,11 @@ def check_place(target: Path) -> None:
 
 
 @contextmanager
-def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
+def new_folder(target: Path, *, replace: bool = False, private: bool = False) -> Iterator[Path]:
     """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
 
     A target that holds something already is refused, so that nothing is ever overwritten or mixed; with `replace` it
-    is given up when the new one is whole.
+    is given up when the new one is whole. A `private` one, its files included, only its owner can read.
     """
     if not replace:
         refuse_existing(target)
@@ -113,11 +114,15 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".part"))
         try:
             yield part
-            for inner, _, names in os.walk(part):
+            for inner, folders, names in os.walk(part):
                 for name in names:
+                    if private:
+                        (Path(inner) / name).chmod(OWNER_ONLY)
                     sync(Path(inner) / name)
+                for name in folders if private else ():
+                    (Path(inner) / name).chmod(0o700)
                 sync(Path(inner))
-            part.chmod(0o755)
+            part.chmod(0o700 if private else 0o755)
             if replace:
                 _give_up(target)
             part.rename(target)
@@ -151,9 +156,9 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         part.write_bytes(content)
 
 
-def write_text(path: Path, content: str) -> None:
+def write_text(path: Path, content: str, *, mode: int = 0o644) -> None:
     """Write a text file atomically, as UTF-8."""
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode(), mode=mode)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -270,7 +270,6 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         )
     chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.clients])
     packed.save(some_users(population, chosen.astype(np.int64)), people)
-    people.chmod(0o700)
     dataset = wishes.data.partition(":")[0]
     request = RunRequest(
         wishes.method,
@@ -300,7 +299,7 @@ def spec_of(people: Path) -> str:
 
 def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
-    packed.save(_public(basis, len(basis.places)), folder / FACTS)
+    packed.save(_public(basis, len(basis.places)), folder / FACTS, public=True)
     budget, unprotected = spending_of(plan)
     clients = len(trainers(data)) + sum(role == "trainer" for _, role in basis.places)
     if wishes.minimum_messages is not None:

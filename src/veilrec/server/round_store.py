@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import replacing, transaction, write_text
+from veilrec.core.files import OWNER_ONLY, replacing, transaction, write_text
 from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
@@ -301,7 +301,7 @@ class RoundStore:
     def write_model(self, state: Mapping[str, NDArray[Any]], number: int) -> str:
         """A file with the model after so many rounds; nothing counts on it before a row names it."""
         name = f"model-{number}.safetensors"
-        with replacing(self.folder / name) as part:
+        with replacing(self.folder / name, mode=OWNER_ONLY) as part:
             save_file({key: np.ascontiguousarray(values) for key, values in state.items()}, part)
         return name
 
