@@ -26,8 +26,11 @@ _LONGEST_NAME = 100  # characters of a name that a temporary one repeats
 
 @contextmanager
 def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
-    with _named(path), _parent_of(path):
+    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error.
+
+    A folder that is made for a file that only its owner can read has the same readers.
+    """
+    with _named(path), _parent_of(path, 0o755 if mode & 0o077 else 0o700):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".part")
         os.close(handle)
         part = Path(name)
@@ -65,11 +68,11 @@ def _code_of(error: Exception) -> int | None:
 
 
 @contextmanager
-def _parent_of(path: Path) -> Iterator[None]:
+def _parent_of(path: Path, mode: int = 0o755) -> Iterator[None]:
     """The folder of a path, made if it is not there, and then gone after an error unless something else is in it."""
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode, parents=True, exist_ok=True)
         yield
     except BaseException:
         with suppress(OSError):
@@ -239,9 +242,16 @@ def key_in(path: Path) -> bytes:
     if path.stat().st_mode & 0o077 and os.name == "posix":
         raise VeilrecError(f"{path}: others can read this key: nothing is done with it; chmod 600 it, if nobody has")
     key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        raise VeilrecError(f"{path}: this is not a key: it has {len(key)} bytes, a key has {KEY_BYTES}")
+    check_key(path, key)
     return key
+
+
+def check_key(path: Path, key: bytes) -> None:
+    """Refuse what is no key: one of another length, or zeros alone, which is what a disk may leave of a file."""
+    if len(key) != KEY_BYTES:
+        raise BadInput(f"{path}: this is not a key: it has {len(key)} bytes, a key has {KEY_BYTES}; bring it back")
+    if not any(key):
+        raise BadInput(f"{path}: this key was lost: the file holds nothing but zeros; bring it back")
 
 
 def _write_new(path: Path, content: bytes) -> None:

@@ -212,7 +212,7 @@ def prepare(
         )
     if request.noise == "secure" and secret is None:
         secret = new_secret()
-    earlier = None if request.start_from is None else read_earlier(request.start_from)
+    earlier = None if request.start_from is None else read_earlier(request.start_from, secret)
     seed = request.seed if earlier is None else earlier.seed(request.seed)
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)
