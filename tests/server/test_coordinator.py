@@ -206,7 +206,7 @@ def test_a_client_is_enrolled_once(tmp_path):
 def test_who_takes_part_is_a_secret_of_the_folder(tmp_path):
     plan = plan_of(CLEAR)
     cohorts = []
-    for secret in (SECRET, SECRET, bytes(32)):
+    for secret in (SECRET, SECRET, bytes([7] * 32)):
         folder = put_secret(tmp_path / str(len(cohorts)), secret)
         with Coordinator(folder, replace(plan, cohort=replace(plan.cohort, size=20))) as server:
             for number in range(60):

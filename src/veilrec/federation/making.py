@@ -41,6 +41,7 @@ from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.server.round_specs import TooFewClients
+from veilrec.server.round_store import put_secret
 from veilrec.server.secure_reports import over_selection_obstacle, run_digest
 from veilrec.simulation.real_clients import budget_for
 from veilrec.simulation.simulation import Simulation
@@ -396,8 +397,7 @@ def check_same(method: str, public: Plan, plan: Plan) -> None:
 
 
 def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str) -> None:
-    folder.mkdir(mode=0o700)
-    identity.write_file(folder / "secret", secret)
+    put_secret(folder, secret)
     identity.write_file(folder / "operator.token", secrets.token_hex(32).encode())
     hosts = () if host in identity.ALWAYS else (host,)
     identity.make_certificates(

@@ -2,8 +2,8 @@
 
 A run that goes on draws the noise of its rounds again. On data that differ by one person, the same noise would leave
 two models that differ by that person's items and by nothing else. The fingerprint is over all that training reads: the
-population with its ids, features, catalogue and impressions, the split, what clients hold, the public settings of the
-plan, and the file of a method that is not installed.
+population with its ids, features, catalogue and impressions, the split, what clients hold, the first weights, and
+the file of a method that is not installed. Settings are compared by `config.yaml`.
 
 It is itself a statement about the data. So it is keyed with random bytes and with the secret of the run's noise, lies
 in the folder `private/`, for its owner alone, and is in nothing that is ever shared.
@@ -15,7 +15,7 @@ import hmac
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ from veilrec.core.files import KEY_BYTES, OWNER_ONLY, write_text
 from veilrec.data.population import Strings
 from veilrec.methods.registry import source_of
 from veilrec.runs.checkpoint import PRIVATE
-from veilrec.server.secure_reports import run_digest
 from veilrec.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -73,8 +72,8 @@ def _of_data(prepared: PreparedRun, salt: bytes) -> str:
     read: list[Any] = [
         prepared.population,
         prepared.split,
-        prepared.problem,
-        None if prepared.plan is None else run_digest(prepared.plan),
+        replace(prepared.problem, rounds=0),  # a run may be made longer where its noise does not depend on that
+        None if prepared.plan is None else prepared.plan.start,
         prepared.trainer.data if isinstance(prepared.trainer, Simulation) else None,
         None if source is None else Path(source).read_bytes(),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.guarantee import TRUSTS, Unit
 from veilrec.privacy.randomness import noise_of_client, noise_of_comparison, noise_of_learning, noise_of_report
+from veilrec.server import round_store
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import RoundReport
 from veilrec.server.server import SelectionOutcome, selection_of
@@ -36,11 +36,9 @@ def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
 
 
 def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
-    """Make a folder whose coordinator draws from this secret."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / "secret", os.O_WRONLY | os.O_CREAT, 0o600)
-    os.write(handle, secret)
-    os.close(handle)
+    """Make a folder whose coordinator draws from this secret; one that has a secret keeps it."""
+    if not (folder / "secret").exists():
+        round_store.put_secret(folder, secret)
     return folder
 
 
