@@ -43,9 +43,9 @@ class FlowerClient(Closing):
 
     def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
         self._known, self._say = known, say
-        self._identity = identity_of(folder)
         self._invitation = read_invitation(folder)
-        self._client = client_folder.open_client(folder, known)
+        self._client = client_folder.open_client(folder, known)  # first: a client with a key of its own has a ledger
+        self._identity = identity_of(folder)
         self._answers = answers_of(self._client, known, client_folder.read_record(folder).place, self._identity)
         self.is_over = False  # whether the coordinator has said so
 
