@@ -127,11 +127,63 @@ def test_folders_of_clients_and_coordinators_that_are_not_whole(made):
     raises(BadInput, "no invitation", read_invitation, place)
     raises(BadInput, "is no client", client_folder.open_client, made / COORDINATOR, known)
     changed(made, rehearsal=False)
-    raises(BadInput, "rehearsal", client_folder.open_client, place, known_in(made))
+    raises(BadInput, "rehearsal", lambda: client_folder.open_client(place, known_in(made)))
     shutil.rmtree(made / CLIENTS)
     raises(BadInput, "holds no client", Up, made, lambda _: None)
     (made / COORDINATOR / "secret").unlink()
-    raises(BadInput, "no coordinator's folder", coordinate, made, known_in(made), lambda _: None)
+    raises(BadInput, "no coordinator's folder", coordinate, made, known, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def private_federation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("private")
+    settings = ("cohort.size=3", "cohort.sampling=fixed", "privacy.epsilon=8")
+    lay_out_in(folder, basis_of(ContractSubject("dp-fedmf"), *settings, users=6, rounds=3), secagg="helpers")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("guarantee.epsilon", 0.01),
+        ("guarantee.delta", 1e-9),
+        ("guarantee.unit", "click"),
+        ("guarantee.adjacency", "replace-one"),
+        ("guarantee.scope", "lifetime"),
+        ("guarantee.trust", "nobody"),
+        ("guarantee.basis", "as published"),
+        ("guarantee.caveats", []),
+        ("budget.epsilon", 100.0),
+        ("budget.delta", 1e-9),
+        ("budget.trust", "nobody"),
+        ("unprotected", True),
+        ("clients", 60),
+        ("rounds", 1),
+        ("rehearsal", False),
+        ("secagg", "none"),
+        ("config.cohort.size", 6),
+        ("config.privacy.epsilon", 16.0),
+    ],
+)
+def test_nobody_takes_the_word_of_a_federation_file_for_what_its_plan_promises(
+    private_federation, tmp_path, name, value
+):
+    made = shutil.copytree(private_federation, tmp_path / "federation")
+    content = yaml.safe_load((made / FILE).read_text())
+    *above, last = name.split(".")
+    place = content
+    for part in above:
+        place = place[part]
+    before, place[last] = place.get(last), value
+    (made / FILE).write_text(yaml.safe_dump(content))
+    if before == value:
+        pytest.skip("this is what it says")
+    with pytest.raises(BadInput) as refused:
+        known_in(made)
+    line = str(refused.value)
+    assert "\n" not in line
+    if (above and above[0] in ("guarantee", "budget")) or name in ("unprotected", "clients"):
+        assert f"{name} {value}, and its plan comes to {before}" in line
 
 
 def test_a_port_that_is_taken_is_one_line(made):

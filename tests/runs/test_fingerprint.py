@@ -92,9 +92,10 @@ def test_every_array_that_training_reads_is_in_the_fingerprint(method, data):
                 moved.reshape(-1)[-1] = ~moved.reshape(-1)[-1] if array.dtype.kind == "b" else moved.reshape(-1)[-1] + 1
                 changed.append(replace(prepared, **{part: filled(whole, {**arrays, name: moved})}))
     people, of_items = prepared.population.users, prepared.population.items
-    for names in ({"users": of_items}, {"items": people}, {"catalogue": None}, {"features": None}, {"impressions": {}}):
-        if getattr(prepared.population, next(iter(names))) not in names.values():
-            changed.append(replace(prepared, population=replace(prepared.population, **names)))
+    others = {"users": of_items, "items": people, "catalogue": None, "features": None, "impressions": {}}
+    whole = prepared.population
+    others = {name: other for name, other in others.items() if getattr(whole, name) not in (None, {})}
+    changed += [replace(prepared, population=replace(whole, **{name: other})) for name, other in others.items()]
     prints = [_of_data(one, bytes(32)) for one in (prepared, replace(prepared), *changed)]
     assert prints[0] == prints[1]
     assert len(changed) > 8

@@ -517,7 +517,9 @@ def build_client(
         raise BadInput(f"{state} has its budget already: a client never raises it; leave the budget out")
     for name in (_CLIENT_KEY, _LEDGER, _HISTORY):
         if not (state / name).is_file():
-            raise BadInput(f"{state / name} is gone: bring it back; nothing is begun anew beside what is left of a client")
+            raise BadInput(
+                f"{state / name} is gone: bring it back; nothing is begun anew beside what is left of a client"
+            )
     seal = Seal(key_in(state / _CLIENT_KEY))
     ledger = Ledger.open(state / _LEDGER, seal=seal)
     try:
@@ -549,7 +551,9 @@ def _history(path: Path, ledger: Ledger, seal: Seal) -> HistoryStore:
         read = int(change.kept(_READ) or b"0")
     if history.last < read:
         history.close()
-        raise BadInput(f"{path} is an older copy: it has {counted(history.last, 'row')} of {read:,}; bring the newest back")
+        raise BadInput(
+            f"{path} is an older copy: it has {counted(history.last, 'row')} of {read:,}; bring the newest back"
+        )
     return history
 
 

@@ -68,11 +68,13 @@ def load(path: Path) -> tuple[StoredState, Progress]:
     """A state, whose arrays are read when they are asked for, and its progress."""
     try:
         stored = StoredState(path)
-        if _checksum(stored, stored.metadata["progress"]) != stored.metadata["sha256"]:
-            raise ValueError("its checksum is another one: it was changed, or the disk has lost a part")
-        return stored, Progress(**json.loads(stored.metadata["progress"]))
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError, BadInput) as error:
+        progress = Progress(**json.loads(stored.metadata["progress"]))
+        is_whole = _checksum(stored, stored.metadata["progress"]) == stored.metadata["sha256"]
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise BadInput(f"{path} is not a state of a veilrec run ({error}): remove it and resume again") from None
+    if not is_whole:
+        raise BadInput(f"{path} has another checksum than when it was written: bring it back, or remove it and resume")
+    return stored, progress
 
 
 def restore(trainer: Trainer, path: Path) -> Progress:

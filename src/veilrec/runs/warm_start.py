@@ -113,12 +113,12 @@ def read_earlier(folder: Path, secret: bytes | None = None) -> WarmStart:
 
     The same noise on the sums of both would leave what their people differ by.
     """
-    if secret is not None and (folder / CONFIG).exists() and (folder / PRIVATE).is_dir():
-        if secret == kept_secret(folder):
-            raise BadInput(
-                f"a run that starts from {folder} cannot draw its noise from the same secret: what they differ by would"
-                " show; train into a new folder, which draws its own"
-            )
+    has_secret = secret is not None and (folder / CONFIG).exists() and (folder / PRIVATE).is_dir()
+    if has_secret and secret == kept_secret(folder):
+        raise BadInput(
+            f"a run that starts from {folder} cannot draw its noise from the same secret: what they differ by would"
+            " show; train into a new folder, which draws its own"
+        )
     files = load_model(find_model(folder))
     clients = load_clients(folder) if (folder / PRIVATE).is_dir() else None
     started_from = read_config(folder).get("start_from") if (folder / CONFIG).exists() else None

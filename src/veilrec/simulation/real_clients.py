@@ -12,8 +12,7 @@ from veilrec.client.local_training import LocalData
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
-from veilrec.privacy.budget import Budget
-from veilrec.privacy.guarantee import TRUSTS, Unit
+from veilrec.privacy.budget import budget_for
 from veilrec.privacy.randomness import noise_of_client, noise_of_comparison, noise_of_learning, noise_of_report
 from veilrec.server import round_store
 from veilrec.server.coordinator import Coordinator
@@ -23,16 +22,6 @@ from veilrec.simulation.simulation import Seeds
 from veilrec.wire import rounds
 
 SECRET = bytes(range(32))
-PLENTY = 1e9  # an epsilon that no check spends
-
-
-def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
-    """Budget that covers every message of a plan."""
-    units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
-    unit: Unit = "click" if "click" in units else "user"
-    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.model_selection) if part is not None))
-    trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
-    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
 
 
 def put_secret(folder: Path, secret: bytes = SECRET) -> Path:

@@ -73,7 +73,7 @@ class Packed:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps((plan, data, seeds), protocol=5, buffer_callback=buffers.append)
         spans, position = [], 0
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
             for buffer in buffers:
                 raw = buffer.raw()
                 spans.append((position, raw.nbytes))

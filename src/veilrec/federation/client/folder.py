@@ -168,7 +168,7 @@ def open_client(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
         folder,
         known.plan,
         data,
-        [made.spending()],
+        [known.budget],
         number=spec.number,
         draws_seed=made.seed if made.rehearsal else None,
         unprotected=made.unprotected,
