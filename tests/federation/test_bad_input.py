@@ -2,7 +2,6 @@
 
 import shutil
 import socket
-import threading
 from dataclasses import replace
 
 import pytest
@@ -18,10 +17,9 @@ from veilrec.federation import federation, identity, making
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.process import coordinate
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, TurnedAway
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, Away, TurnedAway
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import read_invitation
-from veilrec.federation.link import live
 from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
 
@@ -91,9 +89,7 @@ def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(m
             raises(TurnedAway, words, link.enrol, read_invitation(place))
         raises(BadInput, "another coordinator runs", coordinate, made, known, lambda _: None)
         identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
-        link, said = link_of(place, known), list[str]()
-        with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
-            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))
+        raises(Away, "is not known as the coordinator of this federation", link_of(place, known).poll, 0.0)
     (made / CA).write_text("nothing")
     raises(BadInput, "no certificate of an authority", link_of, place, known)
 
