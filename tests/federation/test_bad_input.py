@@ -1,5 +1,6 @@
 """What can be wrong with a federation's files and places: one clear line each, exit 2, and nothing is lost."""
 
+import os
 import shutil
 import socket
 from dataclasses import replace
@@ -8,14 +9,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
+from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of, run_all
+from tests.harm import harmed
+from tests.harm import refused as one_line
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation, identity, making
 from veilrec.federation.client import folder as client_folder
-from veilrec.federation.coordinator.process import coordinate
+from veilrec.federation.coordinator.process import STATUS, coordinate
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, Away, TurnedAway
 from veilrec.federation.helper import HelperAnswers
@@ -144,7 +147,7 @@ def private_federation(tmp_path_factory):
         ("guarantee.epsilon", 0.01),
         ("guarantee.delta", 1e-9),
         ("guarantee.unit", "click"),
-        ("guarantee.adjacency", "replace-one"),
+        ("guarantee.adjacency", "add-remove"),
         ("guarantee.scope", "lifetime"),
         ("guarantee.trust", "nobody"),
         ("guarantee.basis", "as published"),
@@ -172,8 +175,7 @@ def test_nobody_takes_the_word_of_a_federation_file_for_what_its_plan_promises(
         place = place[part]
     before, place[last] = place.get(last), value
     (made / FILE).write_text(yaml.safe_dump(content))
-    if before == value:
-        pytest.skip("this is what it says")
+    assert before != value
     with pytest.raises(BadInput) as refused:
         known_in(made)
     line = str(refused.value)
@@ -230,3 +232,34 @@ def test_the_folder_is_whole_or_not_there(tmp_path, monkeypatch):
     wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", clients=5, rounds=1)
     raises(OSError, "No space", making.make, tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_harmed_file_of_a_client_gives_one_line_or_the_same_message_and_no_fresh_budget(made, tmp_path):
+    older = shutil.copytree(first(made), tmp_path / "older")
+    before = os.umask(0o022)
+    run_all(made)
+    os.umask(before)
+    known, place = known_in(made), first(made)
+    shutil.copy(sorted((made / CLIENTS).iterdir())[1] / "key", older / "key")  # put back: that of another client
+
+    def go_on(folder):
+        with client_folder.open_client(folder, known) as client:
+            read_invitation(folder)
+            return client.take_part(b"", 0), client.spent()[0].messages, identity.identity_of(folder).public
+
+    wanted = go_on(shutil.copytree(place, tmp_path / "whole"))
+    went_on = set()
+    for name, harm, work in harmed(place, older, tmp_path / "work"):
+        line, found = one_line(lambda work=work: go_on(work))
+        assert line is not None or found[:2] == wanted[:2], (name, harm)
+        went_on |= {(name, harm)} if line is None else set()
+    unneeded = {name for name, _ in went_on} - {"ledger.seq", "identity.key"}
+    assert unneeded <= {"lock", "identity.key.pub"}, went_on
+    assert ("identity.key", "removed") in went_on  # the coordinator refuses another key in its place
+    with pytest.raises(BadInput, match="has taken part"):
+        work = shutil.copytree(place, tmp_path / "begun")
+        for path in work.glob("ledger*"):
+            path.unlink()
+        go_on(work)
+    for path in (path for above in (CLIENTS, COORDINATOR) for path in (made / above).rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0 or path.suffix in (".pub", ".pem") or path.name == STATUS, path

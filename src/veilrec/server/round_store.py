@@ -167,7 +167,8 @@ def _marked(folder: Path) -> int:
     """How far the run has come, as noted outside of its database."""
     path = folder / _MARK
     try:
-        return int(path.read_text(encoding="ascii"))
+        text = path.read_text(encoding="ascii")
+        return int(text.removesuffix("\n") if text.endswith("\n") else "")  # one without its end was cut short
     except FileNotFoundError:
         raise BadInput(f"{path} is gone, which says how far the run has come: bring it back") from None
     except (OSError, ValueError):
