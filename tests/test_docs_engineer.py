@@ -43,6 +43,7 @@ def write_files(folder):
     (folder / "grown.csv").write_text("\n".join(["user,item", *grown]))
     (folder / "no-header.csv").write_text("film-1,anna\nfilm-2,anna\nfilm-1,ben\n")
     (folder / "ids.txt").write_text("film-7\nfilm-2\nTea, milk and sugar\n")
+    (folder / "read.txt").write_text("a\nc\n")
     good = ["Jörg;Käse;4,5;01.05.2024 18:30", "Jörg;Brot;2,0;02.05.2024 18:30", "Jörg;Brot;gut;gestern", "Jörg;Brot"]
     (folder / "orders.csv").write_bytes("\r\n".join(["Besteller;Ware;Note;Tag", *good]).encode("cp1252"))
     shown = [{"user": f"u{n}", "time": 1000 + n, "shown": ["a", "b"], "clicked": ["ab"[n % 2]]} for n in range(9)]

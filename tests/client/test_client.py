@@ -1,10 +1,12 @@
 """A client with a release: what leaves it, what it costs, and what it does when something is missing."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.harm import harmed, refused
 from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
@@ -238,3 +240,33 @@ def test_an_unsound_offer_of_a_release_is_refused(release, tmp_path):
     client = opened(forged, tmp_path, server, allowance=QueryBudget(history=6.0))
     told = [np.frombuffer(client.recommend(5, "attention").sent or b"", "<f4", offset=7)]
     assert np.abs(told[0]).max() > 0.01 and abs(float(told[0].sum()) - 1.0) > 1e-6
+
+
+def test_a_harmed_file_of_a_client_gives_one_line_and_never_a_second_draw_or_a_fresh_budget(release, tmp_path):
+    state, older = tmp_path / "me", tmp_path / "older"
+    with opened(release, state) as client:
+        client.read(*ids_of(release, 1))
+    shutil.copytree(state, older)
+    with opened(release, state, Server(release)) as client:
+        client.read(*ids_of(release, 2, 3))
+        sent, left = client.recommend(5, "interest").sent, remaining(client)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (state, *state.rglob("*")))
+    went_on = set()
+    for name, harm, work in harmed(state, older, tmp_path / "work"):
+        server = Server(release)
+
+        def ask(work=work, server=server):
+            with opened(release, work, server) as client:
+                return client.recommend(5, "interest").sent, remaining(client)
+
+        line, again = refused(ask)
+        assert len(server.sent) == (line is None), (name, harm)
+        if again is not None:
+            went_on.add((name, harm))
+            assert again == (sent, left) or all(np.less(again[1], left)), (name, harm)  # another draw is paid for
+    # a torn slot leaves the other one; a mirror may be one change behind; of an older database it knows what was spent
+    assert went_on == {("ledger.sqlite.seq", "torn"), ("ledger.sqlite.seq", "put back"), ("ledger.sqlite", "put back")}
+
+
+def remaining(client):
+    return [report.remaining for report in client.spent()]

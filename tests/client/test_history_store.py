@@ -50,6 +50,28 @@ def test_another_key_another_file_and_rows_that_changed_places_are_refused(tmp_p
         HistoryStore(tmp_path / "text", Seal(KEY))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM clicks WHERE number = 1",
+        "DELETE FROM clicks WHERE number = 3",
+        "DELETE FROM clicks",
+        "DELETE FROM span",
+        "DROP TABLE span",
+        "INSERT INTO clicks SELECT 4, item FROM clicks WHERE number = 2",
+    ],
+)
+def test_rows_that_are_taken_away_without_the_key_are_noticed(tmp_path, change):
+    store = HistoryStore(tmp_path / "history", Seal(KEY))
+    store.add("a", "b", "c")
+    store._connection.execute(change)
+    with pytest.raises(VeilrecError):
+        store.items()
+    store.close()
+    with pytest.raises(VeilrecError):
+        HistoryStore(tmp_path / "history", Seal(KEY)).items()
+
+
 def test_refuses_ids_that_are_none(tmp_path):
     store = HistoryStore(tmp_path / "history", Seal(KEY))
     for item in ("", "x" * 2000):

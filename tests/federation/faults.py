@@ -15,14 +15,16 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tests.clock import Clock
 from tests.federation import loopback
 from tests.killing import dying_at, forked
 from veilrec.audit.contract_subject import ContractSubject
@@ -36,6 +38,7 @@ from veilrec.federation.coordinator import aggregation, driver, process, registr
 from veilrec.federation.federation import CLIENTS, Away, TurnedAway
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.federation.identity import read_invitation
+from veilrec.federation.running import OURSELVES
 from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
@@ -445,13 +448,19 @@ def turn_clocks(folder, load, say):
     trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
     known = loopback.known_in(copy := trial.copy("turned"))
 
-    def jumping(work, seed):
-        dice, real = random.Random(seed), time.time  # noqa: S311 - it sets clocks
-        time.time = lambda: real() + dice.choice((-3e8, 0.0, 3e8))
-        work(copy, known)
-
-    with child(lambda: jumping(coordinating, 1)) as server, child(lambda: jumping(hosting, 2)):
-        gone(server)
+    clock, dice = Clock(folder / "clock"), random.Random(1)  # noqa: S311 - it sets clocks
+    clients = sorted(map(str, (copy / CLIENTS).iterdir()))
+    commands = (("coordinator", str(copy)), ("client", *clients, "--federation", str(copy)))
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                subprocess.Popen([*OURSELVES, "federate", *command], env=clock.environment, stderr=subprocess.DEVNULL)
+            )
+            for command in commands
+        ]
+        while all(process.poll() is None for process in started):
+            clock.turn(dice.choice((-300_000_000, 0, 0, 0, 300_000_000)))  # certificates begin after the first
+            time.sleep(0.3)
     return {"name": "clocks set back and forward", **_compared(copy, known, trial, say)}
 
 

@@ -1,27 +1,28 @@
 """What can be wrong with a federation's files and places: one clear line each, exit 2, and nothing is lost."""
 
+import os
 import shutil
 import socket
-import threading
 from dataclasses import replace
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
+from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of, run_all
+from tests.harm import harmed
+from tests.harm import refused as one_line
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation, identity, making
 from veilrec.federation.client import folder as client_folder
-from veilrec.federation.coordinator.process import coordinate
+from veilrec.federation.coordinator.process import STATUS, coordinate
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, TurnedAway
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, FILE, Away, TurnedAway
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import read_invitation
-from veilrec.federation.link import live
 from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
 
@@ -91,9 +92,7 @@ def test_the_coordinator_refuses_another_plan_and_a_client_another_coordinator(m
             raises(TurnedAway, words, link.enrol, read_invitation(place))
         raises(BadInput, "another coordinator runs", coordinate, made, known, lambda _: None)
         identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
-        link, said = link_of(place, known), list[str]()
-        with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
-            live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))
+        raises(Away, "is not known as the coordinator of this federation", link_of(place, known).poll, 0.0)
     (made / CA).write_text("nothing")
     raises(BadInput, "no certificate of an authority", link_of, place, known)
 
@@ -127,11 +126,62 @@ def test_folders_of_clients_and_coordinators_that_are_not_whole(made):
     raises(BadInput, "no invitation", read_invitation, place)
     raises(BadInput, "is no client", client_folder.open_client, made / COORDINATOR, known)
     changed(made, rehearsal=False)
-    raises(BadInput, "rehearsal", client_folder.open_client, place, known_in(made))
+    raises(BadInput, "rehearsal", lambda: client_folder.open_client(place, known_in(made)))
     shutil.rmtree(made / CLIENTS)
     raises(BadInput, "holds no client", Up, made, lambda _: None)
     (made / COORDINATOR / "secret").unlink()
-    raises(BadInput, "no coordinator's folder", coordinate, made, known_in(made), lambda _: None)
+    raises(BadInput, "no coordinator's folder", coordinate, made, known, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def private_federation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("private")
+    settings = ("cohort.size=3", "cohort.sampling=fixed", "privacy.epsilon=8")
+    lay_out_in(folder, basis_of(ContractSubject("dp-fedmf"), *settings, users=6, rounds=3), secagg="helpers")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("guarantee.epsilon", 0.01),
+        ("guarantee.delta", 1e-9),
+        ("guarantee.unit", "click"),
+        ("guarantee.adjacency", "add-remove"),
+        ("guarantee.scope", "lifetime"),
+        ("guarantee.trust", "nobody"),
+        ("guarantee.basis", "as published"),
+        ("guarantee.caveats", []),
+        ("budget.epsilon", 100.0),
+        ("budget.delta", 1e-9),
+        ("budget.trust", "nobody"),
+        ("unprotected", True),
+        ("clients", 60),
+        ("rounds", 1),
+        ("rehearsal", False),
+        ("secagg", "none"),
+        ("config.cohort.size", 6),
+        ("config.privacy.epsilon", 16.0),
+    ],
+)
+def test_nobody_takes_the_word_of_a_federation_file_for_what_its_plan_promises(
+    private_federation, tmp_path, name, value
+):
+    made = shutil.copytree(private_federation, tmp_path / "federation")
+    content = yaml.safe_load((made / FILE).read_text())
+    *above, last = name.split(".")
+    place = content
+    for part in above:
+        place = place[part]
+    before, place[last] = place.get(last), value
+    (made / FILE).write_text(yaml.safe_dump(content))
+    assert before != value
+    with pytest.raises(BadInput) as refused:
+        known_in(made)
+    line = str(refused.value)
+    assert "\n" not in line
+    if (above and above[0] in ("guarantee", "budget")) or name in ("unprotected", "clients"):
+        assert f"{name} {value}, and its plan comes to {before}" in line
 
 
 def test_a_port_that_is_taken_is_one_line(made):
@@ -182,3 +232,34 @@ def test_the_folder_is_whole_or_not_there(tmp_path, monkeypatch):
     wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", clients=5, rounds=1)
     raises(OSError, "No space", making.make, tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_harmed_file_of_a_client_gives_one_line_or_the_same_message_and_no_fresh_budget(made, tmp_path):
+    older = shutil.copytree(first(made), tmp_path / "older")
+    before = os.umask(0o022)
+    run_all(made)
+    os.umask(before)
+    known, place = known_in(made), first(made)
+    shutil.copy(sorted((made / CLIENTS).iterdir())[1] / "key", older / "key")  # put back: that of another client
+
+    def go_on(folder):
+        with client_folder.open_client(folder, known) as client:
+            read_invitation(folder)
+            return client.take_part(b"", 0), client.spent()[0].messages, identity.identity_of(folder).public
+
+    wanted = go_on(shutil.copytree(place, tmp_path / "whole"))
+    went_on = set()
+    for name, harm, work in harmed(place, older, tmp_path / "work"):
+        line, found = one_line(lambda work=work: go_on(work))
+        assert line is not None or found[:2] == wanted[:2], (name, harm)
+        went_on |= {(name, harm)} if line is None else set()
+    unneeded = {name for name, _ in went_on} - {"ledger.seq", "identity.key"}
+    assert unneeded <= {"lock", "identity.key.pub"}, went_on
+    assert ("identity.key", "removed") in went_on  # the coordinator refuses another key in its place
+    with pytest.raises(BadInput, match="has taken part"):
+        work = shutil.copytree(place, tmp_path / "begun")
+        for path in work.glob("ledger*"):
+            path.unlink()
+        go_on(work)
+    for path in (path for above in (CLIENTS, COORDINATOR) for path in (made / above).rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0 or path.suffix in (".pub", ".pem") or path.name == STATUS, path

@@ -3,13 +3,17 @@
 import hashlib
 import json
 import ssl
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.clock import Clock
 from tests.wire.raising import raises
 from veilrec.federation import identity
 from veilrec.federation.federation import Away, BadTask, Federation, FederationTask, TurnedAway
@@ -49,6 +53,7 @@ def saying(tmp_path):
     address = f"https://127.0.0.1:{server.server_address[1]}"
     made = Federation(id="f", address=address, config={}, unprotected=True, budget={}, guarantee={}, **named, **counted)
     key = SigningKey(Ed25519PrivateKey.generate())
+    server.context = context
     yield server, HttpsLink(made, tmp_path / "ca", "d", key, largest_content=100)
     server.shutdown()
 
@@ -102,3 +107,71 @@ def test_a_client_goes_on_after_whatever_is_said(saying):
     assert live(link, None, said.append, threading.Event(), lambda: None)
     assert len(said) == 4
     assert server.said == []
+
+
+OVER = json.dumps(asdict(FederationTask("over", 0))).encode()
+
+
+def until(done, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_client_outlives_a_wrong_certificate_and_says_once_what_is_wrong(saying, tmp_path, quick):
+    """For some seconds somebody else answers, or the coordinator has a certificate of another authority."""
+    server, link = saying
+    other = tmp_path / "other"
+    other.mkdir()
+    identity.make_certificates(other / "ca", other / "cert", other / "key", hosts=(), federation="g")
+    server.context.load_cert_chain(other / "cert", other / "key")
+    server.said = [(200, len(OVER), OVER)]
+    said, tried, ended = [], [], []
+
+    def enrol():
+        tried.append(None)
+        link.poll(0.0) if len(tried) < 4 else None
+
+    thread = threading.Thread(target=lambda: ended.append(live(link, None, said.append, threading.Event(), enrol)))
+    thread.start()
+    until(lambda: len(tried) > 2)
+    assert thread.is_alive() and len(said) == 1 and "check its certificate, ca.pem here, and the clock" in said[0]
+    server.context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    thread.join(60.0)
+    assert ended == [True] and said[1:] == ["the federation is over"]
+
+
+_CLIENT = """
+import sys, threading
+from pathlib import Path
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from veilrec.federation.federation import Federation
+from veilrec.federation.link import HttpsLink, live
+from veilrec.wire.signing import SigningKey
+
+names = dict.fromkeys(("method", "dataset", "protocol", "plan", "facts"), "")
+counts = dict.fromkeys(("rounds", "seed", "clients", "validators"), 1)
+made = Federation(id="f", address=sys.argv[1], config={}, unprotected=True, budget={}, guarantee={}, **names, **counts)
+link = HttpsLink(made, Path(sys.argv[2]), "d", SigningKey(Ed25519PrivateKey.generate()), largest_content=100)
+say = lambda words: print(words, flush=True)
+sys.exit(0 if live(link, None, say, threading.Event(), lambda: None) else 1)
+"""
+
+
+@pytest.mark.parametrize("jump", [-330_000_000, 1_200_000_000], ids=["back to 2016", "on to 2064"])
+def test_a_client_outlives_a_clock_that_jumps_out_of_the_certificates_years(saying, tmp_path, jump):
+    server, link = saying
+    clock = Clock(tmp_path / "clock")
+    clock.turn(jump)
+    server.said = [(200, len(OVER), OVER)]
+    command = [sys.executable, "-c", _CLIENT, link._federation.address, str(tmp_path / "ca")]
+    log = tmp_path / "log"
+    with log.open("w") as out, subprocess.Popen(command, env=clock.environment, stdout=out, stderr=out) as client:
+        until(lambda: log.read_text().count("\n") == 1 or client.poll() is not None)
+        time.sleep(3.0)  # it tries again, and says nothing
+        assert client.poll() is None, log.read_text()
+        assert "the clock" in log.read_text() and log.read_text().count("\n") == 1
+        clock.turn(0)
+        assert client.wait(60.0) == 0
+    assert log.read_text().endswith("the federation is over\n")

@@ -17,9 +17,8 @@ from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Strings
 from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as client_folder
-from veilrec.federation.facts import with_distributed_noise
+from veilrec.federation.facts import spending_of, with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
-from veilrec.federation.making import spending_of
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost

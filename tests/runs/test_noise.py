@@ -72,7 +72,10 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path):
     assert train(prepare(SECURE, secret=secret), out, resume=True)["weights_sha256"] == straight["weights_sha256"]
     path = out / "private" / "secret.key"
     path.write_bytes(b"short")
-    with pytest.raises(BadInput, match="5 bytes instead of 32"):
+    with pytest.raises(BadInput, match="it has 5 bytes, a key has 32"):
+        kept_secret(out)
+    path.write_bytes(bytes(32))
+    with pytest.raises(BadInput, match="nothing but zeros"):
         kept_secret(out)
     path.unlink()
     with pytest.raises(BadInput, match="secret.key cannot be read"):

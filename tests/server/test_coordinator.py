@@ -1,5 +1,6 @@
 """A coordinator: what it takes in and refuses, when it moves the model, what it remembers, and its last step."""
 
+import shutil
 import struct
 from dataclasses import replace
 from functools import cache
@@ -8,6 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from tests.harm import harmed, refused
 from tests.methods.tastes import build, same, small_problem
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
@@ -206,7 +208,7 @@ def test_a_client_is_enrolled_once(tmp_path):
 def test_who_takes_part_is_a_secret_of_the_folder(tmp_path):
     plan = plan_of(CLEAR)
     cohorts = []
-    for secret in (SECRET, SECRET, bytes(32)):
+    for secret in (SECRET, SECRET, bytes([7] * 32)):
         folder = put_secret(tmp_path / str(len(cohorts)), secret)
         with Coordinator(folder, replace(plan, cohort=replace(plan.cohort, size=20))) as server:
             for number in range(60):
@@ -425,3 +427,38 @@ def test_training_is_kept_for_a_clear_gain_only():
     nobody = decide(0.0, 0, mechanism)
     assert nobody.kept == "start"
     assert "more users" in nobody.line()
+
+
+def test_a_harmed_file_of_a_coordinator_gives_one_line_or_the_same_model_and_no_second_noise(tmp_path):
+    plan, folder, older = plan_of(CLIPPED), tmp_path / "run", tmp_path / "older"
+
+    def go_on(folder, rounds):
+        with Coordinator(folder, plan) as server:
+            for _ in range(rounds):
+                _, cohort = server.open_round()
+                for client in cohort:
+                    server.receive(client, small(plan, server.round_number))
+                server.close_round()
+            return {name: values.tobytes() for name, values in model(server).items()}
+
+    start(folder, plan).close()
+    go_on(folder, 1)
+    shutil.copytree(folder, older)
+    (older / "secret").write_bytes(bytes([9] * 32))  # put back: that of another run
+    with Coordinator(folder, plan) as server:
+        server.open_round()  # its cohort knows of it
+    wanted = go_on(shutil.copytree(folder, tmp_path / "whole"), 2)
+    went_on = set()
+    for name, harm, work in harmed(folder, older, tmp_path / "work"):
+        line, found = refused(lambda work=work: go_on(work, 2))
+        assert line is not None or found == wanted, (name, harm)
+        went_on |= {(name, harm)} if line is None else set()
+    assert went_on <= {("last-step", "put back")}, went_on  # what a crash between the two leaves
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        assert path.stat().st_mode & 0o077 == 0, path
+    for several in (("coordinator.sqlite", "last-step"), ("coordinator.sqlite", "secret"), ("secret", "last-step")):
+        work = shutil.copytree(folder, tmp_path / "-".join(several))
+        for name in several:
+            (work / name).unlink()
+        line, _ = refused(lambda work=work: go_on(work, 1))
+        assert line is not None, several

@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from tests.methods.tastes import build, same, small_problem
 from veilrec.client.local_training import LocalResults, OwnItems
 from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
 from veilrec.client.rankers import MfRanker
@@ -15,6 +16,7 @@ from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
+from veilrec.simulation.real_clients import SECRET, RealRun
 from veilrec.simulation.simulation import Seeds, Simulation, keep, one_of
 from veilrec.wire import messages
 
@@ -213,3 +215,32 @@ def test_the_model_that_ranks_may_be_a_running_mean(tiny_train):
         mean = 0.75 * mean + 0.25 * plain.server.weights[ITEMS]
     assert np.allclose(averaged.parts().weights[ITEMS], mean, atol=1e-6)
     assert np.array_equal(averaged.server.weights[ITEMS], plain.server.weights[ITEMS])
+
+
+@pytest.mark.parametrize("name", ["dp-fedmf", "dp-fedmf:as-published"])
+def test_clients_on_whose_data_the_model_overflows_answer_zeros_as_real_ones_do(tmp_path, name):
+    """An end of the run would tell that somebody has an item on which it overflows."""
+    whole = build(name, small_problem(), ("cohort.size=12",), secret=SECRET)
+    data, rounds = whole.data, 2
+    start = {key: values.copy() for key, values in whole.plan.start.items()}
+    table = next(tensor.name for tensor in whole.plan.schema.tables)
+    start[table][3] = 3e38
+    plan = replace(whole.plan, start=start)
+    run, usual = (Simulation(one, data, whole.histories, whole.seeds) for one in (plan, whole.plan))
+    steps = [run.step(number) for number in range(rounds)]
+    assert all(step.loss is None or np.isfinite(step.loss) for step in steps)
+    usual.step(0)
+    assert not same(run.server.weights, usual.server.weights)
+    real = RealRun(tmp_path, plan, data, whole.seeds)
+    for _ in range(rounds):
+        assert not real.step().refused
+    assert same(real.coordinator.server_state.server.weights, run.server.weights)
+    real.close()
+
+
+def test_a_run_that_diverges_for_everybody_says_so_only_where_nobody_is_promised_anything():
+    run = build("fedmf", small_problem())
+    for secret, said in ((None, float("nan")), (SECRET, None)):
+        run.seeds = Seeds.all_from(SEED, secret)
+        assert run._mean_loss(np.array([np.nan, np.inf], np.float32)) == pytest.approx(said, nan_ok=True)
+        assert run._mean_loss(np.array([np.nan, 4.0, 2.0], np.float32)) == 3.0

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from veilrec.client.recommender import Recommendations, RecommenderClient
 
 
+_SEEN = (
+    "Item ids on the command line can be read by everybody on this machine, in its list of processes: give a file with"
+    " one id a line instead, or - for standard input."
+)
+
+
 def recommend(
     run: Run,
     users: Annotated[
@@ -22,12 +28,12 @@ def recommend(
     history: Annotated[
         list[str] | None,
         typer.Option(
-            help="Anybody: item ids with commas between, the latest last; '' for somebody new. An id with a comma"
-            " stands in double quotes, as in CSV. May be repeated."
+            help="The same on the command line, where everybody on this machine can read it: ids with commas between;"
+            " '' for somebody new. An id with a comma stands in double quotes, as in CSV. May be repeated."
         ),
     ] = None,
     history_file: Annotated[
-        Path | None, typer.Option(help="The same from a file: one id a line, as it is; - reads standard input.")
+        Path | None, typer.Option(help="Anybody, from a file: one id a line, the latest last; - reads standard input.")
     ] = None,
     about: Annotated[
         list[str] | None,
@@ -47,15 +53,13 @@ def recommend(
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --user 196
 
-        veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
+        veilrec recommend runs/fedmf-ml-100k-seed1 --history-file read.txt -k 5
 
-        veilrec recommend runs/mine --history 50,172 --about age=25 --about gender=F
+        printf '50\\n172\\n' | veilrec recommend runs/mine --history-file - --about age=25 --about gender=F
 
-        veilrec recommend runs/mine --history 'film-7,"Tea, milk and sugar"'
+        veilrec recommend runs/mine --history ''
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --all --out best.csv
-
-        veilrec recommend runs/nrms-mind-seed0 --history N106403,N71977
     """
     from dataclasses import asdict
 
@@ -84,6 +88,8 @@ def recommend(
         rows = write_everybody(open_model(run, method), out, k)
         print_json({"out": str(out), "rows": rows}) if json_output else typer.echo(f"{counted(rows, 'row')} in {out}")
         return
+    if any(text.strip() for text in history or ()):
+        say(_SEEN)
     model = open_model(run, method)
     if user is not None:
         found, told, made_of = model.recommend_user(user, k), {}, model.rests_on_user(user)
@@ -122,7 +128,10 @@ def query(
     ] = None,
     history: Annotated[
         str | None,
-        typer.Option(help="What was read: ids with commas between, the latest last, or a file with one id a line."),
+        typer.Option(
+            help="What was read, the latest last: a file with one id a line, or - for standard input. Ids with commas"
+            " between are taken as well, and can be read by everybody on this machine."
+        ),
     ] = None,
     mode: Annotated[
         str,
@@ -157,7 +166,7 @@ def query(
 
     Examples:
 
-        veilrec query releases/news --history N1,N7
+        veilrec query releases/news --history read.txt
 
         veilrec query releases/news --server http://127.0.0.1:8337 --history read.txt --mode interest --state me
     """
@@ -188,18 +197,19 @@ def query(
 
 
 def _read_items(history: str | None) -> list[str]:
-    """Read ids with commas between, or those of a file."""
+    """Read the ids of a file or of standard input, or those with commas between."""
     if not history:
         return []
     path = Path(history)
     try:
-        is_file = path.is_file()
+        is_file = history == "-" or path.exists()
     except OSError:  # far too long for a name
         is_file = False
     if is_file:
         from veilrec.runs.saved import read_history_file
 
         return read_history_file(path)
+    say(_SEEN)
     return [item.strip() for item in history.split(",") if item.strip()]
 
 

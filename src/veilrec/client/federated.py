@@ -64,27 +64,51 @@ def examples_if_asked(updates: ClientUpdates, tell_examples: bool) -> ClientUpda
 
 
 def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
-    """The message of one client; of zeros where a number is none, or too large to be squared.
+    """Replace the update of a client by zeros where one of its numbers is none, or too large to be squared.
 
     Whoever sends the model can make it overflow for some data alone: a client that then fell silent would tell that it
     has such data, as often as it is asked, and pay for nothing.
     """
     packed = (*updates.tables.values(), *updates.entries.values())
     factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
-    numbers = (*(rows.values for rows in packed), *updates.dense.values(), *factors)
-    if all((np.abs(values) <= _LARGEST).all() for values in numbers):
+    whole = (*updates.dense.values(), *factors)
+    if all(map(_is_within, (*(rows.values for rows in packed), *whole))):
         return updates
+    keeps = np.ones(updates.count, np.bool_)
+    for rows in packed:
+        keeps[_owners(rows)[~(np.abs(rows.values) <= _LARGEST).all(axis=1)]] = False
+    for values in whole:
+        keeps &= (np.abs(values) <= _LARGEST).all(axis=tuple(range(1, values.ndim)))
 
     def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
-        return {name: Rows(rows.offsets, rows.index, np.zeros_like(rows.values)) for name, rows in parts.items()}
+        return {
+            name: Rows(rows.offsets, rows.index, _only_of(keeps[_owners(rows)], rows.values))
+            for name, rows in parts.items()
+        }
 
-    dense = {name: np.zeros_like(values) for name, values in updates.dense.items()}
     products = {
-        name: Factors(np.zeros_like(f.left), np.zeros_like(f.scales), np.zeros_like(f.right))
+        name: Factors(_only_of(keeps, f.left), _only_of(keeps, f.scales), _only_of(keeps, f.right))
         for name, f in updates.factors.items()
     }
+    dense = {name: _only_of(keeps, values) for name, values in updates.dense.items()}
     tables, entries = zeros(updates.tables), zeros(updates.entries)
     return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
+
+
+def _is_within(values: Floats) -> bool:
+    """Whether all are numbers that can be squared; NaN compares false."""
+    return not values.size or (bool(values.max() <= _LARGEST) and bool(values.min() >= -_LARGEST))
+
+
+def _owners(rows: Rows) -> Offsets:
+    """The client of every row."""
+    return np.repeat(np.arange(len(rows.offsets) - 1), np.diff(rows.offsets))
+
+
+def _only_of(keeps: Bools, values: Floats) -> Floats:
+    """The values of some clients (or rows), and zeros in the place of the others."""
+    chosen: Floats = np.where(keeps.reshape(-1, *([1] * (values.ndim - 1))), values, np.zeros((), values.dtype))
+    return chosen
 
 
 def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:

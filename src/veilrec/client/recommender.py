@@ -1,7 +1,10 @@
 """The recommender client of a release: local history, on-device ranking, private queries to a server.
 
 - `HistoryStore` keeps the history in SQLite with every row encrypted; without the key the file reveals the number of
-  rows only, and forgetting leaves nothing behind. The history leaves only through a mechanism and the ledger.
+  rows only, and a row that is deleted or changed is noticed. Forgetting leaves nothing behind. The history leaves only
+  through a mechanism and the ledger.
+- Key, ledger and history come together: one that is gone, or an older copy of the history, is noticed, and nothing is
+  done. In particular no ledger is begun anew beside a key.
 - `ServerLink` sends queries and nothing else: no cookies, redirects or environment proxies, bounded response size, and
   no plaintext connection off this machine unless requested.
 - A query is drawn once per release and then repeated; its charge is on disk before it leaves.
@@ -40,7 +43,7 @@ from veilrec.client.released import (
 from veilrec.core.arrays import Floats, Indices
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
-from veilrec.core.files import Seal, WrongSeal, key_in, transaction
+from veilrec.core.files import OWNER_ONLY, Seal, WrongSeal, key_in, sync, transaction
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.guarantee import Guarantee, Unit
@@ -194,19 +197,48 @@ class HistoryStore:
         tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application != _APPLICATION and tables:
             raise VeilrecError(f"{self._path} is not a history of veilrec: give another place for it")
-        self._connection.execute(f"PRAGMA application_id={_APPLICATION}")
-        self._connection.execute(
-            "CREATE TABLE IF NOT EXISTS clicks (number INTEGER PRIMARY KEY AUTOINCREMENT, item BLOB NOT NULL)"
-        )
+        if self._connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+            raise VeilrecError(f"{self._path} is damaged: bring back a whole one")
+        if not tables:
+            with transaction(self._connection):
+                self._connection.execute(f"PRAGMA application_id={_APPLICATION}")
+                self._connection.execute("CREATE TABLE clicks (number INTEGER PRIMARY KEY, item BLOB NOT NULL)")
+                self._connection.execute("CREATE TABLE span (only INTEGER PRIMARY KEY CHECK (only = 1), sealed BLOB)")
+                self._set_span(1, 0)
+        self._span()
 
     def items(self) -> list[str]:
         """The ids, the latest last."""
+        first, last = self._span()
         rows = self._connection.execute("SELECT number, item FROM clicks ORDER BY number").fetchall()
+        if [number for number, _ in rows] != list(range(first, last + 1)):
+            raise VeilrecError(f"{self._path} has lost a row, or has one too many: bring back a whole one")
+        opened = [self._opened(item, f"click {number}").decode() for number, item in rows]
+        return list(reversed(dict.fromkeys(reversed(opened))))
+
+    @property
+    def last(self) -> int:
+        """The number of the latest row that was ever added."""
+        return self._span()[1]
+
+    def _span(self) -> tuple[int, int]:
+        """First and last row, sealed: whoever has no key cannot take rows away unnoticed."""
         try:
-            opened = [self._seal.open(item, f"click {number}").decode() for number, item in rows]
+            row = self._connection.execute("SELECT sealed FROM span").fetchone()
+        except sqlite3.Error as error:
+            raise VeilrecError(f"{self._path} is no whole history ({error}): bring back a whole one") from None
+        first, last = self._opened(b"" if row is None else row[0], "span").split()
+        return int(first), int(last)
+
+    def _set_span(self, first: int, last: int) -> None:
+        sealed = self._seal.close(f"{first} {last}".encode(), "span")
+        self._connection.execute("INSERT OR REPLACE INTO span VALUES (1, ?)", (sealed,))
+
+    def _opened(self, sealed: bytes, what: str) -> bytes:
+        try:
+            return self._seal.open(sealed, what)
         except WrongSeal:
             raise VeilrecError(f"{self._path} does not open with this device's key: nothing of it is used") from None
-        return list(reversed(dict.fromkeys(reversed(opened))))
 
     def add(self, *items: str) -> None:
         """Read these, in this order; on disk when this returns."""
@@ -214,23 +246,21 @@ class HistoryStore:
             if not item or len(item.encode()) > _LONGEST_ID:
                 raise BadInput(f"an item has an id of 1 to {_LONGEST_ID} bytes, not {item[:40]!r}")
         with self._changing():
-            for item in items:
-                (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM clicks").fetchone()
-                number = max(last, self._last()) + 1
+            first, last = self._span()
+            for number, item in enumerate(items, last + 1):
                 sealed = self._seal.close(item.encode(), f"click {number}")
                 self._connection.execute("INSERT INTO clicks VALUES (?, ?)", (number, sealed))
-            self._connection.execute(
-                "DELETE FROM clicks WHERE number <= (SELECT coalesce(max(number), 0) FROM clicks) - ?", (_MOST,)
-            )
-
-    def _last(self) -> int:
-        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'clicks'").fetchone()
-        return int(found[0]) if found else 0
+            last += len(items)
+            first = max(first, last - _MOST + 1)
+            self._connection.execute("DELETE FROM clicks WHERE number < ?", (first,))
+            self._set_span(first, last)
 
     def forget(self) -> None:
         """Everything, also what the file would keep of deleted rows."""
         with self._changing():
+            _, last = self._span()
             self._connection.execute("DELETE FROM clicks")
+            self._set_span(last + 1, last)
         self._connection.execute("VACUUM")
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -251,7 +281,8 @@ Mode = Literal["none-sent", "interest", "attention", "pooled", "plain", "nobody"
 MODES: tuple[Mode, ...] = get_args(Mode)  # nobody: not personal
 _SPARE = 100  # asked for beside what is needed, whatever was read
 _PERIOD_SECONDS = 3600.0
-_NEWEST, _KEY = "newest", "key"
+_NEWEST, _KEY, _READ = "newest", "key", "read"
+_CLIENT_KEY, _LEDGER, _HISTORY, _MAKING = "client.key", "ledger.sqlite", "history.sqlite", "making"  # files
 
 
 @dataclass(frozen=True)
@@ -331,8 +362,11 @@ class RecommenderClient:
             return self._for_nobody(k, (str(gone),))
 
     def read(self, *items: str) -> None:
-        """Note that items were read."""
-        self.history.add(*items)
+        """Note that items were read; the ledger notes how many, so that an older copy of the history is noticed."""
+        if items:
+            self.history.add(*items)
+            with self.ledger.transaction() as change:
+                change.keep(_READ, str(self.history.last).encode())
 
     def forget(self) -> None:
         """The history; what was spent stays spent."""
@@ -466,33 +500,61 @@ def build_client(
     """
     if allowance is not None:
         allowance.budgets()  # refuses what no ledger could keep, before anything is written
-    key = state / "client.key"
-    if state.is_dir() and not key.exists() and any(state.iterdir()):
-        raise BadInput(f"{state} holds other things and no client: give a folder of its own, or an empty one")
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    seal = Seal(key_in(key))
-    ledger = _ledger(state / "ledger.sqlite", release, allowance, seal)
+    if _is_new(state):
+        (state / _MAKING).touch(mode=OWNER_ONLY)  # until all is there: a crash on the way has spent nothing
+        seal = Seal(key_in(state / _CLIENT_KEY))
+        Ledger.create(
+            state / _LEDGER,
+            (allowance or QueryBudget()).budgets(),
+            minimum_period_seconds=_PERIOD_SECONDS,
+            first_period=release.version,
+            seal=seal,
+        ).close()
+        HistoryStore(state / _HISTORY, seal).close()
+        (state / _MAKING).unlink()
+        sync(state)
+    elif allowance is not None:
+        raise BadInput(f"{state} has its budget already: a client never raises it; leave the budget out")
+    for name in (_CLIENT_KEY, _LEDGER, _HISTORY):
+        if not (state / name).is_file():
+            raise BadInput(
+                f"{state / name} is gone: bring it back; nothing is begun anew beside what is left of a client"
+            )
+    seal = Seal(key_in(state / _CLIENT_KEY))
+    ledger = Ledger.open(state / _LEDGER, seal=seal)
     try:
         _accept(ledger, release)
-        history = HistoryStore(state / "history.sqlite", seal)
+        history = _history(state / _HISTORY, ledger, seal)
     except BaseException:
         ledger.close()
         raise
     return RecommenderClient(release, model, texts, history, ledger, server)
 
 
-def _ledger(path: Path, release: Release, allowance: QueryBudget | None, seal: Seal) -> Ledger:
-    if path.exists():
-        if allowance is not None:
-            raise BadInput(f"{path.parent} has its budget already: a client never raises it; leave the budget out")
-        return Ledger.open(path, seal=seal)
-    return Ledger.create(
-        path,
-        (allowance or QueryBudget()).budgets(),
-        minimum_period_seconds=_PERIOD_SECONDS,
-        first_period=release.version,
-        seal=seal,
-    )
+def _is_new(state: Path) -> bool:
+    """Whether a client has to be made; one whose making was cut off is made again, other things are left alone."""
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    there = {path.name for path in state.iterdir()}
+    if _MAKING in there:
+        for path in (path for name in (_CLIENT_KEY, _LEDGER, _HISTORY) for path in state.glob(f"{name}*")):
+            path.unlink()
+        return True
+    if there and not there & {_CLIENT_KEY, _LEDGER, _HISTORY}:
+        raise BadInput(f"{state} holds other things and no client: give a folder of its own, or an empty one")
+    return not there
+
+
+def _history(path: Path, ledger: Ledger, seal: Seal) -> HistoryStore:
+    """The history of a client; an older copy than the ledger knows of is refused."""
+    history = HistoryStore(path, seal)
+    with ledger.transaction() as change:
+        read = int(change.kept(_READ) or b"0")
+    if history.last < read:
+        history.close()
+        raise BadInput(
+            f"{path} is an older copy: it has {counted(history.last, 'row')} of {read:,}; bring the newest back"
+        )
+    return history
 
 
 def _accept(ledger: Ledger, release: Release) -> None:

@@ -20,13 +20,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from veilrec.core.errors import BadInput, VeilrecError
 
+OWNER_ONLY = 0o600  # of files that hold anything personal or secret; a folder of such files has 0o700
 _LONGEST_NAME = 100  # characters of a name that a temporary one repeats
 
 
 @contextmanager
 def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
-    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
-    with _named(path), _parent_of(path):
+    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error.
+
+    A folder that is made for a file that only its owner can read has the same readers.
+    """
+    with _named(path), _parent_of(path, 0o755 if mode & 0o077 else 0o700):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".part")
         os.close(handle)
         part = Path(name)
@@ -64,11 +68,11 @@ def _code_of(error: Exception) -> int | None:
 
 
 @contextmanager
-def _parent_of(path: Path) -> Iterator[None]:
+def _parent_of(path: Path, mode: int = 0o755) -> Iterator[None]:
     """The folder of a path, made if it is not there, and then gone after an error unless something else is in it."""
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode, parents=True, exist_ok=True)
         yield
     except BaseException:
         with suppress(OSError):
@@ -101,11 +105,11 @@ def check_place(target: Path) -> None:
 
 
 @contextmanager
-def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
+def new_folder(target: Path, *, replace: bool = False, private: bool = False) -> Iterator[Path]:
     """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
 
     A target that holds something already is refused, so that nothing is ever overwritten or mixed; with `replace` it
-    is given up when the new one is whole.
+    is given up when the new one is whole. A `private` one, its files included, only its owner can read.
     """
     if not replace:
         refuse_existing(target)
@@ -113,11 +117,15 @@ def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".part"))
         try:
             yield part
-            for inner, _, names in os.walk(part):
+            for inner, folders, names in os.walk(part):
                 for name in names:
+                    if private:
+                        (Path(inner) / name).chmod(OWNER_ONLY)
                     sync(Path(inner) / name)
+                for name in folders if private else ():
+                    (Path(inner) / name).chmod(0o700)
                 sync(Path(inner))
-            part.chmod(0o755)
+            part.chmod(0o700 if private else 0o755)
             if replace:
                 _give_up(target)
             part.rename(target)
@@ -151,9 +159,9 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         part.write_bytes(content)
 
 
-def write_text(path: Path, content: str) -> None:
+def write_text(path: Path, content: str, *, mode: int = 0o644) -> None:
     """Write a text file atomically, as UTF-8."""
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode(), mode=mode)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -234,9 +242,16 @@ def key_in(path: Path) -> bytes:
     if path.stat().st_mode & 0o077 and os.name == "posix":
         raise VeilrecError(f"{path}: others can read this key: nothing is done with it; chmod 600 it, if nobody has")
     key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        raise VeilrecError(f"{path}: this is not a key: it has {len(key)} bytes, a key has {KEY_BYTES}")
+    check_key(path, key)
     return key
+
+
+def check_key(path: Path, key: bytes) -> None:
+    """Refuse what is no key: one of another length, or zeros alone, which is what a disk may leave of a file."""
+    if len(key) != KEY_BYTES:
+        raise BadInput(f"{path}: this is not a key: it has {len(key)} bytes, a key has {KEY_BYTES}; bring it back")
+    if not any(key):
+        raise BadInput(f"{path}: this key was lost: the file holds nothing but zeros; bring it back")
 
 
 def _write_new(path: Path, content: bytes) -> None:

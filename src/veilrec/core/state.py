@@ -6,6 +6,7 @@ The library's own functions map the whole file and copy every array out of it: t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from safetensors import safe_open
 
 from veilrec.core.errors import BadInput
 
+_PIECE = 1 << 16  # bytes that are read at once
 State = Mapping[str, NDArray[Any]]
 _TYPES = {
     "F64": "<f8",
@@ -45,14 +47,12 @@ class _Part:
 
 
 class StoredState(Mapping[str, NDArray[Any]]):
-    """The arrays of a file, or of several, each read when it is asked for; the metadata of the first file."""
+    """The arrays of a file, each read when it is asked for, and its metadata."""
 
-    def __init__(self, *paths: Path) -> None:
-        self._parts: dict[str, _Part] = {}
-        for path in reversed(paths):
-            with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
-                self.metadata: dict[str, str] = checked.metadata() or {}
-            self._parts |= _parts_of(path)
+    def __init__(self, path: Path) -> None:
+        with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
+            self.metadata: dict[str, str] = checked.metadata() or {}
+        self._parts = _parts_of(path)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         part = self._parts[name]
@@ -78,6 +78,19 @@ class StoredState(Mapping[str, NDArray[Any]]):
             if source.readinto(target.reshape(-1).view(np.uint8).data) != target.nbytes:
                 raise BadInput(f"{part.path} became shorter while it was read: remove it and resume again")
 
+    def in_pieces(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...], Iterator[bytes]]:
+        """Type, shape and bytes of an array, some at a time."""
+        part = self._parts[name]
+        return part.dtype, part.shape, self._pieces(part)
+
+    def _pieces(self, part: _Part) -> Iterator[bytes]:
+        left = part.dtype.itemsize * math.prod(part.shape)
+        with part.path.open("rb") as source:
+            source.seek(part.start)
+            while left > 0 and (piece := source.read(min(left, _PIECE))):
+                left -= len(piece)
+                yield piece
+
 
 def fill(target: NDArray[Any], state: State, name: str) -> None:
     """Copy an array of a state into its place; straight from the file where the state is stored."""
@@ -85,6 +98,14 @@ def fill(target: NDArray[Any], state: State, name: str) -> None:
         state.read_into(name, target)
     else:
         target[...] = state[name]
+
+
+def in_pieces(state: State, name: str) -> tuple[np.dtype[Any], tuple[int, ...], Iterator[bytes | memoryview]]:
+    """Type, shape and bytes of an array of a state; from a file some at a time."""
+    if isinstance(state, StoredState):
+        return state.in_pieces(name)
+    array = np.ascontiguousarray(state[name])
+    return array.dtype, array.shape, iter((array.reshape(-1).data,))
 
 
 def _parts_of(path: Path) -> dict[str, _Part]:

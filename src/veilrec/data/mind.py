@@ -239,7 +239,7 @@ def write(population: Population, folder: Path) -> None:
     users, items = _plain_ids("user", population.users), _plain_ids("item", population.items)
     news = _news_rows(population, items)
     first = 1
-    with new_folder(folder) as part:
+    with new_folder(folder, private=True) as part:
         for split, impressions in population.impressions.items():
             (part / split).mkdir()
             _write_rows(part / split / "news.tsv", iter([news]))

@@ -39,8 +39,11 @@ _DIGITS = 16  # of a digest in a folder's name
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
-def save(population: Population, folder: Path, *, replace: bool = False) -> None:
-    """Write a population to a folder: whole, or not at all. One that is there is refused, or given up for the new."""
+def save(population: Population, folder: Path, *, replace: bool = False, public: bool = False) -> None:
+    """Write a population to a folder: whole, or not at all. One that is there is refused, or given up for the new.
+
+    Only its owner can read it, unless it is `public`: one of synthetic people.
+    """
     arrays, known = _flatten({}, "", population), population.features
     manifest = {
         "kind": _KIND,
@@ -56,7 +59,7 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
     try:
-        with new_folder(folder, replace=replace) as part:
+        with new_folder(folder, replace=replace, private=not public) as part:
             for name, array in arrays.items():
                 np.save(part / f"{name}.npy", array, allow_pickle=False)
             write_json(part / _MANIFEST, manifest)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,20 +27,32 @@ from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.data import packed
-from veilrec.federation.federation import CA, FACTS, FILE, Federation
-from veilrec.federation.secagg.terms import Terms
-from veilrec.methods.base import Config, Method
+from veilrec.federation.federation import CA, FACTS, FILE, Federation, SecAgg
+from veilrec.federation.secagg.terms import Neighbourhood, Terms
+from veilrec.methods.base import Config, Method, promised
+from veilrec.methods.private import DECLARED, SERVER_SEES, SIMULATED
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.events import training_event
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.budget import Budget, Cost, budget_for
+from veilrec.privacy.events import Event, training_event
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
+from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
 
 _ROOM = 1 << 16  # bytes of heads
 _OF_ONE_CLIENT = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
+_OF_MASKS = (
+    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With"
+    " --distributed-noise nobody sees a sum without noise."
+)
+_OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
+_OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
+_MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+_LAST_DIGITS = 1e-9  # by which figures may differ from machine to machine
 
 
 class FederationFacts:
@@ -65,6 +78,50 @@ class FederationFacts:
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
                 " that made the federation"
             )
+        self.guarantee = self._promise()
+        self.budget, unprotected = spending_of(self.plan)
+        self._refuse_edited(
+            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected
+        )
+
+    def _promise(self) -> Guarantee:
+        """What the plan promises, whatever the file says."""
+        made, guarantee = self.federation, promised(self.method, self.config, self.problem)
+        if made.distributed_noise and guarantee.delta is not None:
+            guarantee = guarantee_of(self.plan, guarantee.delta)
+        woven = made.woven() if made.secagg == "pairs" else None
+        return of_clients(guarantee, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue)
+
+    def _refuse_edited(self, **derived: Any) -> None:
+        """Refuse a file whose promise or budget is not that of its plan: nobody takes its word for an epsilon."""
+        learn = int((self.method.clients(self.config, self.problem).rows.lengths() > 0).sum())
+        for name, value in {**derived, "clients": learn}.items():
+            for place, (said, found) in _differing(name, getattr(self.federation, name), value):
+                raise BadInput(
+                    f"{self.folder / FILE} says {place} {said}, and its plan comes to {found}: it was edited, so"
+                    " nothing is done; bring back the one that init wrote"
+                )
+
+
+def _differing(place: str, said: Any, found: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Where two statements differ by more than the last digits of a number, the figures first."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping):
+        names = sorted({*said, *found}, key=lambda name: (not isinstance(found.get(name), float), name))
+        for name in names:
+            yield from _differing(f"{place}.{name}", said.get(name), found.get(name))
+    elif isinstance(said, list | tuple) and isinstance(found, list | tuple) and len(said) == len(found):
+        for number, pair in enumerate(zip(said, found, strict=True)):
+            yield from _differing(f"{place}.{number}", *pair)
+    elif isinstance(said, float) and isinstance(found, int | float):
+        if not math.isclose(said, found, rel_tol=_LAST_DIGITS):
+            yield place, (said, found)
+    elif said != found or type(said) is not type(found):
+        yield place, (said, found)
+
+
+def budget_fields(budget: Budget) -> dict[str, Any]:
+    """A budget as `federation.yaml` has it."""
+    return {name: value for name, value in vars(budget).items() if value is not None}
 
 
 def config_of(method: Method[Any], federation: Federation) -> Config:
@@ -186,6 +243,66 @@ def _shared(plan: Plan) -> DistributedNoiseSum:
     if not isinstance(plan.mechanism, DistributedNoiseSum):
         raise BadInput(f"the noise of the plan's {plan.mechanism.name} is not in shares: use with_shares first")
     return plan.mechanism
+
+
+def spending_of(plan: Plan) -> tuple[Budget, bool]:
+    """What a client may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
+
+    True beside it: messages leave in plaintext, and no budget is large enough for them.
+    """
+    plenty = budget_for(plan)
+    mechanism, reports = plan.mechanism, plan.reports
+    events: list[tuple[Mechanism[Any, Any], Event]]
+    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    if reports is not None:
+        events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
+    if plan.model_selection is not None:
+        events.append((plan.model_selection.mechanism, plan.model_selection.mechanism.event()))
+    clear = any(flattened(event).in_plaintext for _, event in events)
+    total = Cost()
+    for owner, event in events:
+        cost = None if flattened(event).in_plaintext else plenty.cost(event, owner.unit, owner.adjacency)
+        total = total if cost is None else total.plus(cost)
+    if total == Cost():
+        return plenty, clear
+    epsilon = plenty.spent(total)[0] * _MARGIN
+    budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    while not budget.allows(total, total):  # rounding
+        epsilon *= _MARGIN
+        budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    return budget, clear
+
+
+def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
+    """Restate a guarantee for a server that sees only sums."""
+    if secagg == "none" or guarantee.trust in (None, "nobody"):
+        return guarantee
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
+    trust = guarantee.trust
+    if trust == "server":
+        trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
+    if woven:
+        told += (
+            f"It takes secure sums that hold: of the {woven.clients} to {woven.most} clients of a round at most"
+            f" {woven.corrupt} may work with the server. Whoever was invited may take part: clients that an operator"
+            " made up count among these.",
+        )
+    return replace(guarantee, trust=trust, caveats=told)
+
+
+def of_clients(
+    guarantee: Guarantee,
+    secagg: SecAgg,
+    woven: Neighbourhood | None = None,
+    *,
+    rehearsal: bool = False,
+    declared: bool = False,
+) -> Guarantee:
+    """Restate a guarantee for real clients: for what the server sees, and with their own caveats."""
+    guarantee = trusting(guarantee, secagg, woven)
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
+    more = ((DECLARED,) if declared else ()) + ((_OF_REHEARSALS,) if rehearsal else ())
+    return replace(guarantee, caveats=(*told, *more))
 
 
 Summed: TypeAlias = RoundSpec | ReportSum

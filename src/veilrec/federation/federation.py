@@ -20,7 +20,7 @@ import shlex
 import struct
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -31,10 +31,6 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_text
 from veilrec.federation.secagg.terms import Neighbourhood
 from veilrec.wire.signing import checked_host
-
-if TYPE_CHECKING:
-    from veilrec.privacy.budget import Budget
-
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
@@ -73,6 +69,7 @@ class Federation:
         False  # whether clients add the noise of a sum, each a part, so that nobody sees one without
     )
     silent: float = 0.0  # of `least`, the part that may add none, or tell theirs
+    public_catalogue: bool = False  # its operator says that the items may be known, though people's use made the list
     rehearsal: bool = False  # its clients draw from one secret that somebody holds: nobody is protected
     minimum_messages: int | None = None  # None: what the plan's proof needs
     over_selection: float = 1.0
@@ -93,12 +90,6 @@ class Federation:
             return Neighbourhood(**self.neighbourhood)
         except TypeError:
             raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
-
-    def spending(self) -> Budget:
-        """The privacy budget of a client."""
-        from veilrec.privacy.budget import Budget  # accounting, which an aggregation helper does not need
-
-        return Budget(**self.budget)
 
 
 def command(name: str, folder: Path) -> str:

@@ -241,11 +241,10 @@ def take_place(
         raise BadInput(f"{target} is there, and nobody was invited to it (a crash?): remove it and invite again")
     target.parent.mkdir(mode=0o700, exist_ok=True)
     data = None if brought is None else brought.data
-    with new_folder(target) as part:
+    with new_folder(target, private=True) as part:
         client_folder.write(part, data, invitation, number=number, place=place.number, shared=shared)
         announcement = helper.announcement(name, place.number, invitation.public)
         keep(part / helper.ANNOUNCEMENT, announcement + "\n")
-    target.chmod(0o700)
     registry.hand_out(name, invitation.public)
     helpers = sorted((folder / HELPERS).glob("*")) if place.role == "trainer" else []
     for each in helpers:

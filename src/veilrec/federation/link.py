@@ -137,8 +137,9 @@ class HttpsLink:
                 response, content = self._exchange(path, body, headers, largest, seconds)
         except ssl.SSLCertVerificationError as error:
             self.close()
-            raise TurnedAway(
-                0, f"{self._federation.address} is not the coordinator of this federation ({error.verify_message})"
+            raise Away(
+                f"{self._federation.address} is not known as the coordinator of this federation"
+                f" ({error.verify_message}): check its certificate, ca.pem here, and the clock; it is tried again"
             ) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -231,8 +232,12 @@ class Pause:
 def live(
     link: HttpsLink, answers: Answers, say: Callable[[str], None], stop: threading.Event, enrol: Callable[[], object]
 ) -> bool:
-    """Poll and answer tasks until the federation is over (True), or `stop` is set (False)."""
-    pause, is_enrolled = Pause(stop), False
+    """Poll and answer tasks until the federation is over (True), or `stop` is set (False).
+
+    A coordinator that cannot be reached, or that shows a wrong certificate, is asked again for as long as it takes:
+    what is wrong is said once, until it is something else.
+    """
+    pause, is_enrolled, told = Pause(stop), False, ""
     while not stop.is_set():
         try:
             if not is_enrolled:
@@ -240,6 +245,7 @@ def live(
                 is_enrolled = True
             task = link.poll(_POLL_SECONDS)
             pause.reset()
+            told = ""
             if task is None:
                 continue
             if task.kind == "over":
@@ -247,7 +253,9 @@ def live(
                 return True
             _serve(link, answers, task, say, stop)
         except (Away, BadTask) as error:
-            say(str(error))
+            if str(error) != told:
+                told = str(error)
+                say(told)
             pause.wait()
     return False
 
@@ -260,7 +268,7 @@ def _serve(
         answer = answers.answer(task, content)
         receipt = link.send(task, answer)
     except TurnedAway as error:
-        if error.status in (401, 403, 404) or not error.status:
+        if error.status in (401, 403, 404):
             raise
         say(f"{task.kind} {task.number}: {error}")  # it came too late, or has come before
         stop.wait(_jitter.uniform(0.0, 1.0))

@@ -7,7 +7,6 @@ import secrets
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,45 +16,32 @@ from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError, counted
 from veilrec.core.files import new_folder, write_text
 from veilrec.core.plan import Plan
-from veilrec.core.schema import RoundSpec
 from veilrec.data import packed
 from veilrec.data.datasets import load
 from veilrec.data.population import Population, Strings, some_users
 from veilrec.federation import facts, federation, helper, identity
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import Registry, Role
-from veilrec.federation.facts import guarantee_of, with_distributed_noise
+from veilrec.federation.facts import guarantee_of, of_clients, spending_of, with_distributed_noise
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
-from veilrec.methods.private import SERVER_SEES, SIMULATED
 from veilrec.methods.public import different, public_people, public_problem
 from veilrec.methods.registry import get
-from veilrec.privacy.accounting.composition import flattened
-from veilrec.privacy.budget import Budget, Cost
-from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.noise import READ_OFF
-from veilrec.runs.request import DECLARED, PreparedRun, RunRequest, prepare
+from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.server.round_specs import TooFewClients
+from veilrec.server.round_store import put_secret
 from veilrec.server.secure_reports import over_selection_obstacle
-from veilrec.simulation.real_clients import budget_for
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire.signing import checked_host
 
 OVER_SELECTION = 1.3  # as many clients are drawn as a round needs, times this, where that is allowed
-_OF_MASKS = (
-    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With"
-    " --distributed-noise nobody sees a sum without noise."
-)
-_OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
-_OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
-_MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +138,12 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.distributed_noise:
         basis = _with_distributed_noise(basis, DistributedNoise(least, wishes.silent))
-    basis = replace(basis, guarantee=_of_clients(trusting(basis.guarantee, wishes.secagg, woven), wishes))
+    basis = replace(
+        basis,
+        guarantee=of_clients(
+            basis.guarantee, wishes.secagg, woven, rehearsal=wishes.rehearsal, declared=wishes.public_catalogue
+        ),
+    )
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
@@ -276,7 +267,6 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         )
     chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.clients])
     packed.save(some_users(population, chosen.astype(np.int64)), people)
-    people.chmod(0o700)
     dataset = wishes.data.partition(":")[0]
     request = RunRequest(
         wishes.method,
@@ -307,7 +297,7 @@ def spec_of(people: Path) -> str:
 
 def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
-    packed.save(_public(basis, len(basis.places)), folder / FACTS)
+    packed.save(_public(basis, len(basis.places)), folder / FACTS, public=True)
     budget, unprotected = spending_of(plan)
     clients = len(trainers(data)) + sum(role == "trainer" for _, role in basis.places)
     if wishes.minimum_messages is not None:
@@ -327,11 +317,12 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
         plan=plan_digest(plan),
         facts=facts.digest_of(folder / FACTS),
         unprotected=unprotected,
-        budget={name: value for name, value in vars(budget).items() if value is not None},
+        budget=facts.budget_fields(budget),
         guarantee=basis.guarantee.to_json(),
         secagg=wishes.secagg,
         distributed_noise=wishes.distributed_noise,
         silent=wishes.silent,
+        public_catalogue=wishes.public_catalogue,
         rehearsal=wishes.rehearsal,
         minimum_messages=wishes.minimum_messages,
         over_selection=OVER_SELECTION if _may_over_select(plan, wishes) else 1.0,
@@ -366,34 +357,6 @@ def validators(plan: Plan, data: LocalData) -> Offsets:
     return np.zeros(0, np.int64) if plan.model_selection is None else plan.model_selection.validator.clients(data)
 
 
-def spending_of(plan: Plan) -> tuple[Budget, bool]:
-    """What a client may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
-
-    True beside it: messages leave in plaintext, and no budget is large enough for them.
-    """
-    plenty = budget_for(plan)
-    mechanism, reports = plan.mechanism, plan.reports
-    events: list[tuple[Mechanism[Any, Any], Event]]
-    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
-    if reports is not None:
-        events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
-    if plan.model_selection is not None:
-        events.append((plan.model_selection.mechanism, plan.model_selection.mechanism.event()))
-    clear = any(flattened(event).in_plaintext for _, event in events)
-    total = Cost()
-    for owner, event in events:
-        cost = None if flattened(event).in_plaintext else plenty.cost(event, owner.unit, owner.adjacency)
-        total = total if cost is None else total.plus(cost)
-    if total == Cost():
-        return plenty, clear
-    epsilon = plenty.spent(total)[0] * _MARGIN
-    budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
-    while not budget.allows(total, total):  # rounding
-        epsilon *= _MARGIN
-        budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
-    return budget, clear
-
-
 def check_same(method: str, public: Plan, plan: Plan) -> None:
     """Refuse a method whose plan of the public facts is another one."""
     if (found := different(public, plan)) is not None:
@@ -404,8 +367,7 @@ def check_same(method: str, public: Plan, plan: Plan) -> None:
 
 
 def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str) -> None:
-    folder.mkdir(mode=0o700)
-    identity.write_file(folder / "secret", secret)
+    put_secret(folder, secret)
     identity.write_file(folder / "operator.token", secrets.token_hex(32).encode())
     hosts = () if host in identity.ALWAYS else (host,)
     identity.make_certificates(
@@ -446,30 +408,6 @@ def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: 
         registry.invite(invitation.client, "helper", place, invitation.public)
         keys.append(helper.write(folder / HELPERS / invitation.client, invitation, invited).hex())
     return tuple(keys)
-
-
-def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
-    """Restate a guarantee for a server that sees only sums."""
-    if secagg == "none" or guarantee.trust in (None, "nobody"):
-        return guarantee
-    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
-    trust = guarantee.trust
-    if trust == "server":
-        trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
-    if woven:
-        told += (
-            f"It takes secure sums that hold: of the {woven.clients} to {woven.most} clients of a round at most"
-            f" {woven.corrupt} may work with the server. Whoever was invited may take part: clients that an operator"
-            " made up count among these.",
-        )
-    return replace(guarantee, trust=trust, caveats=told)
-
-
-def _of_clients(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
-    """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
-    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
-    declared = (DECLARED,) if wishes.public_catalogue else ()
-    return replace(guarantee, caveats=(*told, *declared, *((_OF_REHEARSALS,) if wishes.rehearsal else ())))
 
 
 def settings_of(made: Federation) -> tuple[str, ...]:

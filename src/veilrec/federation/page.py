@@ -53,7 +53,7 @@ def about(known: FederationFacts) -> dict[str, Any]:
         "dataset": made.dataset,
         "rounds": made.rounds,
         "clients": made.clients,
-        "guarantee": made.guarantee,
+        "guarantee": known.guarantee.to_json(),
         "largest_content": largest_content(known),
         "tensors": [
             {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}

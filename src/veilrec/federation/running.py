@@ -27,11 +27,11 @@ from veilrec.federation import federation, processes
 from veilrec.federation.client.folder import DATA
 from veilrec.federation.coordinator.process import last_status, read_token
 from veilrec.federation.coordinator.registry import FILE as REGISTRY
+from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS, LOGS, RUN, Federation, command
 from veilrec.federation.flower_messages import public_address
 from veilrec.federation.helper import name_of
 from veilrec.federation.link import client_context
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
 from veilrec.server.round_store import RoundReport, totals
 
@@ -298,7 +298,7 @@ def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:
 def status(folder: Path) -> dict[str, Any]:
     """Status of a federation: progress, processes, and what the ledgers on this machine have spent."""
     made = federation.read(folder)
-    live = live_status(folder, made)
+    live, promise = live_status(folder, made), FederationFacts(folder, made).guarantee
     return {
         "federation": made.id,
         "method": made.method,
@@ -309,7 +309,7 @@ def status(folder: Path) -> dict[str, Any]:
         "secagg": made.secagg,
         "processes": [vars(process) for process in processes.running(folder)],
         "run": live if live is not None else offline_status(folder, made),
-        "promised": dict(made.guarantee) | {"line": Guarantee.from_json(made.guarantee).line()},
+        "promised": promise.to_json() | {"line": promise.line()},
         "ledgers": ledgers(folder),
     }
 

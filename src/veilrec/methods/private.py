@@ -30,6 +30,10 @@ from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, LearntBound
 from veilrec.server.server import GeometricClipping
 
+DECLARED = (
+    "The catalogue is, in whole or in part, the set of items that people used; whoever trained says that it is public"
+    " all the same (--public-catalogue)."
+)
 SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."

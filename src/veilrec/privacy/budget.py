@@ -12,15 +12,17 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from veilrec.core.errors import BadInput, counted, unknown_name
+from veilrec.core.plan import Plan
 from veilrec.privacy.accounting import epsilon_zcdp, rho_max
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.accounting.composition import FlatComposition, flattened
 from veilrec.privacy.accounting.gaussian import base_epsilon, epsilon_gaussian, mu_for, padded_mu
 from veilrec.privacy.checks import attention_l1, attention_l2, positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, ResponseEvent, SampledEvent
-from veilrec.privacy.guarantee import Adjacency, Guarantee, Trust, Unit
+from veilrec.privacy.guarantee import TRUSTS, Adjacency, Guarantee, Trust, Unit
 
 Accounting = Literal["zcdp", "gaussian"]
+PLENTY = 1e9  # an epsilon that no check spends
 _FROM_FINE_TO_COARSE: tuple[Unit, ...] = ("click", "history", "user")
 
 
@@ -105,6 +107,15 @@ class Budget:
         """The smallest (epsilon, delta) known to hold for messages of this cost."""
         epsilon = _EPSILONS[self.accounting](cost.loss, self.delta)
         return (cost.pure, 0.0) if cost.pure <= epsilon else (epsilon, self.delta)
+
+
+def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
+    """Budget that covers every message of a plan."""
+    units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
+    unit: Unit = "click" if "click" in units else "user"
+    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.model_selection) if part is not None))
+    trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
+    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
 
 
 def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:

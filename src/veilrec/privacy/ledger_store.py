@@ -26,7 +26,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAd
 from pydantic.dataclasses import dataclass
 
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import Seal, WrongSeal, transaction, write_bytes
+from veilrec.core.files import OWNER_ONLY, Seal, WrongSeal, transaction, write_bytes
 from veilrec.privacy.budget import Budget, Cost
 
 _SCHEMA = 1
@@ -275,8 +275,7 @@ class _Mirror:
         self._seal = seal
 
     def create(self, text: str) -> None:
-        write_bytes(self.path, _slot(text).ljust(2 * _SLOT))
-        self.path.chmod(0o600)
+        write_bytes(self.path, _slot(text).ljust(2 * _SLOT), mode=OWNER_ONLY)
 
     def check_nothing_spent(self) -> None:
         if self.path.exists() and self.read().sequence > 0:

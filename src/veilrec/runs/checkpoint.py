@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from veilrec.core.errors import BadInput
-from veilrec.core.files import check_place, replacing
-from veilrec.core.state import State, StoredState
+from veilrec.core.files import OWNER_ONLY, check_place, replacing
+from veilrec.core.state import State, StoredState, in_pieces
 
 if TYPE_CHECKING:
     from veilrec.simulation.simulation import Trainer
@@ -56,24 +57,29 @@ class Progress:
 
 
 def save(path: Path, state: State, progress: Progress) -> None:
-    """Write a state and its progress."""
+    """Write a state and its progress with a checksum, for the owner alone: it has what every simulated client keeps."""
     arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
-    with replacing(path) as part:
-        save_file(arrays, part, metadata={"progress": json.dumps(asdict(progress))})
+    said = json.dumps(asdict(progress))
+    with replacing(path, mode=OWNER_ONLY) as part:
+        save_file(arrays, part, metadata={"progress": said, "sha256": _checksum(arrays, said)})
 
 
-def load(path: Path, *beside: Path) -> tuple[StoredState, Progress]:
+def load(path: Path) -> tuple[StoredState, Progress]:
     """A state, whose arrays are read when they are asked for, and its progress."""
     try:
-        stored = StoredState(path, *beside)
-        return stored, Progress(**json.loads(stored.metadata["progress"]))
+        stored = StoredState(path)
+        progress = Progress(**json.loads(stored.metadata["progress"]))
+        is_whole = _checksum(stored, stored.metadata["progress"]) == stored.metadata["sha256"]
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise BadInput(f"{path} is not a state of a veilrec run ({error}): remove it and resume again") from None
+    if not is_whole:
+        raise BadInput(f"{path} has another checksum than when it was written: bring it back, or remove it and resume")
+    return stored, progress
 
 
-def restore(trainer: Trainer, path: Path, *beside: Path) -> Progress:
-    """Put a saved state, in one file or in several, into a trainer that was built with the same settings."""
-    state, progress = load(path, *beside)
+def restore(trainer: Trainer, path: Path) -> Progress:
+    """Put a saved state into a trainer that was built with the same settings."""
+    state, progress = load(path)
     try:
         trainer.load_state(state, progress.rounds_done)
     except (KeyError, ValueError) as error:
@@ -113,11 +119,17 @@ def prune(folder: Path, keep: set[Path]) -> None:
 
 def digest(state: State) -> str:
     """One sha256 over names, shapes and bytes of all arrays but those of reports, which are no weights."""
-    total = hashlib.sha256()
-    for name in sorted(name for name in state if not name.startswith("reports.")):
-        array = np.ascontiguousarray(state[name])
-        total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-        total.update(array.reshape(-1).data)  # no copy: a state may be gigabytes
+    return _checksum(state, "", (name for name in state if not name.startswith("reports.")))
+
+
+def _checksum(state: State, said: str, names: Iterable[str] | None = None) -> str:
+    """One sha256 over what is said beside arrays, and over names, shapes and bytes of all of them, or of some."""
+    total = hashlib.sha256(said.encode())
+    for name in sorted(state if names is None else names):
+        dtype, shape, pieces = in_pieces(state, name)  # no copy: a state may be gigabytes
+        total.update(f"{name}:{dtype.str}:{shape};".encode())
+        for piece in pieces:
+            total.update(piece)
     return total.hexdigest()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from veilrec.core.errors import BadInput
-from veilrec.core.files import replacing
+from veilrec.core.files import OWNER_ONLY, replacing
 from veilrec.core.resources import require
 from veilrec.data.population import Strings
 from veilrec.evaluation.evaluator import EvaluationResult
@@ -29,7 +29,7 @@ def write_everybody(model: SavedModel, out: Path, k: int) -> int:
     check_file(out)
     columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
     written = count()
-    with replacing(out) as part:
+    with replacing(out, mode=OWNER_ONLY) as part:
         _WRITERS[out.suffix](part, columns, (row for row, _ in zip(_rows(model, k), written, strict=False)))
     return next(written)
 
@@ -108,5 +108,5 @@ def write_per_user(path: Path, result: EvaluationResult, users: Strings) -> None
     check_per_user(path)
     columns = {"case": result.cases, "known_items": result.known, **result.values}
     frame = pl.DataFrame({"user": unpack(users).gather(result.users), **columns})
-    with replacing(path) as part:
+    with replacing(path, mode=OWNER_ONLY) as part:
         (frame.write_parquet if path.suffix == ".parquet" else frame.write_csv)(part)

@@ -25,7 +25,7 @@ from veilrec.client.rankers import Arrays, Ranker
 from veilrec.core.arrays import Bools
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.core.files import new_folder, replacing, write_json
+from veilrec.core.files import OWNER_ONLY, new_folder, replacing, write_json
 from veilrec.core.state import StoredState
 from veilrec.data.population import Strings
 from veilrec.evaluation.split import Marks
@@ -143,7 +143,7 @@ def saved_clients(folder: Path, clients: Clients) -> Iterator[None]:
             arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
     if clients.learnt_from is not None:
         arrays |= {f"{_LEARNT}{name}": values for name, values in vars(clients.learnt_from).items()}
-    with _written(private_folder(folder) / _CLIENTS, arrays):
+    with _written(private_folder(folder) / _CLIENTS, arrays, mode=OWNER_ONLY):
         yield
 
 
@@ -209,9 +209,11 @@ def _write(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None
 
 
 @contextmanager
-def _written(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> Iterator[None]:
+def _written(
+    path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None, *, mode: int = 0o644
+) -> Iterator[None]:
     whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    with replacing(path) as part:
+    with replacing(path, mode=mode) as part:
         save_file(whole, part, metadata=None if metadata is None else dict(metadata))
         yield
 

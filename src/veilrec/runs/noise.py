@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from veilrec.core.errors import BadInput, unknown_name
+from veilrec.core.files import KEY_BYTES, check_key
 from veilrec.methods.base import Config, Method
 from veilrec.methods.private import SIMULATED
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import PRIVATE, private_folder, read_config
 
 Noise = Literal["seeded", "secure"]
-_BYTES = 32
 _FILE = "secret.key"
 READ_OFF = "no noise covers what is read off people's data"  # how such an obstacle begins
 NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
@@ -48,7 +48,7 @@ def check_noise(noise: str, method: Method[Config]) -> None:
 
 def new_secret() -> bytes:
     """Draw a secret from the operating system's random source."""
-    return os.urandom(_BYTES)
+    return os.urandom(KEY_BYTES)
 
 
 def keep_secret(folder: Path, secret: bytes) -> None:
@@ -70,8 +70,7 @@ def kept_secret(folder: Path) -> bytes | None:
         secret = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}): bring it back, or train into a new folder") from None
-    if len(secret) != _BYTES:
-        raise BadInput(f"{path} is damaged ({len(secret)} bytes instead of {_BYTES}): train into a new folder")
+    check_key(path, secret)
     return secret
 
 

@@ -35,7 +35,7 @@ from veilrec.methods.base import (
     ready,
     speaks_of,
 )
-from veilrec.methods.private import nominal_people, rounded_people
+from veilrec.methods.private import DECLARED, nominal_people, rounded_people
 from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import full_name, get, source_of
 from veilrec.privacy.events import training_event
@@ -181,12 +181,6 @@ def data_facts(population: Population, split: Split) -> dict[str, Any]:
     return {"cut": split.cut, "rating_scale": None if scale is None else list(scale), **sizes(population)}
 
 
-DECLARED = (
-    "The catalogue is, in whole or in part, the set of items that people used; whoever trained says that it is public"
-    " all the same (--public-catalogue)."
-)
-
-
 def items_of_uses(population: Population) -> tuple[str, ...]:
     """Say which items would be published because people used them; nothing where a table lists all."""
     count = population.unlisted_items
@@ -270,7 +264,7 @@ def prepare(
         )
     if request.noise == "secure" and secret is None:
         secret = new_secret()
-    earlier = None if request.start_from is None else read_earlier(request.start_from)
+    earlier = None if request.start_from is None else read_earlier(request.start_from, secret)
     seed = request.seed if earlier is None else earlier.seed(request.seed)
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)

@@ -30,11 +30,21 @@ from veilrec.methods.base import learning_rates
 from veilrec.methods.registry import get, source_of
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
-from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, Progress, check_out, read_config, read_result
+from veilrec.runs.checkpoint import (
+    CONFIG,
+    PRIVATE,
+    RESULT,
+    Progress,
+    check_out,
+    private_folder,
+    read_config,
+    read_result,
+)
 from veilrec.runs.evaluation import before_and_after, measure, warnings_of, with_popularity
+from veilrec.runs.fingerprint import check_fingerprint, keep_fingerprint
 from veilrec.runs.loop import Listener, run
 from veilrec.runs.model_files import Clients, ModelFiles, save_model, saved_clients
-from veilrec.runs.noise import keep_secret, kept_secret
+from veilrec.runs.noise import keep_secret
 from veilrec.runs.request import PreparedRun, RunRequest, as_meant
 from veilrec.simulation.simulation import Simulation
 from veilrec.simulation.workers import ProcessPool, RayWorkers
@@ -103,8 +113,11 @@ def _open_folder(out: Path, prepared: PreparedRun, *, resume: bool) -> None:
     if resume:
         _refuse_another(out, prepared, description)
     try:
-        if not resume and prepared.secret is not None:
-            keep_secret(out, prepared.secret)
+        if not resume:
+            private_folder(out)
+            if prepared.secret is not None:
+                keep_secret(out, prepared.secret)
+            keep_fingerprint(out, prepared)
         write_text(out / CONFIG, yaml.safe_dump(description, sort_keys=False, allow_unicode=True))
     except OSError:
         if not resume:  # nothing has begun: leave no folder that can neither be used nor resumed
@@ -132,8 +145,7 @@ def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, 
             f"cannot resume {out}: it has {counted(done, 'round')} already, now asked for {asked:,};"
             f" give --rounds {done} or more, or another --out"
         )
-    if prepared.secret is not None and prepared.secret != kept_secret(out):
-        raise BadInput(f"cannot resume {out} with another secret than its own: its noise would be drawn twice")
+    check_fingerprint(out, prepared)
 
 
 def _save(out: Path, prepared: PreparedRun) -> None:

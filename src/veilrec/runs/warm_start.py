@@ -25,7 +25,7 @@ from veilrec.evaluation.split import Split, count_common, marks_of
 from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
 from veilrec.runs.model_files import Clients, ModelFiles, find_model, load_clients, load_model
-from veilrec.runs.noise import NOT_PUBLISHABLE, READ_OFF
+from veilrec.runs.noise import NOT_PUBLISHABLE, READ_OFF, kept_secret
 from veilrec.simulation.simulation import Trainer
 
 _ITEM_TABLES = {mf.ITEMS, fcf.ITEMS}  # rows are items; news models have none, since they read them
@@ -117,8 +117,17 @@ class CarriedOver:
             )
 
 
-def read_earlier(folder: Path) -> WarmStart:
-    """Open the run to start from; also its folder `model/` alone."""
+def read_earlier(folder: Path, secret: bytes | None = None) -> WarmStart:
+    """Open the run to start from; also its folder `model/` alone. Its secret may not be that of the new run as well.
+
+    The same noise on the sums of both would leave what their people differ by.
+    """
+    has_secret = secret is not None and (folder / CONFIG).exists() and (folder / PRIVATE).is_dir()
+    if has_secret and secret == kept_secret(folder):
+        raise BadInput(
+            f"a run that starts from {folder} cannot draw its noise from the same secret: what they differ by would"
+            " show; train into a new folder, which draws its own"
+        )
     files = load_model(find_model(folder))
     clients = load_clients(folder) if (folder / PRIVATE).is_dir() else None
     started_from = read_config(folder).get("start_from") if (folder / CONFIG).exists() else None

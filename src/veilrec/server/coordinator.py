@@ -36,13 +36,13 @@ from typing import Literal
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import Closing, key_in
+from veilrec.core.files import Closing
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.round_specs import Ballot, draw_cohort
-from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition
+from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition, secret_of
 from veilrec.server.secure_reports import (
     ComparisonTask,
     MessageRefused,
@@ -84,9 +84,9 @@ class Coordinator(Closing):
         self.over_selection, self.secure = over_selection, secure
         self.minimum_messages, self.minimum_reports = minimum_messages, minimum_reports
         self.refused: Counter[Reason] = Counter()  # of this round, since this process started
-        self._secret = key_in(folder / "secret")
+        self._secret = secret_of(folder)
         self._lock = threading.RLock()
-        self._store = RoundStore(folder, run_digest(plan))
+        self._store = RoundStore(folder, run_digest(plan), self._secret)
         self._hidden: SecureReports | None = None
         if secure is not None and plan.reports is not None and plan.reports.mechanism.under_masks:
             self._hidden = SecureReports(self._store, secure, plan.reports.mechanism, self._lock)

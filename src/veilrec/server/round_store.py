@@ -7,13 +7,14 @@ The database is locked while a coordinator has it open: two on one folder would 
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from safetensors.numpy import save_file
 
 from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import replacing, transaction, write_text
+from veilrec.core.files import OWNER_ONLY, key_in, replacing, sha256, transaction, write_bytes, write_text
 from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
@@ -32,7 +33,7 @@ Inbox = Literal["messages", "reports", "gains"]
 Enrolled = Literal["clients", "validators"]
 
 _APPLICATION = 0x7665696D
-_SCHEMA = 2
+_SCHEMA = 3
 _SETTINGS = (
     "PRAGMA page_size=32768",  # of a new file: messages are long, and the system is asked for every page
     "PRAGMA locking_mode=EXCLUSIVE",
@@ -43,7 +44,8 @@ _SETTINGS = (
 )
 _LOG_BYTES = 1 << 22  # of the write-ahead log before it is emptied: what was deleted stays in it until then
 _TABLES = (
-    "CREATE TABLE run (only INTEGER PRIMARY KEY CHECK (only = 1), plan TEXT NOT NULL, place TEXT NOT NULL)",
+    "CREATE TABLE run (only INTEGER PRIMARY KEY CHECK (only = 1), plan TEXT NOT NULL, secret TEXT NOT NULL,"
+    " place TEXT NOT NULL)",
     "CREATE TABLE clients (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
     "CREATE TABLE cohort (client INTEGER PRIMARY KEY)",
     "CREATE TABLE messages (client INTEGER PRIMARY KEY, content BLOB NOT NULL)",
@@ -95,6 +97,7 @@ class RunPosition:
     stage: RoundState = RoundState.IDLE
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
+    model_sha256: str = ""  # of that file
     report_bytes: int = 0  # that came in for this round
     told_bytes: int = 0  # that went to clients for reports under masks
     attempt: int = 0  # of adding up reports under masks
@@ -135,20 +138,60 @@ def totals(history: Iterable[RoundReport]) -> dict[str, Any]:
     return {name: sum(getattr(report, name) for report in rounds) for name in names} | {"refused": dict(refused)}
 
 
-class RoundStore:
-    """The database and the model files of one coordinator."""
+_DATABASE, _SECRET, _MARK = "coordinator.sqlite", "secret", "last-step"
 
-    def __init__(self, folder: Path, plan: str) -> None:
+
+def put_secret(folder: Path, secret: bytes) -> None:
+    """Make a folder ready for a coordinator that draws from this secret, and has not begun."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_text(folder / _MARK, "0\n", mode=OWNER_ONLY)
+    write_bytes(folder / _SECRET, secret, mode=OWNER_ONLY)
+
+
+def secret_of(folder: Path) -> bytes:
+    """The secret of a run, made at random where nothing has begun; a run that lacks a part of itself is refused.
+
+    A new secret would draw other noise for a round that is closing, and a new database the same noise for other sums.
+    """
+    there = {name: (folder / name).exists() for name in (_DATABASE, _SECRET, _MARK)}
+    if any(there.values()) and not there[_MARK]:
+        raise BadInput(f"{folder / _MARK} is gone, which says how far the run has come: bring it back")
+    if not there[_SECRET] and (there[_DATABASE] or (there[_MARK] and _marked(folder))):
+        raise BadInput(f"{folder / _SECRET} is gone, and the run has begun: bring it back")
+    if not there[_MARK]:
+        write_text(folder / _MARK, "0\n", mode=OWNER_ONLY)
+    return key_in(folder / _SECRET)
+
+
+def _marked(folder: Path) -> int:
+    """How far the run has come, as noted outside of its database."""
+    path = folder / _MARK
+    try:
+        text = path.read_text(encoding="ascii")
+        return int(text.removesuffix("\n") if text.endswith("\n") else "")  # one without its end was cut short
+    except FileNotFoundError:
+        raise BadInput(f"{path} is gone, which says how far the run has come: bring it back") from None
+    except (OSError, ValueError):
+        raise BadInput(f"{path} is damaged, which says how far the run has come: bring it back") from None
+
+
+class RoundStore:
+    """The database and the model files of one coordinator, whose noise is drawn from `secret`."""
+
+    def __init__(self, folder: Path, plan: str, secret: bytes) -> None:
         self.folder = folder
-        path = folder / "coordinator.sqlite"
+        path = folder / _DATABASE
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's other files take its permissions over
         self._database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
         try:
             self._claim(path)
             with transaction(self._database):
-                self._fill_or_check(path, plan)
+                self._fill_or_check(path, plan, hmac.digest(secret, b"coordinator", "sha256").hex())
             self.place = RunPosition.from_json(self._one("SELECT place FROM run"))
             self._refuse_older_copy(path)
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            self._database.close()
+            raise BadInput(f"{path}: the database is damaged ({error}): bring back the newest copy") from None
         except BaseException:
             self._database.close()
             raise
@@ -161,20 +204,25 @@ class RoundStore:
             self._database.execute(f"PRAGMA wal_autocheckpoint={pages}")
             self._database.execute("BEGIN EXCLUSIVE")
             self._database.execute("COMMIT")
+            if (found := self._one("PRAGMA quick_check")) != "ok":
+                raise BadInput(f"{path}: the database is damaged ({found}): bring back the newest copy")
         except sqlite3.OperationalError as error:
             raise BadInput(f"{path}: cannot be used ({error}): is another coordinator running on it?") from None
         except sqlite3.DatabaseError as error:
             raise BadInput(f"{path}: this is not the database of a coordinator ({error})") from None
 
-    def _fill_or_check(self, path: Path, plan: str) -> None:
+    def _fill_or_check(self, path: Path, plan: str, secret: str) -> None:
         if not self._one("SELECT count(*) FROM sqlite_master"):
             for statement in _TABLES:
                 self._database.execute(statement)
-            self._database.execute("INSERT INTO run VALUES (1, ?, ?)", (plan, json.dumps(asdict(RunPosition()))))
+            begun = json.dumps(asdict(RunPosition()))
+            self._database.execute("INSERT INTO run VALUES (1, ?, ?, ?)", (plan, secret, begun))
         if (self._one("PRAGMA application_id"), self._one("PRAGMA user_version")) != (_APPLICATION, _SCHEMA):
             raise BadInput(f"{path}: this is not the database of a coordinator of this veilrec")
         if self._one("SELECT plan FROM run") != plan:
             raise BadInput(f"{path}: this run was started with another plan: use its own, or another folder")
+        if not hmac.compare_digest(self._one("SELECT secret FROM run"), secret):
+            raise BadInput(f"{path.with_name(_SECRET)} is not the secret that this run was started with: bring it back")
 
     def close(self) -> None:
         """Close the database; whatever was acknowledged is on disk already."""
@@ -183,6 +231,10 @@ class RoundStore:
     @contextmanager
     def moving(self, place: RunPosition) -> Iterator[None]:
         """Commit the changes in this block together with a new position of the run, or none of them."""
+        if place.model:
+            is_same = place.model == self.place.model
+            digest = self.place.model_sha256 if is_same else sha256([self.folder / place.model])
+            place = replace(place, model_sha256=digest)
         with transaction(self._database):
             yield
             self._database.execute("UPDATE run SET place = ?", (json.dumps(asdict(place)),))
@@ -301,13 +353,21 @@ class RoundStore:
     def write_model(self, state: Mapping[str, NDArray[Any]], number: int) -> str:
         """A file with the model after so many rounds; nothing counts on it before a row names it."""
         name = f"model-{number}.safetensors"
-        with replacing(self.folder / name) as part:
+        with replacing(self.folder / name, mode=OWNER_ONLY) as part:
             save_file({key: np.ascontiguousarray(values) for key, values in state.items()}, part)
         return name
 
     def model(self) -> StoredState | None:
         """The newest model; None before the first."""
-        return StoredState(self.folder / self.place.model) if self.place.model else None
+        if not self.place.model:
+            return None
+        path = self.folder / self.place.model
+        try:
+            if sha256([path]) != self.place.model_sha256:
+                raise BadInput(f"{path} is not the model that the run has come to: bring that one back")
+            return StoredState(path)
+        except OSError as error:
+            raise BadInput(f"{path} cannot be read ({error.strerror}): bring the run's newest model back") from None
 
     def remove_older_models(self) -> None:
         """Files that no row names any more, also such as a crash left."""
@@ -329,14 +389,12 @@ class RoundStore:
 
     def mark(self) -> None:
         """Note where the run stands outside of the database as well, before anything of that is told to anybody."""
-        path, steps = self.folder / "last-step", f"{self.place.steps}\n"
-        if not path.exists() or path.read_text() != steps:
-            write_text(path, steps)
+        if _marked(self.folder) != self.place.steps:
+            write_text(self.folder / _MARK, f"{self.place.steps}\n", mode=OWNER_ONLY)
 
     def _refuse_older_copy(self, path: Path) -> None:
         """Refuse a restored database: it would reuse the noise of a round on another sum."""
-        mark = self.folder / "last-step"
-        if mark.exists() and int(mark.read_text()) > self.place.steps:
+        if _marked(self.folder) > self.place.steps:
             raise VeilrecError(
                 f"{path}: this is an older copy, and the run has gone on since: its noise must not be used again; "
                 "restore the newest copy, or start a new run in another folder"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilrec.client.federated import examples_if_asked
+from veilrec.client.federated import examples_if_asked, nothing_if_overflown
 from veilrec.client.local_training import Cohort, LocalData, LocalResults, OwnSources, SharedSource
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
@@ -132,7 +132,8 @@ class CohortWorker:
         noise = self.local_noise(spec.number, piece.start)
         cohort = Cohort(piece.clients, data, piece.private, self.seeds.draws, noise)
         learned = plan.trainer.learn(cohort, opened.model, spec)
-        return plan.mechanism.bound(examples_if_asked(learned.updates, plan.sends_examples), spec), learned
+        updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
+        return plan.mechanism.bound(updates, spec), learned
 
     def local_noise(self, number: int, start: int) -> OwnSources:
         """Sources of the noise that clients add to their data before training; `start` keys the first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from veilrec.client.local_training import LocalData
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
-from veilrec.privacy.budget import Budget
-from veilrec.privacy.guarantee import TRUSTS, Unit
+from veilrec.privacy.budget import budget_for
 from veilrec.privacy.randomness import noise_of_client, noise_of_comparison, noise_of_learning, noise_of_report
+from veilrec.server import round_store
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import RoundReport
 from veilrec.server.server import SelectionOutcome, selection_of
@@ -23,24 +22,12 @@ from veilrec.simulation.simulation import Seeds
 from veilrec.wire import rounds
 
 SECRET = bytes(range(32))
-PLENTY = 1e9  # an epsilon that no check spends
-
-
-def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
-    """Budget that covers every message of a plan."""
-    units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
-    unit: Unit = "click" if "click" in units else "user"
-    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.model_selection) if part is not None))
-    trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
-    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
 
 
 def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
-    """Make a folder whose coordinator draws from this secret."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / "secret", os.O_WRONLY | os.O_CREAT, 0o600)
-    os.write(handle, secret)
-    os.close(handle)
+    """Make a folder whose coordinator draws from this secret; one that has a secret keeps it."""
+    if not (folder / "secret").exists():
+        round_store.put_secret(folder, secret)
     return folder
 
 

@@ -212,9 +212,20 @@ class Simulation:
         return _Sent(
             sum(one.up_bytes for one in told),
             sum(one.up_params for one in told),
-            float(losses.sum()) / len(clients) if len(clients) else None,
+            self._mean_loss(losses),
             _mean_shares([one.shares for one in told], [len(one.loss) for one in told]),
         )
+
+    def _mean_loss(self, losses: Floats) -> float | None:
+        """Mean over the clients on whose data the model does not overflow.
+
+        If it overflows on all, training has diverged (NaN), and a run that anybody can repeat says so. With a secret it
+        goes on as real clients would, which answer zeros: whether somebody's data ends a run may not be told.
+        """
+        known = losses[np.isfinite(losses)]
+        if len(known):
+            return float(known.sum()) / len(known)
+        return None if self.seeds.secret is not None or not len(losses) else float("nan")
 
     def _pieces(self, clients: Offsets, arrives: Bools) -> Iterator[Piece]:
         at_once = self.plan.clients_per_batch

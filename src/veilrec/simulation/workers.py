@@ -26,7 +26,7 @@ import numpy as np
 from veilrec.client.local_training import LocalData
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import Closing
+from veilrec.core.files import OWNER_ONLY, Closing
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.server.aggregation import Aggregator
@@ -73,7 +73,7 @@ class Packed:
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps((plan, data, seeds), protocol=5, buffer_callback=buffers.append)
         spans, position = [], 0
-        with path.open("wb") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY), "wb") as file:
             for buffer in buffers:
                 raw = buffer.raw()
                 spans.append((position, raw.nbytes))

@@ -43,9 +43,9 @@ class FlowerClient(Closing):
 
     def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
         self._known, self._say = known, say
-        self._identity = identity_of(folder)
         self._invitation = read_invitation(folder)
-        self._client = client_folder.open_client(folder, known)
+        self._client = client_folder.open_client(folder, known)  # first: a client with a key of its own has a ledger
+        self._identity = identity_of(folder)
         self._answers = answers_of(self._client, known, client_folder.read_record(folder).place, self._identity)
         self.is_over = False  # whether the coordinator has said so
 
@@ -106,7 +106,7 @@ def run_node(
     folder: Path, known: FederationFacts, link: str, say: Callable[[str], None], stop: threading.Event
 ) -> bool:
     """Run a client at a link (HOST:PORT of its public socket), until the federation is over; whether it is."""
-    pause = Pause(stop)
+    pause, told = Pause(stop), ""
     with FlowerClient(folder, known, say) as client:
         while not stop.is_set() and not client.is_over:
             try:
@@ -114,7 +114,9 @@ def run_node(
             except BadInput:
                 raise
             except Exception as error:  # whatever Flower raises when a link is away or says no
-                say(f"{link}: {type(error).__name__}; trying again")
+                if type(error).__name__ != told:
+                    told = type(error).__name__
+                    say(f"{link}: {told}; trying again")
                 pause.wait()
         return client.is_over
 

@@ -29,7 +29,7 @@ from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import Seal, WrongSeal, key_in, replacing
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CLIENTS, FILE
-from veilrec.federation.identity import INVITATION, Invitation, keep
+from veilrec.federation.identity import IDENTITY, INVITATION, Invitation, keep
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.randomness import noise_of_client, noise_of_learning, noise_of_report
 
@@ -159,11 +159,16 @@ def open_client(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
     noise = _noise_of(spec)
     if Ledger.was_made(folder / LEDGER):
         return FederatedClient.open(folder, known.plan, data, **noise)
+    if (folder / IDENTITY).exists():
+        raise BadInput(
+            f"{folder / LEDGER} is gone, and this client has taken part: what it has spent is not known, so it sends"
+            " nothing; bring the ledger back"
+        )
     return FederatedClient.create(
         folder,
         known.plan,
         data,
-        [made.spending()],
+        [known.budget],
         number=spec.number,
         draws_seed=made.seed if made.rehearsal else None,
         unprotected=made.unprotected,

@@ -271,11 +271,7 @@ def warm(known: FederationFacts) -> None:
     content = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
     with tempfile.TemporaryDirectory() as place, suppress(VeilrecError):
         client = FederatedClient.create(
-            Path(place) / "nobody",
-            plan,
-            everybody.take(some),
-            [known.federation.spending()],
-            unprotected=known.federation.unprotected,
+            Path(place) / "nobody", plan, everybody.take(some), [known.budget], unprotected=known.federation.unprotected
         )
         with client:
             if plan.reports is not None:
