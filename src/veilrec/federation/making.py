@@ -30,10 +30,11 @@ from veilrec.federation.identity import Invitation, InvitationList, invited_text
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
-from veilrec.methods.private import SERVER_SEES, SIMULATED
+from veilrec.methods.private import SERVER_SEES
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
+from veilrec.privacy.disclosure import disclosure_of
 from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism
@@ -146,7 +147,9 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.distributed_noise:
         basis = _with_distributed_noise(basis, DistributedNoise(least, wishes.silent))
-    basis = replace(basis, guarantee=_of_clients(trusting(basis.guarantee, wishes.secagg, woven), wishes))
+    promise = _of_clients(trusting(basis.guarantee, wishes.secagg, woven), wishes)
+    disclosure = disclosure_of(basis.plan, masked=wishes.secagg != "none")
+    basis = replace(basis, guarantee=replace(promise, disclosure=disclosure))
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
@@ -459,9 +462,8 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
 
 
 def _of_clients(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
-    """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
-    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
-    return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
+    """Add the caveat of rehearsals to a guarantee; real clients need none."""
+    return replace(guarantee, caveats=(*guarantee.caveats, _OF_REHEARSALS)) if wishes.rehearsal else guarantee
 
 
 def settings_of(made: Federation) -> tuple[str, ...]:

@@ -30,9 +30,7 @@ from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, LearntBound
 from veilrec.server.server import GeometricClipping
 
-SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
-NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = (
     "How many users and which items there are, and the settings, however they were chosen, are taken as public. "
     "The number of users is taken as fixed: it is the same with one person's data and without."
@@ -301,7 +299,7 @@ def proven(
         delta=delta,
         scope="whole run",
         trust="server",
-        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public, SIMULATED),
+        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public),
     )
 
 
@@ -315,7 +313,7 @@ def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
         delta=0.0,
         scope="per message",
         trust="nobody",
-        caveats=(*caveats, SIMULATED),
+        caveats=caveats,
     )
 
 

@@ -35,6 +35,7 @@ from veilrec.methods.base import (
     speaks_of,
 )
 from veilrec.methods.registry import full_name, get, source_of
+from veilrec.privacy.disclosure import disclosure_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import CONFIG, read_config
@@ -111,7 +112,10 @@ class PreparedRun:
         """What the run promises, and why its model is not to be published, where it is not."""
         guarantee = stated(self._together(), self.request.noise, self.seeded_before, self.request.real)
         more = () if guarantee.basis == "none" else self.request.caveats
-        return replace(guarantee, caveats=(*guarantee.caveats, *more))
+        disclosure = guarantee.disclosure  # of real clients: as they were promised
+        if disclosure is None and self.plan is not None:
+            disclosure = disclosure_of(self.plan, simulated=self.request.real is None)
+        return replace(guarantee, caveats=(*guarantee.caveats, *more), disclosure=disclosure)
 
     def _together(self) -> Guarantee:
         """Compose the guarantees of this run and of those that it starts from."""

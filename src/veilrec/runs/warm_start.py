@@ -25,7 +25,6 @@ from veilrec.evaluation.split import Split, count_common, marks_of
 from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
 from veilrec.runs.model_files import Clients, ModelFiles, find_model, load_clients, load_model
-from veilrec.runs.noise import NOT_PUBLISHABLE
 from veilrec.simulation.simulation import Trainer
 
 _ITEM_TABLES = {mf.ITEMS, fcf.ITEMS}  # rows are items; news models have none, since they read them
@@ -61,7 +60,7 @@ class WarmStart:
     def seeded(self) -> bool:
         """Whether noise in its model, its own or that of a run before it, can be drawn again."""
         stated = self.files.guarantee
-        return stated.basis != "none" and any(words.startswith(NOT_PUBLISHABLE) for words in stated.caveats)
+        return stated.basis != "none" and bool(stated.obstacle)
 
     @cached_property
     def sha256(self) -> str:
