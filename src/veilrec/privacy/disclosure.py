@@ -94,7 +94,7 @@ def _protection(plan: Plan) -> str:
     """How a message is protected on its client, whatever is done to the sum afterwards."""
     mechanism = plan.mechanism
     if isinstance(mechanism, MadeOfReports):
-        return "Its attention and its labels get noise on the client first, and nothing else of its clicks is used."
+        return "The client adds noise to its attention and labels first, and the message is computed from these alone."
     noise = getattr(plan.trainer, "noise", None) is not None
     before = " The client adds noise to attention and labels before it trains on its clicks." if noise else ""
     clip = _clip(mechanism)
@@ -194,9 +194,10 @@ def _published(plan: Plan) -> list[str]:
     others = [tensor.name for tensor in plan.schema.tensors if not tensor.learnt]
     if others and plan.reports is not None:
         noisy = isinstance(plan.reports.mechanism, RandomisedReports) or hasattr(plan.reports.mechanism, "sigma")
-        told.append(f"{_named(others)}, from the counts of the reports, {'noisy' if noisy else 'exact'}.")
+        counts = "noisy counts" if noisy else "exact counts"
+        told.append(f"{_named(others)}, from the {counts} of the reports, or public before the first round.")
     elif others:
-        told.append(f"{_named(others)}, as they were before the first round.")
+        told.append(f"{_named(others)}, public before the first round.")
     told.append("The ids, titles and categories of the items, the settings, and this statement.")
     return told
 
