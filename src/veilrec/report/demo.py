@@ -45,7 +45,6 @@ _MODES: dict[Mode, str] = {
     "interest": "one interest by randomised response; the client ranks the answer",
     "attention": "a noisy mix of interests; the server ranks",
     "pooled": "a noisy sum of the history; the server ranks",
-    "plain": "the exact user vector; the server ranks",
     "nobody": "nothing is sent: non-personalised",
 }
 
