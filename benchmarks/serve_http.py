@@ -149,7 +149,7 @@ def made_release(folder: Path, items: int) -> None:
         "guarantee": no_guarantee().to_json(),
         "sizes": {"items": items, "dim": _DIM, "interests": _INTERESTS, "longest": 50},
         "encoder": None,
-        "offers": [],
+        "offers": [{"mode": "attention", "kind": "attention", "size": _INTERESTS}],
         "data": {},
         "figures": {},
         "files": {path.name: describe_file(path) for path in sorted(folder.iterdir())},

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.running import says, typed, veilrec
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.noise import obstacle
 
 CAVEAT = "The server sees every clipped update."
 GUARANTEE = Guarantee("proven", "user", "replace-one", 8.0, 1e-6, "whole run", "server", (CAVEAT,))
@@ -32,11 +33,11 @@ def finished(tmp_path):
 
 def test_show_prints_the_statement_as_text_json_and_page(finished):
     text, written = run("show", finished), finished / "privacy.html"
-    says(text, "dp-fedmf on ml-1m", CAVEAT, "protects nobody", "clip norm 0.5", GUARANTEE.line())
+    says(text, "dp-fedmf on ml-1m", CAVEAT, "No guarantee as it is", "clip norm 0.5", GUARANTEE.line())
     assert "What is not protected" in text
     shown = run_json("show", finished)
-    assert shown["guarantee"] == GUARANTEE.to_json()
-    assert shown["simulated"] is True
+    assert shown["guarantee"] == GUARANTEE.to_json() | {"obstacle": obstacle(GUARANTEE, "seeded")}
+    assert shown["publishable"] is False
     (settings,) = shown["noise"]
     assert "20 rounds" in settings
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest

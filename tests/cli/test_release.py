@@ -73,7 +73,7 @@ def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_
     assert "nothing as it lies here" in (tmp_path / "out" / "model-card.md").read_text()
     for folder in ("run", "out"):
         statement = told("privacy", "show", tmp_path / folder)
-        assert statement["plain"].startswith("As it lies here this protects nobody: whoever knows the seed can draw")
+        assert statement["plain"].startswith("No guarantee as it is: whoever knows the seed can draw")
         assert "there would be: (" in statement["summary"]
 
 

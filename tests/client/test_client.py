@@ -11,7 +11,7 @@ from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, Se
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import open_client, texts_of
+from veilrec.runs.release_model import DEFAULT_OFFERS, open_client, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.wire.queries import Pool, PoolInfo, QueryShape, decode
@@ -60,7 +60,9 @@ def key(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def release(run, key, tmp_path_factory):
-    return make_release(run, tmp_path_factory.mktemp("releases") / "release", key, ReleaseOptions())
+    return make_release(
+        run, tmp_path_factory.mktemp("releases") / "release", key, ReleaseOptions(offers=(*DEFAULT_OFFERS, "plain"))
+    )
 
 
 def opened(release, state, server=None, **more):
@@ -158,6 +160,16 @@ def test_the_exact_vector_ends_every_promise(release, tmp_path):
     assert answer.guarantee is not None and answer.guarantee.basis == "none"
     assert decode(server.sent[0][0], QueryShape("vector", dim)).shape == (dim,)
     assert all(report.spent.basis == "none" for report in client.spent())
+
+
+def test_an_unprotected_query_is_sent_only_if_the_operator_offers_it(run, key, tmp_path):
+    release = make_release(run, tmp_path / "shy", key, ReleaseOptions())
+    assert [offer["mode"] for offer in release.manifest["offers"]] == ["interest", "attention", "pooled"]
+    server = Server(release)
+    client = opened(release, tmp_path / "client", server)
+    with pytest.raises(BadInput, match="does not offer plain: it offers interest, attention, pooled, none-sent"):
+        client.recommend(5, "plain")
+    assert not server.sent and all(report.spent.basis == "proven" for report in client.spent())
 
 
 def test_what_is_asked_for_in_a_way_that_there_is_not_is_refused(release, tmp_path):

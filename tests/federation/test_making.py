@@ -19,7 +19,6 @@ from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import spending_of, with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
-from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
@@ -101,13 +100,13 @@ def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown():
 
 def test_a_folder_of_a_rehearsal_says_so(tmp_path):
     basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=3, rounds=1)
-    assert SIMULATED in basis.guarantee.caveats
     lay_out_in(tmp_path / "real", basis, rehearsal=False)
     lay_out_in(tmp_path / "rehearsal", basis)
     for name, shared in (("real", False), ("rehearsal", True)):
         caveats = known_in(tmp_path / name).federation.guarantee["caveats"]
         assert any("rehearsal protects nobody" in words for words in caveats) == shared
-        assert SIMULATED not in caveats
+        disclosure = known_in(tmp_path / name).federation.guarantee["disclosure"]
+        assert disclosure["fields"] == ["items"] and not disclosure["simulated"]
         place = sorted((tmp_path / name / CLIENTS).iterdir())[0]
         assert (client_folder.read_record(place).shared is not None) == shared
 

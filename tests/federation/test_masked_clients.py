@@ -22,7 +22,7 @@ from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
 from veilrec.federation.secagg.pairs import Group, PairwiseSum, Reveal, encode_numbers, encode_parts
-from veilrec.federation.secagg.terms import RoundKey, Terms
+from veilrec.federation.secagg.terms import MaskStream, RoundKey, Terms
 from veilrec.privacy.ledger import BudgetExhausted, Transaction
 from veilrec.wire import messages as bits
 from veilrec.wire import rounds
@@ -138,6 +138,17 @@ def test_a_whole_round_opens_one_secret_of_everybody_and_the_ledgers_have_paid(t
         table.sum.receive_reveal(answer)
     assert table.sum.finish().any()
     assert table.paid() == [1, 1, 1, 1, 0]
+
+
+def test_a_masked_message_shows_nothing_of_an_update_most_of_which_is_zero(base, tmp_path, monkeypatch):
+    """What the statement says of secure aggregation; without its masks the same message is full of zeros."""
+    for place, masked in enumerate((True, False)):
+        for table in table_of(base, tmp_path / str(place), RoundTable):
+            told = table.made.guarantee["disclosure"]["server"]
+            assert told[0] == "The sum over the clients of a round, exact, and no single message."
+            if not masked:
+                monkeypatch.setattr(MaskStream, "add_to", lambda self, words: None)
+            assert (bytes(64) in table.ask(0, "round", table.share()[0])) == (not masked)
 
 
 def test_nothing_is_charged_before_the_vector_and_the_vector_leaves_only_paid_for(table, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
-from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
+from veilrec.privacy.guarantee import Adjacency, Disclosure, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, detection, meaning
 
 PROVEN = {"basis": "proven", "unit": "user", "adjacency": "replace-one", "epsilon": 1.0, "delta": 1e-6}
@@ -171,15 +171,26 @@ def test_a_statement_of_one_message_or_run_says_so():
 
 
 def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
-    seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
     why = "whoever knows the seed can draw the noise again"
-    assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
+    seeded = Statement(Guarantee(**PROVEN, obstacle=why))
+    assert seeded.plain().startswith(f"No guarantee as it is: {why}. With secure noise it would be this:")
     assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
-    assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")
+    assert seeded.summary().startswith("There is no guarantee as it is; with secure noise there would be: (1,")
     plain = Statement(Guarantee(**PROVEN))
-    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
-    assert "protects nobody" not in plain.text()
+    told = Disclosure(("items",), ("the change of `items`",), (), ("every message",), ("`items`",), "It was simulated.")
+    for obstacle in ("", "by a seed"):  # what a simulation hides and what may be published do not contradict each other
+        simulated = Statement(Guarantee(**PROVEN, disclosure=told, obstacle=obstacle))
+        assert "it hid nothing from whoever ran it" in simulated.summary()
+        assert ("covers people against those who get the model" in simulated.summary()) == (obstacle == "")
+        assert (simulated.publishable, simulated.guarantee.holds) == (obstacle == "",) * 2
+        assert "protects nobody" not in simulated.text()
+        for words in ("the change of `items`", "every message", "It was simulated."):
+            assert words in " ".join(simulated.text().split()).replace("The change", "the change").replace(
+                "Every m", "every m"
+            )
+        assert Guarantee.from_json(json.loads(json.dumps(simulated.guarantee.to_json()))) == simulated.guarantee
+    assert "NOT SO" in simulated.to_json()["assumptions"][-1]
+    assert simulated.guarantee.promise().startswith("no guarantee as it is; with secure noise it would be (1,")
     assert "NOT SO" not in plain.text()
     claimed = Statement(Guarantee(**PUBLISHED))
     assert "No finite epsilon is known to hold" in claimed.text()

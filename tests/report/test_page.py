@@ -49,6 +49,14 @@ def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs):
     page = report.render([replace(runs[0], guarantee=PROMISE), runs[1]], report.Story("A page"))
     results = page[page.index("How good") : page.index("How did it learn?")]
     says(results, f"fedmf: {PROMISE.line()}.", "<td>proven</td>", "<td>none</td>")
+    seeded = replace(PROMISE, obstacle="whoever knows the seed can draw the noise again")
+    page = report.render([replace(runs[0], guarantee=seeded), runs[1]], report.Story("A page"))
+    says(
+        page,
+        "<td>no guarantee as it is</td>",
+        f"fedmf: no guarantee as it is; with secure noise it would be {PROMISE.line()}.",
+    )
+    assert "<td>proven</td>" not in page and f"<strong>{PROMISE.line()}" not in page
     assert "The honest number: of one." in report.render([replace(runs[0], guarantee=CLAIM)], report.Story("a claim"))
 
 

@@ -13,7 +13,7 @@ from tests.cli.running import says
 from tests.report.pages import Reader, assert_loads_nothing
 from veilrec.core.errors import BadInput
 from veilrec.privacy.events import GaussianEvent, repeated
-from veilrec.privacy.guarantee import Guarantee, Scope, Trust, Unit, no_guarantee
+from veilrec.privacy.guarantee import Disclosure, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement
 from veilrec.report.html import GENERATOR, Where, _environment, flow_of, render_page, render_template, write_page
 
@@ -25,6 +25,8 @@ REFUTED = replace(PROVEN, basis="as published", trust="nobody", honest_note="tol
 NONE = no_guarantee("Nothing <here>.")
 EVERY = (KNOWN, PUBLISHED, REFUTED, NONE)
 EVIL = '<script>alert("x")</script>&\'"'
+
+TOLD = Disclosure(("items",), ("The change of items.",), (), ("Every message.",), ("items",), "It was simulated.")
 
 
 def words_of(statement, where="clients"):
@@ -58,7 +60,7 @@ def test_every_template_compiles_and_names_its_generator():
 
 def test_every_page_is_whole_and_loads_nothing_and_no_epsilon_stands_without_its_terms():
     for guarantee, where in itertools.product(EVERY, get_args(Where)):
-        page = render_page(Statement(guarantee, method="m", dataset="d", simulated=True), where=where)
+        page = render_page(Statement(guarantee, method="m", dataset="d"), where=where)
         reader = assert_loads_nothing(page)
         assert {"ol", "h1", "title", "main", "figcaption"} <= reader.tags
         assert "style" not in {name for name, _ in reader.attributes}
@@ -74,9 +76,9 @@ def test_every_page_is_whole_and_loads_nothing_and_no_epsilon_stands_without_its
 
 def test_everything_of_the_statement_is_on_the_page_plain_words_first():
     told = {"method": "dp-fedmf", "dataset": "ml-1m", "noise": ("gaussian noise",), "publication": ("Nothing.",)}
-    statement = Statement(KNOWN, **told, simulated=True)
+    statement = Statement(replace(KNOWN, disclosure=TOLD), **told)
     words, parts = words_of(statement), statement.to_json()
-    for name in ("meaning", "noise", "assumptions", "not_protected", "caveats", "publication"):
+    for name in ("meaning", "noise", "assumptions", "not_protected", "caveats", "publication", "leaves", "server_sees"):
         says(words, *(line[1:] for line in parts[name]))
     assert words.index(parts["plain"]) < words.index(KNOWN.line())
     assert "finds 21.3 at most" in parts["plain"]
@@ -101,11 +103,11 @@ def test_what_others_wrote_is_escaped():
 
 
 def test_seeded_noise_is_warned_of():
-    told = (Statement(KNOWN, simulated=True, drawn_again=why) for why in ("", "whoever has the seed"))
+    told = (Statement(replace(KNOWN, disclosure=TOLD, obstacle=why)) for why in ("", "whoever has the seed"))
     sound, seeded = (render_page(statement, where="clients") for statement in told)
     assert '<p class="formula">' in sound
     assert "with secure noise" not in sound
-    assert '<p class="warning">There is no guarantee as it lies here' in seeded
+    assert '<p class="warning">There is no guarantee as it is' in seeded
     assert "on real clients with secure noise" in seeded
 
 

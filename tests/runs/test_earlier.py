@@ -177,7 +177,7 @@ def test_what_a_first_run_did_not_cover_no_second_one_covers(method, reason, log
     prepared = prepare(ask("dp-fedmf", logs[1], noise="secure", start_from=tmp_path / "first"))
     result = train(prepared, tmp_path / "second")
     assert result["publishable"] is False
-    (why,) = (words for words in result["guarantee"]["caveats"] if words.startswith("Not to be published"))
+    why = result["guarantee"]["obstacle"]
     assert reason in why
     assert "train with --noise secure" not in why
     shown = CliRunner().invoke(privacy.app, ["show", str(tmp_path / "second"), "--json"])

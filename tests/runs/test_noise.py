@@ -85,14 +85,19 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path):
 def test_only_proven_runs_with_secure_noise_may_be_published(secure, tmp_path):
     seeded = train(prepare(replace(SECURE, noise="seeded")), tmp_path / "seeded")
     assert (result_of(secure)["publishable"], seeded["publishable"]) == (True, False)
-    caveat = open_model(tmp_path / "seeded").guarantee.caveats[-1]
-    assert re.match("Not to be published: whoever knows the seed can .* train with --noise secure", caveat)
+    stated = open_model(tmp_path / "seeded").guarantee
+    assert re.match(
+        "Not to be published: whoever knows the seed can .* train with --noise secure", stated.remarks()[-1]
+    )
+    assert stated.promise().startswith("no guarantee as it is; with secure noise it would be (")
+    assert "simulated" in stated.disclosure.simulated and stated.disclosure.fields == ("items",)
     assert not (tmp_path / "seeded" / "private" / "secret.key").exists()
-    assert not any("Not to be published" in words for words in open_model(secure).guarantee.caveats)
+    assert open_model(secure).guarantee.promise() == open_model(secure).guarantee.line()
+    assert not any("Not to be published" in words for words in open_model(secure).guarantee.remarks())
     settings = ("cohort.size=30", "calibration=as-published")
     result = train(prepare(replace(SECURE, preset="paper", settings=settings, rounds=1)), tmp_path / "published")
     assert not result["publishable"]
-    assert any("a paper's claim" in words for words in result["guarantee"]["caveats"])
+    assert "a paper's claim" in result["guarantee"]["obstacle"]
     assert obstacle(no_guarantee(), "secure") is not None
 
 

@@ -3,8 +3,9 @@
 import json
 
 import numpy as np
+import pytest
 
-from tests.serving.toys import DIM, INTERESTS, POOLED
+from tests.serving.toys import DIM, INTERESTS, OFFERED, POOLED
 from veilrec.privacy.mechanisms.attention import normalise
 from veilrec.wire.queries import QueryShape, encode, read_pool
 
@@ -172,3 +173,21 @@ def test_a_scan_of_many_items_is_done_beside_the_loop(ask, monkeypatch):
     monkeypatch.setattr("veilrec.serving.service._MAX_WAITING", 0)
     answer = ask("POST", "/v1/recommend", {"vector": vector})
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+
+
+@pytest.mark.parametrize("offered", OFFERED)
+def test_the_server_refuses_every_kind_of_query_that_is_not_offered(service, offered):
+    """`--offer` decides: a query that nothing protects is not taken because somebody sends it."""
+    bodies = {"vector": [1.0] * DIM, "alpha": ALPHA, "interest": 1, "told": [0.1] * POOLED}
+    kinds = {"vector": "vector", "alpha": "attention", "interest": "interest", "told": "pooled"}
+    ask = service(kinds=(offered,))
+    for name, value in bodies.items():
+        answer = ask("POST", "/v1/recommend", {name: value})
+        assert answer.status == (200 if kinds[name] == offered else 400), (offered, name, answer.body)
+        assert answer.status == 200 or f"takes no queries of the kind {kinds[name]}" in answer.json["error"]
+    for kind in OFFERED:
+        size = {"vector": DIM, "pooled": POOLED}.get(kind, INTERESTS)
+        query = encode(np.ones(1 if kind == "interest" else size, np.float32), QueryShape(kind, size))
+        answer = ask("POST", "/v1/recommend", query, BYTES)
+        assert answer.status == (200 if kind == offered else 400), (offered, kind, answer.body)
+    assert ask("POST", "/v1/recommend", {}).status == 200

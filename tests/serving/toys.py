@@ -21,6 +21,7 @@ from veilrec.wire.signing import SigningKey
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 DIM, INTERESTS, POOLED = 6, 3, 2
 TOKEN = "a token of the tests".replace(" ", "-")
+OFFERED = ("interest", "attention", "pooled", "vector")  # kinds of queries
 CATEGORIES = ("news", "sport", "weather")
 
 
@@ -38,7 +39,14 @@ def manifest_of(**changed):
     return {**fields, "sizes": {}, "data": {}, "figures": {}, "files": {}} | changed
 
 
-def write_release(folder, *, version=1, items=40, family="news", protected=True, dim=DIM, readers=0):
+def offers_of(kinds, dim=DIM):
+    """Offers of queries of these kinds, as a manifest lists them."""
+    sizes = {"interest": INTERESTS, "attention": INTERESTS, "pooled": POOLED, "vector": dim}
+    modes = {"vector": "plain"}
+    return [{"mode": modes.get(kind, kind), "kind": kind, "size": sizes[kind]} for kind in kinds]
+
+
+def write_release(folder, *, version=1, items=40, family="news", protected=True, dim=DIM, readers=0, kinds=OFFERED):
     """A signed release of synthetic items: n0, n1, ..."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -71,6 +79,7 @@ def write_release(folder, *, version=1, items=40, family="news", protected=True,
     sizes["interests"] = INTERESTS if family == "news" else 0
     why = [] if protected else ["it is a toy"]
     told = {"version": version, "family": family, "protected": protected, "why_unprotected": why, "sizes": sizes}
+    told["offers"] = [] if family == "ranker" else offers_of(kinds, dim)
     sign_release(folder, manifest_of(**told, files=files), KEY)
     return folder
 

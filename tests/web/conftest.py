@@ -54,14 +54,15 @@ def federation(tmp_path_factory):
 @contextmanager
 def _served(folder, method, data, settings, rounds, ready):
     from veilrec.runs.release import ReleaseOptions, make_release
-    from veilrec.runs.release_model import texts_of
+    from veilrec.runs.release_model import DEFAULT_OFFERS, texts_of
     from veilrec.runs.request import RunRequest, prepare
     from veilrec.runs.training import train
 
     request = RunRequest(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
     train(prepare(request), folder / "run")
     key = new_key(folder / "a.key")
-    release = make_release(folder / "run", folder / "release", key, ReleaseOptions())
+    offers = (*DEFAULT_OFFERS, "plain") if method == "privaterec" else None
+    release = make_release(folder / "run", folder / "release", key, ReleaseOptions(offers=offers))
     with serving(release.folder, folder / "log", *ready) as (address, _):
         yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
 

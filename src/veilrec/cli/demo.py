@@ -142,7 +142,7 @@ def _show(findings: list[DemoFinding], report: Path, out: Path, services: list[t
         _show_part(console, finding)
     for service, _ in services:
         _show_service(console, service)
-    console.print("A simulated run protects nobody.", markup=False)
+    console.print("All runs were simulated: nothing was hidden from whoever ran them.", markup=False)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
     console.print("Next:", markup=False)
     first, name = findings[0], typed_name()
@@ -169,7 +169,7 @@ def _show_service(console: Console, service: ServiceDemo) -> None:
         console.print(
             f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
         )
-    console.print(f"Released: {service.release.line()}. {service.release.guarantee.line()}.", markup=False)
+    console.print(f"Released: {service.release.line()}. {service.release.guarantee.promise()}.", markup=False)
     rows = []
     for one in service.results:
         answer = one.answer
@@ -191,7 +191,7 @@ def _show_part(console: Console, finding: DemoFinding) -> None:
             if run.kind == "federated"
             else "all data in one place; "
         )
-        console.print(f"{run.label}: {sent}{run.guarantee.line()}.", markup=False)
+        console.print(f"{run.label}: {sent}{run.guarantee.promise()}.", markup=False)
     _show_person(console, finding.person)
 
 

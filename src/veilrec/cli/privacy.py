@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,13 +59,11 @@ def show(
 
 def _of_release(folder: Path) -> Statement:
     """Build the statement of a release: its training, and the private queries that it offers."""
-    from veilrec.privacy.guarantee import Guarantee
     from veilrec.privacy.statement import Statement
+    from veilrec.runs.release import queries_of
     from veilrec.wire.releases import open_release
 
     release = open_release(folder)
-    lines = {offer["mode"]: Guarantee.from_json(offer["guarantee"]).line() for offer in release.manifest["offers"]}
-    offers = [f"A client that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
     covered, why = f"This is a release: {release.line()}.", "; ".join(release.manifest["why_unprotected"])
     if not release.protected:
         covered = f"Released although no proof covers it: {why}."
@@ -72,10 +71,8 @@ def _of_release(folder: Path) -> Statement:
         release.guarantee,
         method=release.method,
         dataset=str(release.manifest["data"].get("dataset", "")),
-        simulated=True,
-        publication=(covered, *offers),
-        publishable=release.protected,
-        drawn_again=why if release.guarantee.basis == "proven" else "",
+        publication=(covered,),
+        queries=queries_of(release.manifest),
     )
 
 
@@ -87,16 +84,14 @@ def _of_run(run: Path) -> Statement:
     result, config = _read_run(run)
     guarantee = Guarantee.from_json(result["guarantee"])
     reason = kept_obstacle(guarantee, str(config.get("noise", "seeded")))
+    guarantee = replace(guarantee, obstacle=reason or "")
     own, before = _noise(result.get("noise")), _earlier(result.get("start_from"))
     return Statement(
         guarantee,
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
         noise=(*own, *_settings(config), *_cut(config), *before.values()),
-        simulated=config.get("real") != "clients",  # `veilrec train` simulates all clients in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
-        publishable=reason is None,
-        drawn_again=reason or "" if guarantee.basis == "proven" else "",
         adds_noise=bool(own),
         earlier=tuple(before),
     )

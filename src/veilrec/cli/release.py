@@ -56,7 +56,8 @@ def make(
         list[str] | None,
         typer.Option(
             help="A private query that clients may send, as MODE:EPSILON[:DELTA], of one query; may be repeated. Unless"
-            " given: interest:1, attention:5 and pooled:5:1e-6, as far as the model can."
+            " given: interest:1, attention:5 and pooled:5:1e-6, as far as the model can. plain: the exact user vector,"
+            " which nothing protects; a server refuses what is not offered."
         ),
     ] = None,
     rotation: Annotated[

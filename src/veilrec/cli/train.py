@@ -236,7 +236,7 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
             f"up {human_bytes(traffic['up_bytes'])}, {result['clients_per_second']:,.0f} clients/s ({timed})"
         )
     guarantee = Guarantee.from_json(result["guarantee"])
-    console.print(f"Privacy: {guarantee.line()}.", *guarantee.remarks())
+    console.print(f"Privacy: {guarantee.promise()}.", *guarantee.remarks())
     if result["publishable"]:
         console.print(f"May be published: {folder / 'model'}, and nothing else of the run.", soft_wrap=True)
     console.print(f"Saved in {folder}. Next: veilrec recommend {folder} --user ID", soft_wrap=True)

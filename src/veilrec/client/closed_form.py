@@ -57,6 +57,8 @@ class PrivateAlsLocalTrainer:
     local: fcf.FcfSettings
     sums: AlsSums
     keeps_state = False
+    reads = ("items",)
+    rows = "own"
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: the user's vector follows from the history and the model."""
@@ -115,6 +117,7 @@ class GramLocalTrainer:
     norm: float  # of a message
     floor: float  # of popularity
     keeps_state = False
+    reads = ("items",)
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""

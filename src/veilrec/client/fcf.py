@@ -65,6 +65,8 @@ class FcfLocalTrainer:
     """Local learning of federated collaborative filtering: draws nothing, keeps nothing."""
 
     keeps_state = False
+    reads = ("items",)
+    rows = "all"
 
     def __init__(self, settings: FcfSettings) -> None:
         self.settings = settings

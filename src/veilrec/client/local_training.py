@@ -135,7 +135,11 @@ class LocalResults:
 
 
 class LocalTrainer(Protocol[Data]):
-    """Local learning of one family of models."""
+    """Local learning of one family of models.
+
+    A trainer may also say what of its client's data a message is computed from, and which rows of a table are sent:
+    `reads` and `rows`, see `veilrec.privacy.disclosure`. A statement takes one that does not to read everything.
+    """
 
     keeps_state: bool  # whether a client keeps anything from one round to the next
 
@@ -200,6 +204,8 @@ class VoteLocalTrainer:
     """A one for every item of a client: it learns nothing, draws nothing, keeps nothing."""
 
     keeps_state = False
+    reads = ("items",)
+    rows = "own"
 
     def __init__(self, table: str = ITEMS) -> None:
         self.table = table  # the tensor that the votes are about

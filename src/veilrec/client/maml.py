@@ -43,6 +43,7 @@ class MamlLocalTrainer:
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
+        self.reads = (*adapter.reads, "order")
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""

@@ -66,6 +66,8 @@ class MfLocalTrainer:
     """Local learning of matrix factorisation for any number of clients."""
 
     keeps_state = True
+    reads = ("items", "order")
+    rows = "touched"
 
     def __init__(self, settings: MfSettings, *, freeze_items: bool = False) -> None:
         self.settings = settings

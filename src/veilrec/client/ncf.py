@@ -108,6 +108,8 @@ class NcfLocalTrainer:
     """Local learning of NeuMF for any number of clients."""
 
     keeps_state = True
+    reads = ("items",)
+    rows = "touched"
 
     def __init__(self, settings: NcfSettings, *, freeze_public: bool = False) -> None:
         self.settings = settings
@@ -181,6 +183,7 @@ class DgcLocalTrainer:
     def __init__(self, inner: LocalTrainer[OwnItems], settings: DgcSettings, schema: Schema) -> None:
         self.inner = inner
         self.settings = settings
+        self.reads, self.rows = getattr(inner, "reads", None), getattr(inner, "rows", "touched")
         self._schema = schema
         self._size = sum(tensor.size for tensor in schema.dense)
 

@@ -69,6 +69,8 @@ class NewsLocalTrainer:
     """Draws nothing but negatives, keeps nothing; the news are public and known to every client."""
 
     keeps_state = False
+    reads = ("impressions",)
+    rows = "words"
 
     def __init__(
         self, model: NewsModel, news: NewsInput, frozen: frozenset[str], settings: NewsTrainingSettings

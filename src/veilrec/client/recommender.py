@@ -421,17 +421,17 @@ class RecommenderClient:
         model = self.model
         if not isinstance(model, ReleasedNews | ReleasedFactors):
             raise BadInput(f"release {self.release.name} is ranked on clients only: use none-sent")
+        offers = offers_of(self.release)
+        if mode not in offers:
+            raise BadInput(
+                f"release {self.release.name} does not offer {mode}: it offers {', '.join([*offers, 'none-sent'])}"
+            )
         if mode == "plain":
             query, guarantee = self._plain(model), Guarantee("none")
             try:
                 return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
             except ServerAway as away:
                 return self._unanswered(k, mode, query, guarantee, away)
-        offers = offers_of(self.release)
-        if mode not in offers:
-            raise BadInput(
-                f"release {self.release.name} does not offer {mode}: it offers {', '.join([*offers, 'none-sent'])}"
-            )
         offer = offers[mode]
         asking = asking_of(offer, model, self.release.arrays(SERVING_FILE))
         client = QueryClient(asking, self.ledger, model_version=self.release.digest, history=self.known())

@@ -116,6 +116,12 @@ class Adapter:
     inputs: Inputs
     local: MetaSettings
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What of a client's data it is made from."""
+        features = ("features",) if self.inputs.people.features else ()
+        return ("items", *features, *(("ratings",) if self.local.loss == "rating" else ()))
+
     def adapt(
         self,
         start: Floats,
@@ -211,6 +217,7 @@ class MetaLocalTrainer:
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
+        self.reads = adapter.reads
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: who takes part again starts from the model again."""

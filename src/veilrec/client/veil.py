@@ -335,6 +335,7 @@ class VeilLocalTrainer:
     steps: Steps
     names: tuple[str, ...]  # of all that is learnt
     keeps_state = False
+    reads = ("items", "order")
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""

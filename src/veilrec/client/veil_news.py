@@ -55,6 +55,7 @@ class VeilNewsLocalTrainer:
 
     content: NewsContent
     keeps_state = False
+    reads = ("impressions",)
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""

@@ -30,12 +30,13 @@ from veilrec.data import packed
 from veilrec.federation.federation import CA, FACTS, FILE, Federation, SecAgg
 from veilrec.federation.secagg.terms import Neighbourhood, Terms
 from veilrec.methods.base import Config, Method, promised
-from veilrec.methods.private import DECLARED, SERVER_SEES, SIMULATED
+from veilrec.methods.private import DECLARED, SERVER_SEES
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost, budget_for
+from veilrec.privacy.disclosure import disclosure_of
 from veilrec.privacy.events import Event, training_event
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism
@@ -90,7 +91,9 @@ class FederationFacts:
         if made.distributed_noise and guarantee.delta is not None:
             guarantee = guarantee_of(self.plan, guarantee.delta)
         woven = made.woven() if made.secagg == "pairs" else None
-        return of_clients(guarantee, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue)
+        return of_clients(
+            guarantee, self.plan, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue
+        )
 
     def _refuse_edited(self, **derived: Any) -> None:
         """Refuse a file whose promise or budget is not that of its plan: nobody takes its word for an epsilon."""
@@ -292,6 +295,7 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
 
 def of_clients(
     guarantee: Guarantee,
+    plan: Plan,
     secagg: SecAgg,
     woven: Neighbourhood | None = None,
     *,
@@ -300,9 +304,9 @@ def of_clients(
 ) -> Guarantee:
     """Restate a guarantee for real clients: for what the server sees, and with their own caveats."""
     guarantee = trusting(guarantee, secagg, woven)
-    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
     more = ((DECLARED,) if declared else ()) + ((_OF_REHEARSALS,) if rehearsal else ())
-    return replace(guarantee, caveats=(*told, *more))
+    disclosure = disclosure_of(plan, masked=secagg != "none")
+    return replace(guarantee, caveats=(*guarantee.caveats, *more), disclosure=disclosure)
 
 
 Summed: TypeAlias = RoundSpec | ReportSum

@@ -141,7 +141,12 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
     basis = replace(
         basis,
         guarantee=of_clients(
-            basis.guarantee, wishes.secagg, woven, rehearsal=wishes.rehearsal, declared=wishes.public_catalogue
+            basis.guarantee,
+            basis.plan,
+            wishes.secagg,
+            woven,
+            rehearsal=wishes.rehearsal,
+            declared=wishes.public_catalogue,
         ),
     )
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))

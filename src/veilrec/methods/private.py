@@ -34,9 +34,7 @@ DECLARED = (
     "The catalogue is, in whole or in part, the set of items that people used; whoever trained says that it is public"
     " all the same (--public-catalogue)."
 )
-SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
-NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = (
     "The number of users that the noise is chosen for, which items there are, and the settings, however they were "
     "chosen, are taken as public: they are the same with one person's data and without."
@@ -322,7 +320,7 @@ def proven(
         delta=delta,
         scope="whole run",
         trust="server",
-        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public, SIMULATED),
+        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public),
     )
 
 
@@ -336,7 +334,7 @@ def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
         delta=0.0,
         scope="per message",
         trust="nobody",
-        caveats=(*caveats, SIMULATED),
+        caveats=caveats,
     )
 
 

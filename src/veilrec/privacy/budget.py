@@ -71,6 +71,14 @@ class Budget:
                     f"the {self.epsilon} of one"
                 )
 
+    def line(self, period: str = "period") -> str:
+        """What an account allows, with everything that an epsilon means nothing without; `period` is what ends one."""
+        terms = f"per {self.unit} ({self.adjacency})"
+        basis = f"trusting: {self.trust}, proven by the filter of its ledger"
+        ever = self.lifetime_epsilon
+        life = "without a limit over its lifetime" if ever is None else f"({ever:g}, {self.delta:g}) in its lifetime"
+        return f"({self.epsilon:g}, {self.delta:g})-DP {terms} for one {period}, {life}, {basis}"
+
     @property
     def limit(self) -> float:
         """The largest loss of one period."""

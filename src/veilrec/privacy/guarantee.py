@@ -35,6 +35,34 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
+class Disclosure:
+    """What leaves a client, what the server sees, and what is published: sentences derived from a plan.
+
+    `privacy.disclosure.disclosure_of` makes it. `fields` names everything that is sent, by its name in the messages.
+    """
+
+    fields: tuple[str, ...]
+    leaves: tuple[str, ...]
+    stays: tuple[str, ...]
+    server: tuple[str, ...]
+    published: tuple[str, ...]
+    simulated: str = ""  # why a simulated run protects nobody from whoever ran it; empty for real clients
+
+    @classmethod
+    def from_json(cls, told: Any) -> Disclosure:
+        """Read what `Guarantee.to_json` wrote; anything else raises BadInput."""
+        lists = ("fields", "leaves", "stays", "server", "published")
+        whole = isinstance(told, Mapping) and set(told) == {*lists, "simulated"} and isinstance(told["simulated"], str)
+        if not whole or not all(isinstance(word, str) for name in lists for word in _listed(told[name])):
+            raise BadInput("not a privacy guarantee of veilrec: its disclosure is not as it should be")
+        return cls(**{name: tuple(told[name]) for name in lists}, simulated=told["simulated"])
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (None,)
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """One statement; epsilon is None where nothing is promised (basis "none")."""
 
@@ -52,6 +80,10 @@ class Guarantee:
     honest_note: str = ""  # why the honest value is another one, or why there is none
     # What was done, where that is known: it says more than epsilon (or the honest one) and delta, see `meaning`.
     event: Event | None = None
+    # Why nobody may rely on it as the run or release lies there: its noise can be drawn again, or nothing is proven.
+    # Empty for a run that may be published, and for methods, messages and queries, which are no run.
+    obstacle: str = ""
+    disclosure: Disclosure | None = None  # of runs and releases: what leaves a client, who sees it, what is published
 
     def __post_init__(self) -> None:
         for name, allowed in _WORDS.items():
@@ -76,8 +108,12 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for result files."""
-        event = None if self.event is None else event_to_json(self.event)
-        return asdict(self) | {"caveats": list(self.caveats), "event": event}
+        fields = asdict(self) | {"caveats": list(self.caveats)}
+        fields["event"] = None if self.event is None else event_to_json(self.event)
+        for name, value in (("obstacle", self.obstacle), ("disclosure", self.disclosure)):  # of runs and releases alone
+            if not value:
+                del fields[name]
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Guarantee:
@@ -85,10 +121,13 @@ class Guarantee:
         caveats = fields.get("caveats", ())
         if not isinstance(caveats, list | tuple) or not all(isinstance(caveat, str) for caveat in caveats):
             raise BadInput(f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}")
-        event = fields.get("event")
+        event, told = fields.get("event"), fields.get("disclosure")
         known = None if event is None else event_from_json(event)
+        disclosure = None if told is None else Disclosure.from_json(told)
+        if not isinstance(fields.get("obstacle", ""), str):
+            raise BadInput(f"not a privacy guarantee of veilrec: obstacle is a text, not {fields['obstacle']!r}")
         try:
-            return cls(**{**fields, "caveats": tuple(caveats), "event": known})
+            return cls(**{**fields, "caveats": tuple(caveats), "event": known, "disclosure": disclosure})
         except (TypeError, ValueError) as error:
             raise BadInput(f"not a privacy guarantee of veilrec: {error}") from None
 
@@ -106,12 +145,25 @@ class Guarantee:
             return f"{line}; that does not hold"
         return f"{line}; honestly ({self.honest_epsilon:.4g}, {self.honest_delta:g}) in the same terms, proven"
 
+    @property
+    def holds(self) -> bool:
+        """Whether it is proven, and for the very noise that was drawn."""
+        return self.basis == "proven" and not self.obstacle
+
+    def promise(self) -> str:
+        """The line of a run or a release: without a guarantee where noise can be drawn again; the remarks say why."""
+        if self.basis == "proven" and self.obstacle:
+            return f"no guarantee as it is; with secure noise it would be {self.line()}"
+        return self.line()
+
     def remarks(self) -> tuple[str, ...]:
         """The sentences that belong below the line: first what is wrong with a paper's claim, then the caveats."""
-        note = self.honest_note.removesuffix(".")
+        note, caveats = self.honest_note.removesuffix("."), self.caveats
+        if self.obstacle:
+            caveats = (*caveats, f"Not to be published: {self.obstacle}.")
         if not note:
-            return self.caveats
-        return (f"{note}." if self.honest_epsilon is None else f"The honest number: {note}.", *self.caveats)
+            return caveats
+        return (f"{note}." if self.honest_epsilon is None else f"The honest number: {note}.", *caveats)
 
 
 def no_guarantee(*caveats: str) -> Guarantee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from veilrec.privacy.accounting.accountant import HOW, Detection, detection_by, detection_of
@@ -18,7 +18,7 @@ _NOT_COVERED = (
     "this run adds noise, but its model holds what was learnt before it, in the earlier run that it started from, and "
     "no promise covers both."
 )
-_PROTECTS_NOBODY = "As it lies here this protects nobody: {why}. With secure noise it would promise this:"
+_NOT_AS_IT_IS = "No guarantee as it is: {why}. With secure noise it would be this:"
 _SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
 
 _UNIT: dict[Unit, str] = {
@@ -93,6 +93,18 @@ _ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
     ),
     "server": ("The operator adds the noise, keeps no single message, and tells nobody.",),
 }
+SECTIONS = (  # of a statement, after what is promised: title, part
+    ("What leaves a client", "leaves"),
+    ("What stays on it", "stays"),
+    ("What the server sees", "server_sees"),
+    ("What the model holds", "model_holds"),
+    ("What a client may ask", "queries"),
+    ("How", "noise"),
+    ("What has to be true for this", "assumptions"),
+    ("What is not protected", "not_protected"),
+    ("What may be published", "publication"),
+    ("To be kept in mind", "caveats"),
+)
 _BEYOND_UNIT: dict[Unit, str] = {
     "click": "Habits that show in many clicks of one person: only single clicks are covered.",
     "history": "Earlier and later versions of the history: each message is a new one.",
@@ -112,18 +124,30 @@ class Statement:
     method: str = ""
     dataset: str = ""
     noise: tuple[str, ...] = ()  # what was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"
-    # Whether the clients were simulated in one place: then nobody's data was protected by the run itself.
-    simulated: bool = False
     publication: tuple[str, ...] = ()  # what of a run may be published, or why nothing may
-    publishable: bool = False
-    # Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can.
-    drawn_again: str = ""
+    queries: tuple[str, ...] = ()  # of a release: what clients may ask, and what that costs them together
     adds_noise: bool = False  # whether the run adds noise to its sums, be anything promised or not
     earlier: tuple[str, ...] = ()  # the runs that the model comes from
+
+    @property
+    def publishable(self) -> bool:
+        """Whether the model may be published: decided once, when the run was made."""
+        return self.guarantee.holds
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the clients were simulated in one place: the run itself protected nobody from whoever ran it."""
+        return self.guarantee.disclosure is not None and bool(self.guarantee.disclosure.simulated)
+
+    @property
+    def drawn_again(self) -> str:
+        """Why a proven promise does not hold for the noise that was drawn; empty where it does."""
+        return self.guarantee.obstacle if self.guarantee.basis == "proven" else ""
 
     def to_json(self) -> dict[str, Any]:
         """The statement in parts."""
         g = self.guarantee
+        told = {} if g.disclosure is None else asdict(g.disclosure)
         return {
             "method": self.method or None,
             "dataset": self.dataset or None,
@@ -144,6 +168,11 @@ class Statement:
             "publishable": self.publishable,
             "publication": list(self.publication),
             "simulated": self.simulated,
+            "leaves": list(told.get("leaves", ())),
+            "stays": list(told.get("stays", ())),
+            "server_sees": [*told.get("server", ()), *filter(None, [told.get("simulated")])],
+            "model_holds": list(told.get("published", ())),
+            "queries": list(self.queries),
         }
 
     def text(self) -> str:
@@ -158,11 +187,7 @@ class Statement:
             ("Against whom", [parts["against"]]),
             ("What the numbers mean", parts["meaning"]),
             ("What the paper says, and what holds", (parts["published"] or {}).get("words", [])),
-            ("How", parts["noise"]),
-            ("What has to be true for this", parts["assumptions"]),
-            ("What is not protected", parts["not_protected"]),
-            ("What may be published", parts["publication"]),
-            ("To be kept in mind", parts["caveats"]),
+            *((name, parts[key]) for name, key in SECTIONS),
         ]
         pages = [f"{title}\n{'=' * len(title)}"]
         pages += [_section(name, [line for line in lines if line]) for name, lines in sections]
@@ -184,7 +209,7 @@ class Statement:
             f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others {finds}, where guessing "
             "finds 1."
         )
-        return f"{_PROTECTS_NOBODY.format(why=self.drawn_again)} {told}" if self.drawn_again else told
+        return f"{_NOT_AS_IT_IS.format(why=self.drawn_again)} {told}" if self.drawn_again else told
 
     def summary(self) -> str:
         """One sentence that claims no more than the guarantee."""
@@ -192,16 +217,15 @@ class Statement:
         if g.basis == "none":
             words = f"No privacy guarantee: {_NOT_COVERED if self.adds_noise else _NO_NOISE}"
         elif self.drawn_again:
-            words = f"There is no guarantee as it lies here; with secure noise there would be: {g.line()}."
+            words = f"There is no guarantee as it is; with secure noise there would be: {g.line()}."
         elif g.basis == "proven":
             words = f"The guarantee{f', of {self._runs()} together' if self.earlier else ''}: {g.line()}."
         else:
             words = f"What its authors claim, and what holds: {g.line()}."
         if not self.simulated:
             return words
-        if self.publishable:
-            return f"{words} The run was simulated where all data is: it covers people against those who get the model."
-        return f"{words} This was a simulated run, which protects nobody."
+        covers = " It covers people against those who get the model." if self.publishable else ""
+        return f"{words} The run was simulated where all data is: it hid nothing from whoever ran it.{covers}"
 
     def _protected(self) -> str | None:
         g = self.guarantee

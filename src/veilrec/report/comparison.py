@@ -72,7 +72,7 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
     for entry in comparison.entries:
         cells = [spread_words(entry.metrics[name]) if name in entry.metrics else "failed" for name in shown]
         sent = "" if entry.up_bytes is None else human_bytes(entry.up_bytes)
-        promised = "" if entry.problem else entry.guarantee.line()
+        promised = "" if entry.problem else entry.guarantee.promise()
         rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
     scores = ComparisonTable(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
     return [scores, _pair_grid(comparison)]
@@ -99,7 +99,7 @@ def notes(comparison: MethodComparison) -> list[str]:
     """List the notes below the tables: warnings, spread, test, guarantees."""
     private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
     statements = [
-        f"Privacy of {e.label}: {e.guarantee.line()}. {' '.join(e.guarantee.remarks())}".strip() for e in private
+        f"Privacy of {e.label}: {e.guarantee.promise()}. {' '.join(e.guarantee.remarks())}".strip() for e in private
     ]
     return [*warnings(comparison), comparison.how_spread(), f"{_STARS} {comparison.how_tested()}", *statements]
 

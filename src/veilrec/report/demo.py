@@ -45,7 +45,6 @@ _MODES: dict[Mode, str] = {
     "interest": "one interest by randomised response; the client ranks the answer",
     "attention": "a noisy mix of interests; the server ranks",
     "pooled": "a noisy sum of the history; the server ranks",
-    "plain": "the exact user vector; the server ranks",
     "nobody": "nothing is sent: non-personalised",
 }
 
@@ -130,8 +129,8 @@ class ServiceDemo:
         size = sum(about["bytes"] for about in files.values())
         return (
             f"Released as {release.name}, version {release.version}: {size:,} bytes in {counted(len(files), 'file')},"
-            f" signed by key {fingerprint(release.key)}. {release.guarantee.line()}. A client verifies the signature,"
-            " every hash and every shape, and never accepts an older version after a newer one."
+            f" signed by key {fingerprint(release.key)}. {release.guarantee.promise()}. A client verifies the"
+            " signature, every hash and every shape, and never accepts an older version after a newer one."
         )
 
 
@@ -412,8 +411,8 @@ def keep(
 
 
 _FOREWORD = (
-    "All people, films and news here are synthetic, which is why the best possible value is known. A simulated run"
-    " protects nobody: it shows what the same training would protect on real clients."
+    "All people, films and news here are synthetic, which is why the best possible value is known. The runs"
+    " were simulated, and hid nothing from whoever ran them: they show what the same training hides on real clients."
 )
 
 
@@ -451,7 +450,7 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
             change = f"{abs(reached - value):.3f} {'less' if value < reached else 'more'}"
             price = "The price of privacy" if value < reached else "Privacy at no price"
             sentences.append(
-                f"{price}: {run.method}, {run.guarantee.line()}, reached {value:.3f}, {change}."
+                f"{price}: {run.method}, {run.guarantee.promise()}, reached {value:.3f}, {change}."
                 f" {_what_differs(main, run)}"
             )
     baselines = " and ".join(f"{label} reaches {values[metric]:.3f}" for label, values in main.baselines.items())

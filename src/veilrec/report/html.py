@@ -14,7 +14,7 @@ from veilrec._version import __version__
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import write_text
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.statement import Statement, sentence
+from veilrec.privacy.statement import SECTIONS, Statement, sentence
 
 GENERATOR = "veilrec report"
 _HEAD_BYTES = 600  # the generator stands within the first bytes of every page
@@ -152,18 +152,14 @@ def render_page(statement: Statement, *, where: Where) -> str:
         "privacy",
         title=f"Privacy statement{': ' + subject if subject else ''}",
         statement=parts,
-        holds=statement.guarantee.basis == "proven" and not statement.drawn_again,
+        holds=statement.publishable,
         flow=flow_of(statement.guarantee, where, adds_noise=statement.adds_noise),
         caption=_caption(statement, where),
         terms=_terms(parts),
         sections=[
             ("What the numbers mean", parts["meaning"]),
             ("What the paper says, and what holds", (parts["published"] or {}).get("words", [])),
-            ("How", parts["noise"]),
-            ("What has to be true for this", parts["assumptions"]),
-            ("What is not protected", parts["not_protected"]),
-            ("What may be published", parts["publication"]),
-            ("To be kept in mind", parts["caveats"]),
+            *((name, parts[key]) for name, key in SECTIONS),
         ],
     )
 

@@ -304,13 +304,13 @@ def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
     runs, story = part.runs, part.story
     first, metric = runs[0], main_metric(runs[0].metrics)
     names = [metric, *(name for name in _SHOWN if name in first.metrics and name != metric)][:_METRICS]
-    bases = _BASELINE_PRIVACY | {run.label: run.guarantee.basis for run in runs}
+    bases = _BASELINE_PRIVACY | {run.label: _privacy(run.guarantee) for run in runs}
     rows = [
         [(name, kind), bases.get(name, ""), *_values(values, names)] for name, (kind, values) in scores(runs).items()
     ]
     cases = f"{first.metrics['cases']:,.0f} test cases, " if "cases" in first.metrics else ""
     notes = [f"{cases}protocol {first.protocol}, seed {first.seed}. {meaning(metric)}"]
-    notes += [f"{run.label}: {run.guarantee.line()}." for run in runs if run.guarantee.basis != "none"]
+    notes += [f"{run.label}: {run.guarantee.promise()}." for run in runs if run.guarantee.basis != "none"]
     if story.best_possible:
         rows.append([("best possible", "synthetic data"), "no method", *_values(story.best_possible, names)])
         notes.append(_BEST_NOTE)
@@ -326,6 +326,11 @@ def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
         "notes": [*notes, *story.notes],
         "charts": [_figure(heading, chart) for heading, chart in charts.items() if chart],
     }
+
+
+def _privacy(guarantee: Guarantee) -> str:
+    """What a table says of a run's privacy: never that something is proven which its statement does not promise."""
+    return "no guarantee as it is" if guarantee.basis == "proven" and not guarantee.holds else guarantee.basis
 
 
 def _values(metrics: Mapping[str, float], names: Sequence[str]) -> list[str]:

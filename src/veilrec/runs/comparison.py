@@ -258,7 +258,7 @@ class MethodComparison:
             row: dict[str, Any] = {
                 "method": entry.label,
                 "kind": entry.kind,
-                "guarantee": entry.guarantee.line() if not entry.problem else "",
+                "guarantee": entry.guarantee.promise() if not entry.problem else "",
                 "seeds": len(self.seeds),
             }
             for name, spread in entry.metrics.items():

@@ -16,14 +16,12 @@ from typing import Literal, get_args
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.core.files import KEY_BYTES, check_key
 from veilrec.methods.base import Config, Method
-from veilrec.methods.private import SIMULATED
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import PRIVATE, private_folder, read_config
 
 Noise = Literal["seeded", "secure"]
 _FILE = "secret.key"
 READ_OFF = "no noise covers what is read off people's data"  # how such an obstacle begins
-NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
 Real = Literal["clients", "rehearsal"]
 """How real clients trained a model: each with noise of its own, or all with one shared secret (a rehearsal)."""
 _OF_CLIENTS = (
@@ -32,7 +30,7 @@ _OF_CLIENTS = (
 )
 _BY_COORDINATOR = "the noise of sums is drawn by the coordinator"
 _DISTRIBUTED = "the noise of sums is what clients drew, and the coordinator adds none"
-_COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
+_COVERED = "What is promised covers people against those who get its model and nothing else."
 
 
 def check_noise(noise: str, method: Method[Config]) -> None:
@@ -105,8 +103,7 @@ def obstacle(
 
 def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
     """Say why a finished run may not be published, from its statement, which also knows of earlier runs."""
-    said = [words for words in guarantee.caveats if words.startswith(NOT_PUBLISHABLE)]
-    return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
+    return guarantee.obstacle or obstacle(guarantee, noise)
 
 
 def stated(
@@ -116,10 +113,12 @@ def stated(
     real: Real | None = None,
     read_off: Sequence[str] = (),
 ) -> Guarantee:
-    """Add to a guarantee whom it covers, or why the model is not to be published."""
+    """Add to a guarantee whom it covers, and why the model of the run is not to be published, if it is not.
+
+    Statement, reports, releases and the command line all read the obstacle that stands here.
+    """
     reason = obstacle(guarantee, noise, seeded_before, real, read_off)
-    if reason is not None:
-        return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
-    is_distributed = guarantee.trust == "server sees only noisy sums"
-    covered = _COVERED if real is None else _OF_CLIENTS.format(sums=_DISTRIBUTED if is_distributed else _BY_COORDINATOR)
-    return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), covered))
+    sums = _DISTRIBUTED if guarantee.trust == "server sees only noisy sums" else _BY_COORDINATOR
+    clients = (_OF_CLIENTS.format(sums=sums),) if real == "clients" else ()
+    covered = (_COVERED,) if reason is None and real is None else ()
+    return replace(guarantee, caveats=(*guarantee.caveats, *clients, *covered), obstacle=reason or "")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from veilrec._version import __version__
+from veilrec.client.recommender import QueryBudget
 from veilrec.core.errors import BadInput
 from veilrec.core.files import new_folder
 from veilrec.data.population import Strings
-from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.guarantee import Disclosure, Guarantee
 from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
@@ -67,12 +68,10 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
         "",
         *(f"- {remark}" for remark in guarantee.remarks()),
         "",
+        *_disclosed(guarantee.disclosure),
         "## What a client may send to be recommended something",
         "",
-        "Nothing at all: a client can rank by itself."
-        + (" Or one of these, once a version; the same again is free:" if manifest["offers"] else ""),
-        "",
-        *(_offered(offer) for offer in manifest["offers"]),
+        *(f"- {line}" for line in queries_of(manifest)),
         *(f"- not offered: {reason}" for reason in left_out),
         "",
         "## Figures",
@@ -90,10 +89,31 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
     return "\n".join(lines)
 
 
-def _offered(offer: Mapping[str, Any]) -> str:
-    guarantee = Guarantee.from_json(offer["guarantee"])
-    what = "interests" if offer["kind"] == "interest" else "numbers"
-    return f"- `{offer['mode']}` ({offer['size']} {what}): {guarantee.line()}"
+def _disclosed(told: Disclosure | None) -> list[str]:
+    """What left the clients of the training, who saw it, and what this release holds of it."""
+    if told is None:
+        return []
+    parts = (
+        ("What leaves a client that trains", (*told.leaves, *told.stays)),
+        ("What the server sees", (*told.server, *filter(None, [told.simulated]))),
+        ("What this release holds", told.published),
+    )
+    return [line for name, lines in parts for line in (f"## {name}", "", *(f"- {each}" for each in lines), "")]
+
+
+def queries_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a client may send to be recommended something, and what its ledger lets all of it cost together."""
+    if not manifest["offers"]:
+        return ("Nothing: a client ranks by itself.",)
+    told = ["Nothing, if it ranks by itself; or one of these queries, drawn once a version, the same again for free."]
+    for offer in manifest["offers"]:
+        what = "interests" if offer["kind"] == "interest" else "numbers"
+        line = Guarantee.from_json(offer["guarantee"]).line()
+        told.append(f"`{offer['mode']}`, {offer['size']} {what}: {line}.")
+        if offer["mode"] == "plain":
+            told.append("After one `plain` query, the ledger of a client promises nothing any more.")
+    budgets = "; ".join(budget.line("version") for budget in QueryBudget().budgets())
+    return (*told, f"All private queries of a client together, unless its user sets other budgets: {budgets}.")
 
 
 def _model_card_figures(figures: Mapping[str, Any]) -> list[str]:
@@ -111,7 +131,7 @@ class ReleaseOptions:
     name: str | None = None  # METHOD-DATASET
     version: int | None = None  # one more than what lies there
     unprotected: bool = False
-    offers: Sequence[str] | None = None  # as MODE:EPSILON[:DELTA]
+    offers: Sequence[str] | None = None  # as MODE:EPSILON[:DELTA], or plain
     metrics: bool = False  # whether exact figures, which no proof covers, go into the model card
 
 
@@ -144,7 +164,7 @@ def make_release(
             "family": parts.family,
             "protected": obstacle is None,
             "why_unprotected": [] if obstacle is None else [obstacle],
-            "guarantee": files.guarantee.to_json(),
+            "guarantee": replace(files.guarantee, obstacle=obstacle or "").to_json(),
             "sizes": {"items": len(files.items)} | {k: getattr(parts, k) for k in ("dim", "interests", "longest")},
             "encoder": parts.encoder,
             "offers": parts.offers,

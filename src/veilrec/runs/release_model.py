@@ -75,7 +75,7 @@ class ReleaseParts:
 
 
 def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
-    """The parts of a model; `asked` are the offers, as MODE:EPSILON[:DELTA], or None for those that it can make."""
+    """The parts of a model; `asked` are offers, MODE:EPSILON[:DELTA] or plain; None: the private ones it can make."""
     model = _model(files)
     if files.ranker.kind == "news":
         return _news(model, asked)
@@ -176,8 +176,6 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None) 
         tables |= more
     if "interests" not in tables and users.interests is not None:
         tables["interests"] = users.interests
-    plain = guarantee_of(Serving(mode="plain"), None).to_json()  # for those who want to see what privacy costs
-    offers.append({"mode": "plain", "kind": "vector", "size": users.news.shape[1], "guarantee": plain})
     arrays = {
         "vectors.safetensors": {"items": users.news},
         "serving.safetensors": tables,
@@ -187,7 +185,9 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None) 
 
 
 def _way(text: str) -> Serving:
-    """MODE:EPSILON or MODE:EPSILON:DELTA."""
+    """MODE:EPSILON or MODE:EPSILON:DELTA; or plain, the exact user vector, which nothing protects."""
+    if text == "plain":
+        return Serving(mode="plain")
     mode, *numbers = text.split(":")
     try:
         values = [float(number) for number in numbers]
@@ -196,7 +196,7 @@ def _way(text: str) -> Serving:
     if not 1 <= len(values) <= 2:
         raise BadInput(
             f"--offer {text!r}: give MODE:EPSILON or MODE:EPSILON:DELTA, such as interest:1 or pooled:5:1e-6, with MODE"
-            f" one of {', '.join(m for m in PRIVATE if m != 'vector')}"
+            f" one of {', '.join(m for m in PRIVATE if m != 'vector')}; or plain, which nothing protects"
         )
     if mode == "vector":
         raise BadInput("--offer vector: a noisy user vector is worth less than any other query: offer interest")
@@ -206,6 +206,9 @@ def _way(text: str) -> Serving:
 
 def _offer(way: Serving, users: ServedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """An offer as the manifest writes it, and the tables that it needs."""
+    if way.mode == "plain":
+        nothing = guarantee_of(way, None).to_json()
+        return {"mode": "plain", "kind": "vector", "size": users.news.shape[1], "guarantee": nothing}, {}
     if way.mode == "pooled" and isinstance(users, ReleasedFactors):
         raise BadInput("matrix factorisation has no longest history, which pooled queries need: offer interest")
     plan = make_plan(way, users, None)

@@ -38,6 +38,7 @@ from veilrec.methods.base import (
 from veilrec.methods.private import DECLARED, nominal_people, rounded_people
 from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import full_name, get, source_of
+from veilrec.privacy.disclosure import disclosure_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import CONFIG, read_config
@@ -130,7 +131,10 @@ class PreparedRun:
         r = self.request
         guarantee = stated(self._together(), r.noise, self.seeded_before, r.real, self.read_off)
         more = () if guarantee.basis == "none" else (*self._public(), *r.caveats)
-        return replace(guarantee, caveats=(*guarantee.caveats, *more))
+        disclosure = guarantee.disclosure  # of real clients: as they were promised
+        if disclosure is None and self.plan is not None:
+            disclosure = disclosure_of(self.plan, simulated=r.real is None)
+        return replace(guarantee, caveats=(*guarantee.caveats, *more), disclosure=disclosure)
 
     def _public(self) -> tuple[str, ...]:
         """What the statement says of public facts that only a run knows."""

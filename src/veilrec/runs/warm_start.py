@@ -25,7 +25,7 @@ from veilrec.evaluation.split import Split, count_common, marks_of
 from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
 from veilrec.runs.model_files import Clients, ModelFiles, find_model, load_clients, load_model
-from veilrec.runs.noise import NOT_PUBLISHABLE, READ_OFF, kept_secret
+from veilrec.runs.noise import READ_OFF, kept_secret
 from veilrec.simulation.simulation import Trainer
 
 _ITEM_TABLES = {mf.ITEMS, fcf.ITEMS}  # rows are items; news models have none, since they read them
@@ -60,17 +60,15 @@ class WarmStart:
     @property
     def seeded(self) -> bool:
         """Whether noise in its model, its own or that of a run before it, can be drawn again."""
-        return self.files.guarantee.basis != "none" and any(READ_OFF not in words for words in self._held_back())
+        stated = self.files.guarantee
+        return stated.basis != "none" and bool(stated.obstacle) and READ_OFF not in stated.obstacle
 
     @property
     def read_off(self) -> tuple[str, ...]:
         """What keeps this run, and what starts from it, from being published beside noise."""
-        if all(READ_OFF not in words for words in self._held_back()):
+        if READ_OFF not in self.files.guarantee.obstacle:
             return ()
         return (f"the earlier run {self.name} is not to be published for the same reason: train it again",)
-
-    def _held_back(self) -> list[str]:
-        return [words for words in self.files.guarantee.caveats if words.startswith(NOT_PUBLISHABLE)]
 
     @cached_property
     def sha256(self) -> str:

@@ -311,6 +311,7 @@ class Edition:
         self.release = release
         self.ranks_here = release.family in ("news", "factors")
         self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
+        self.kinds = frozenset(str(offer["kind"]) for offer in release.manifest["offers"])  # of queries that it reads
         self.largest_pool = max((int(offer.get("pool") or 0) for offer in release.manifest["offers"]), default=0)
         self._lock = Lock()
         self._nobody: dict[int, tuple[int, Offsets, Floats]] = {}

@@ -294,6 +294,8 @@ _MAX_WAITING = 32
 _SUM = 1e-3  # by which weights may miss 1
 _KIND_AT, _LEAST_BYTES = 4, 7  # of a query in bytes
 
+_KIND_OF = {"alpha": "attention", "interest": "interest", "vector": "vector", "told": "pooled"}  # of fields in JSON
+
 Best = tuple[Offsets, Floats]
 
 
@@ -374,6 +376,9 @@ def ready(service: RecommenderService) -> Edition:
 
 def _told_in_json(ask: RecommendRequest, edition: Edition) -> tuple[Floats | None, Floats | None]:
     """Return the weights of interests or the user vector of a JSON body, or neither."""
+    for name, kind in _KIND_OF.items():
+        if getattr(ask, name) is not None and kind not in edition.kinds:
+            raise RequestRefused(400, f"{name}: {_not_offered(kind, edition)}")
     if ask.alpha is not None:
         alpha, size = ask.alpha, edition.n_interests
         total = sum(alpha)
@@ -406,6 +411,8 @@ def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats
         raise RequestRefused(
             400, "the body is no query of a kind that this release reads: see the offers in its manifest"
         )
+    if kind not in edition.kinds:
+        raise RequestRefused(400, _not_offered(kind, edition))
     try:
         told = decode(body, QueryShape(kind, size))
     except BadMessage as error:
@@ -417,6 +424,12 @@ def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats
     if np.abs(told).max() > LARGEST_NUMBER:
         raise RequestRefused(400, f"the query has numbers beyond {LARGEST_NUMBER:.0e}: no model has such")
     return None, _of_pooled(told, edition) if kind == "pooled" else told
+
+
+def _not_offered(kind: str, edition: Edition) -> str:
+    """Why a query is refused that the operator did not offer: an unprotected one above all."""
+    offered = ", ".join(sorted(edition.kinds)) or "none"
+    return f"this release takes no queries of the kind {kind}: its operator offers {offered}, and ranking on the client"
 
 
 def _of_interest(interest: int, edition: Edition) -> Floats:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,8 +116,10 @@ class Release:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Guarantee for the users whose data trained it."""
-        return Guarantee.from_json(self.manifest["guarantee"])
+        """Guarantee for the users whose data trained it; unprotected ones say why it does not hold."""
+        guarantee = Guarantee.from_json(self.manifest["guarantee"])
+        why = "" if self.protected else "; ".join(self.manifest["why_unprotected"])
+        return replace(guarantee, obstacle=guarantee.obstacle or why)
 
     @cached_property
     def digest(self) -> str:

@@ -48,7 +48,7 @@ from veilrec.methods.news.federated import (
     schema_of,
     told,
 )
-from veilrec.methods.private import SIMULATED, PrivacySettings, as_published, participations, proven, takes_part
+from veilrec.methods.private import PrivacySettings, as_published, participations, proven, takes_part
 from veilrec.privacy.accounting import epsilon_renyi
 from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -165,7 +165,7 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
         )
     return no_guarantee(
-        "The server sees each client's gradient, and in it the words of the news that the client has seen.", SIMULATED
+        "The server sees each client's gradient, and in it the words of the news that the client has seen."
     )
 
 

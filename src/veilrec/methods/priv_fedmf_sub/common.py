@@ -20,7 +20,6 @@ from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Problem
 from veilrec.methods.private import (
-    NOT_COVERED,
     PrivacySettings,
     PrivateFields,
     adjacency_of,
@@ -98,7 +97,7 @@ class Family(ABC, Generic[C]):
         """Guarantee of a configuration: proven per user, or the paper's claim; `caveats` go with the former."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.flaw)
-        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, NOT_COVERED)
+        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats)
 
     def guarantee_of_run(self, config: C, problem: Problem, *caveats: str) -> Guarantee:
         """Guarantee of a run; beside the paper's claim, the epsilon that holds."""

@@ -88,8 +88,7 @@ FEDMF: Method[Any] = Method(
     config=FedMfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees the change of every item row that a client touched: it can tell which items a user has.",
-        "A simulated run protects nobody.",
+        "The server sees the change of every item row that a client touched: it can tell which items a user has."
     ),
     rounds=200,
     presets=read_presets("fedmf"),

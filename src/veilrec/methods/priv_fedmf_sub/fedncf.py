@@ -95,8 +95,7 @@ FEDNCF = Method(
     config=FedNcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees which item rows a client changed, and how: it can tell which items a user has.",
-        "A simulated run protects nobody.",
+        "The server sees which item rows a client changed, and how: it can tell which items a user has."
     ),
     rounds=100,
     presets=read_presets("fedncf"),

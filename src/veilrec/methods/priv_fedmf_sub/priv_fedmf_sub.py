@@ -37,7 +37,6 @@ from veilrec.methods.priv_fedmf_sub.fedmf import (
     mf_plan,
     schema_of,
 )
-from veilrec.methods.private import SIMULATED
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
 
@@ -96,8 +95,7 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
     adding_up = " A client draws new reports again and again, whose epsilons add up." if selection.fresh else ""
     return no_guarantee(
         "Updates leave in plaintext, and show the items of a user. The reports by themselves: each bit of one report "
-        f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}",
-        SIMULATED,
+        f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}"
     )
 
 

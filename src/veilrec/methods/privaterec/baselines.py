@@ -32,7 +32,7 @@ from veilrec.methods.news.federated import (
     text_of,
     told,
 )
-from veilrec.methods.private import SIMULATED, PrivacySettings, as_published, honest, participations, proven, takes_part
+from veilrec.methods.private import PrivacySettings, as_published, honest, participations, proven, takes_part
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
@@ -189,7 +189,7 @@ FEDREC = Method(
     plan=fedrec_plan,
     clients=partial(clients, method="fedrec"),
     guarantee=unprotected(
-        "The server sees each client's gradient, and in it the words of the news that the client has seen.", SIMULATED
+        "The server sees each client's gradient, and in it the words of the news that the client has seen."
     ),
     ready=ready,
     rounds=200,

@@ -46,7 +46,7 @@ from veilrec.methods.news.federated import (
     read_news,
     schema_of,
 )
-from veilrec.methods.private import ONLY_THE_MODEL, SIMULATED
+from veilrec.methods.private import ONLY_THE_MODEL
 from veilrec.methods.privaterec.baselines import sums_guarantee
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, Event, LaplaceEvent, PureEvent
@@ -275,8 +275,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
     p = config.privacy
     if config.calibration == "none":
         return no_guarantee(
-            "The server sees each client's gradient, and in it the words of the news that the client has seen.",
-            SIMULATED,
+            "The server sees each client's gradient, and in it the words of the news that the client has seen."
         )
     if config.calibration == "as-published":
         return Guarantee(
@@ -291,7 +290,6 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
                 "The claim counts one sample of a message, its history and its label side by side; a message has a"
                 " sample of every click, and every round sends another.",
                 "Laplace noise is for a sensitivity of theta, which two attention vectors exceed.",
-                SIMULATED,
             ),
             honest_note=f"No epsilon is finite, per message or over the run: {_IN_THE_CLEAR}",
         )
@@ -305,7 +303,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
         delta=p.delta,
         scope="whole run",
         trust="nobody",
-        caveats=(_SHOWN, *_who(config), ONLY_THE_MODEL, PUBLIC, SIMULATED),
+        caveats=(_SHOWN, *_who(config), ONLY_THE_MODEL, PUBLIC),
     )
 
 

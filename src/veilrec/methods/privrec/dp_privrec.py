@@ -29,7 +29,6 @@ from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
 from veilrec.methods.private import (
     ONLY_THE_MODEL,
     SERVER_SEES,
-    SIMULATED,
     PrivacySettings,
     adaptive_sum,
     as_published,
@@ -122,7 +121,7 @@ def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, clients
         delta=delta,
         scope="whole run",
         trust="server",
-        caveats=(*caveats, FLAWS, SERVER_SEES, ONLY_THE_MODEL, SIMULATED),
+        caveats=(*caveats, FLAWS, SERVER_SEES, ONLY_THE_MODEL),
         honest_epsilon=epsilon_of(run, delta),
         honest_delta=delta,
         honest_note="; ".join(notes),
@@ -130,7 +129,6 @@ def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, clients
     )
 
 
-ADAPTED = "The weights that a client adapts to its user never leave it and are not covered."
 LISTS_ARE_PUBLIC = "Which features there are, the lists of their values and the ranges of numbers are taken as public."
 
 
@@ -174,7 +172,7 @@ def guarantee(config: DpPrivRecConfig) -> Guarantee:
     if config.calibration == "as-published":
         return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
     released = () if config.cohort.sampling == "cyclic" else (BOUND_IS_RELEASED,)
-    caveats = (ADAPTED, LISTS_ARE_PUBLIC, *released)
+    caveats = (LISTS_ARE_PUBLIC, *released)
     return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
 
 

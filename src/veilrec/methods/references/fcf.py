@@ -69,8 +69,7 @@ METHOD = Method(
     config=FcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees a client's gradient of every item, and can compute from it exactly which items the user has.",
-        "A simulated run protects nobody.",
+        "The server sees a client's gradient of every item, and can compute from it exactly which items the user has."
     ),
     rounds=200,
     presets={"tuned@ml-100k": {"rounds": 150}, "tuned@ml-1m": {"cohort": {"size": 200}}},

@@ -7,7 +7,7 @@
 3. Weights: how much each feature of a candidate counts (kernels of public content to the own history at several
    recency scales, and popularity), by a few noisy sums of clipped gradients.
 4. The map: which places in that space lead to which, by noisy sums of clipped gradients.
-5. Ranking: on the device, with weights that are fitted to the own history first. Nothing of it leaves.
+5. Ranking: on the device, with weights that are fitted to the own history first. It sends nothing.
 
 What the budget is spent on, and how far steps go: from how many people there are, and from mu.
 
@@ -176,7 +176,7 @@ def bounds_of(phases: tuple[Phase, ...]) -> tuple[float, ...]:
 
 SUMS = (
     "Sums are released: of everybody's votes, and in every round of everybody's gradients; the epsilon is that of all"
-    " together. The own history, its order, and the weights fitted to it never leave the device."
+    " together."
 )
 
 

@@ -283,10 +283,7 @@ class ReadingModel(VeilNewsModel):
         return ReadingModel(self._reader.read(catalogue), self.weights, _NOBODY, self.latest).reading(self._reader)
 
 
-SUMS = (
-    "Sums are released: in every round of everybody's gradients; the epsilon is that of all together. What was read,"
-    " shown and clicked, and how near news are to it, never leave the device."
-)
+SUMS = "Sums are released: in every round of everybody's gradients; the epsilon is that of all together."
 # Chosen on train users: of a sample of MIND, learning from earlier days and ranking later ones, and of synthetic-news
 # (docs/veil-news.md says what was seen beside them).
 SETTLED = 80.0  # mean messages that all steps together come to where neither chance nor noise is in the way

@@ -223,6 +223,10 @@ class LargestEntries(_SomeEntries):
 
     name = "top-k-update"
 
+    def chooses_entries(self, tensor: Tensor) -> bool:
+        """Those of every table."""
+        return tensor.by_row
+
     def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Choose, then add noise to what was chosen."""
         entries = {
@@ -243,6 +247,10 @@ class SentEntries(_SomeEntries):
     """DP-FedNCF-DGC: what the trainer chose to send is clipped, and gets noise where it is sent."""
 
     name = "sent-entries"
+
+    def chooses_entries(self, tensor: Tensor) -> bool:
+        """Those of every tensor: the trainer chooses them."""
+        return True
 
     def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise on what is sent."""
@@ -294,6 +302,10 @@ class SparseDeep(_Compressed):
         first = self.inner.bound(replace(updates, dense=shallow), spec)
         second = self.inner.bound(ClientUpdates(updates.round_number, updates.count, entries=largest), spec)
         return replace(first, entries=second.entries)
+
+    def chooses_entries(self, tensor: Tensor) -> bool:
+        """Those of the deep part."""
+        return tensor.name in self.deep
 
     def perturb(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
         """Noise on everything that is sent."""

@@ -126,6 +126,10 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
         """What an officer needs to account for the noise by hand; nothing where the noise is not on sums."""
         return {}
 
+    def chooses_entries(self, tensor: Tensor) -> bool:
+        """Whether a message carries the numbers of a tensor that are largest, so that their places tell something."""
+        return False
+
     def counted_parameters(self, table: Tensor, spec: RoundSpec) -> int:
         """Numbers in one message about a table, as the communication paper counts them: all rows, changed or not."""
         return table.size
