@@ -7,7 +7,7 @@
  */
 import { draw, messageKey, promiseOf, statementOf, type Person } from "./asking.js";
 import type { Budget } from "./budget.js";
-import { text, utf8, type Bytes } from "./bytes.js";
+import { sha256, text, utf8, type Bytes } from "./bytes.js";
 import { Catalogue, CATALOGUE_FILES } from "./catalogue.js";
 import { UserEncoder } from "./encoder.js";
 import { BadInput, BadRelease, BudgetExhausted } from "./errors.js";
@@ -145,7 +145,7 @@ export class Client {
     this.pools.clear();
   }
 
-  private async load(): Promise<Loaded> {
+  private async load(retried = false): Promise<Loaded> {
     const trust = (await this.store.get<Trust>("trust", "trust")) ?? NO_TRUST;
     let envelope: Envelope;
     let away = false;
@@ -160,7 +160,14 @@ export class Client {
     const verified = await verifyRelease(envelope, trust);
     const { manifest } = verified;
     const paths = manifest.family === "catalogue" ? CATALOGUE_FILES : NEWS_FILES;
-    const [first, second] = await Promise.all(paths.map((path) => this.file(manifest, path)));
+    let files: (Bytes | null)[];
+    try {
+      files = await Promise.all(paths.map((path) => this.file(manifest, path)));
+    } catch (error) {
+      if (!(error instanceof NoAnswer && error.status === 404) || retried) throw error;
+      return this.load(true); // a newer release came in between: its files are other ones
+    }
+    const [first, second] = files as [Bytes | null, Bytes | null];
     await this.store.change(["trust", "release"], async (change) => {
       const now = (await change.get<Trust>("trust", "trust")) ?? NO_TRUST; // another tab may have seen a newer one
       if ((now.newest[manifest.name]?.version ?? 0) > manifest.version || (now.key !== trust.key && now.key !== verified.trust.key))
@@ -188,8 +195,8 @@ export class Client {
     if (entry.bytes > LARGEST_FILE)
       throw new BadRelease(`${path} of the release has ${entry.bytes} bytes: at most ${LARGEST_FILE} are fetched`);
     const kept = await this.store.get<Bytes>("release", entry.sha256);
-    if (kept !== undefined) return checkedFile(manifest, path, kept);
-    const request = { method: "GET", path: `/v1/release/files/${path}`, what: "a file of the release" } as const;
+    if (kept !== undefined && (await sha256(kept)) === entry.sha256) return kept; // one that was damaged is fetched again
+    const request = { method: "GET", path: `/v1/release/files/${entry.sha256}/${path}`, what: "a file of the release" } as const;
     const content = await this.outbox.send({ ...request, cost: line(NOTHING_SENT), most: entry.bytes });
     await checkedFile(manifest, path, content);
     await this.store.put("release", entry.sha256, content);

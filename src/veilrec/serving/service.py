@@ -241,6 +241,8 @@ class RecommenderService:
             why = str(error) if isinstance(error, VeilrecError) else type(error).__name__
             self.log.event(f"reload refused, the old version goes on: {why}", level="error")
             return False
+        if edition.ranks_here:  # first: a page that has the new release asks for its pool at once
+            self.make_pool(edition)
         self.release, self.edition = release, edition
         self._touch()
         self.log.event(f"reload: version {release.version} answers now")
