@@ -100,6 +100,7 @@ interface Loaded {
   readonly manifest: Manifest;
   readonly catalogue: Catalogue | null; // where the release is one: all is here, and nothing is asked
   readonly away: boolean; // the server: it is the one that was verified before
+  readonly warning: string; // of the last day of the release
   readonly encoder: UserEncoder | null;
   readonly serving: Tensors | null;
   readonly period: string;
@@ -136,6 +137,11 @@ export class Client {
   async release(): Promise<Manifest> {
     if (this.loaded === null) this.loaded = await this.load();
     return this.loaded.manifest;
+  }
+
+  /** What a person has to know of the last day of the release; empty while that is far away. */
+  get warning(): string {
+    return this.loaded?.warning ?? "";
   }
 
   /** Trust another key from now on: only ever by a person's own decision. What was spent stays spent. */
@@ -181,6 +187,7 @@ export class Client {
     return {
       manifest,
       away,
+      warning: verified.warning,
       catalogue: !news && first && second ? Catalogue.read(manifest, first, second) : null,
       encoder: program !== null && "user" in program && first ? new UserEncoder(program, readSafetensors(first)) : null,
       serving: news && second ? readSafetensors(second) : null,
@@ -327,7 +334,7 @@ export class Client {
   private async ofCatalogue(mode: string, count: number, how: How): Promise<Front> {
     if (how.ask === true && this.shown) {
       const [now, found] = [this.loaded as Loaded, await this.load()];
-      this.loaded = found.period === now.period ? { ...now, away: found.away } : found; // the same has its tables ready
+      this.loaded = found.period === now.period ? { ...now, away: found.away, warning: found.warning } : found; // the same has its tables ready
       if (found.catalogue === null) return this.front(mode, count, how);
     }
     this.shown = true;

@@ -62,7 +62,7 @@ def _of_release(folder: Path) -> Statement:
     from veilrec.privacy.statement import Statement
     from veilrec.wire.releases import open_release
 
-    release = open_release(folder)
+    release = open_release(folder, clock=None)
     lines = {offer["mode"]: Guarantee.from_json(offer["guarantee"]).line() for offer in release.manifest["offers"]}
     offers = [f"A client that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
     covered, why = f"This is a release: {release.line()}.", "; ".join(release.manifest["why_unprotected"])

@@ -12,8 +12,8 @@ import gzip
 import hashlib
 import hmac
 import mimetypes
-import re
 import os
+import re
 import signal
 import stat
 from base64 import b64encode
@@ -204,6 +204,11 @@ class Routes:
             ("ready", "Whether the index is ready.", float(edition is not None)),
             ("release_version", "Version of the release that answers.", float(service.release.version)),
             ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
+            (
+                "release_expires",
+                "When the release expires, in seconds since 1970.",
+                service.release.expires.timestamp(),
+            ),
             ("items", "Items in the index.", float(items)),
             ("pool_bytes", "Bytes of the pool, not zipped.", float(len(plain))),
             ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(zipped))),
