@@ -213,11 +213,13 @@ def test_the_release(ask):
     assert answer.json["signature"] == json.loads((release.folder / "manifest.sig").read_text())
     assert answer.json["keys"] == []
     for name, about in parse_manifest(release.manifest_bytes)["files"].items():
-        got = ask("GET", f"/v1/release/files/{name}")
-        assert hashlib.sha256(got.body).hexdigest() == about["sha256"]
-        assert "immutable" in got.headers["cache-control"]
-        assert ask("GET", f"/v1/release/files/{name}", headers={"if-none-match": got.headers["etag"]}).status == 304
-    for name in ("manifest.json", "../items.sqlite", "%2e%2e/items.sqlite", "nothing", ""):
+        for path, kept in ((name, "no-cache"), (f"{about['sha256']}/{name}", "immutable")):
+            got = ask("GET", f"/v1/release/files/{path}")
+            assert hashlib.sha256(got.body).hexdigest() == about["sha256"]
+            assert got.headers["cache-control"].endswith(kept)
+            assert ask("GET", f"/v1/release/files/{path}", headers={"if-none-match": got.headers["etag"]}).status == 304
+        assert ask("GET", f"/v1/release/files/{'0' * 64}/{name}").status == 404  # of another version
+    for name in ("manifest.json", "../items.sqlite", "%2e%2e/items.sqlite", "nothing", "", "0" * 64):
         assert ask("GET", f"/v1/release/files/{name}").status == 404
 
 

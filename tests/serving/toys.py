@@ -34,9 +34,20 @@ def packed(name, texts):
 def manifest_of(**changed):
     """The fields of a manifest, some of them changed."""
     fields = {"format": 1, "minimum_client": 1, "name": "toy", "version": 1, "method": "toy", "family": "news"}
-    fields |= {"created": "2026-11-17T06:40:00Z", "made_by": "veilrec tests", "guarantee": no_guarantee().to_json()}
+    fields |= {
+        "expires": "2999-01-01T00:00:00Z",
+        "created": "2026-11-17T06:40:00Z",
+        "made_by": "veilrec tests",
+        "guarantee": no_guarantee().to_json(),
+    }
     fields |= {"protected": True, "why_unprotected": [], "encoder": None, "offers": []}
-    return {**fields, "sizes": {}, "data": {}, "figures": {}, "files": {}} | changed
+    return {
+        **fields,
+        "sizes": dict.fromkeys(("items", "dim", "interests", "longest"), 0),
+        "data": {},
+        "figures": {},
+        "files": {},
+    } | changed
 
 
 def offers_of(kinds, dim=DIM):

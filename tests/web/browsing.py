@@ -172,3 +172,9 @@ def browsing(address, profile, *, width=1220, height=1400, dark=False, flags=())
         yield Browser(driver, address)
     finally:
         driver.quit()
+
+
+def files_of(release, *names):
+    """Where a page gets some arrays of a release."""
+    listed = {f"{name}.safetensors": release.manifest["files"][f"{name}.safetensors"]["sha256"] for name in names}
+    return {f"/v1/release/files/{digest}/{name}" for name, digest in listed.items()}

@@ -160,6 +160,11 @@ export function allChecks(veilrec, vectors) {
         close(veilrec.decompose(encoder.user(clicks), encoder.basis), alpha, 1e-9, "attention");
       }
     });
+  for (const { name, program } of vectors.encoders.malformed)
+    check(`encoder: ${name} is refused`, async () => {
+      const file = veilrec.readSafetensors(bytes(vectors.encoders.cases[0].weights));
+      await refused(() => new veilrec.UserEncoder(program, file), name, veilrec.BadRelease);
+    });
   check("encoder: what it does not know is refused", async () => {
     const { program, weights } = vectors.encoders.cases[0];
     const file = veilrec.readSafetensors(bytes(weights));
@@ -388,10 +393,11 @@ export function allChecks(veilrec, vectors) {
     if (taken > 0.4 * length) fail(`${taken} of ${length} changed headers were taken`);
   });
 
-  for (const { name, envelope, trust, good } of vectors.releases.cases)
+  for (const { name, envelope, trust, good, now, warned } of vectors.releases.cases)
     check(`release: ${name}`, async () => {
-      if (!good) return void (await refused(() => veilrec.verifyRelease(envelope, trust), name));
-      const verified = await veilrec.verifyRelease(envelope, trust);
+      if (!good) return void (await refused(() => veilrec.verifyRelease(envelope, trust, 1000 * now), name));
+      const verified = await veilrec.verifyRelease(envelope, trust, 1000 * now);
+      equal(verified.warning !== "", warned, "warning");
       equal(verified.trust.key, envelope.signature.key, "key");
       equal(verified.firstUse, trust.key === null, "first use");
       equal(verified.trust.newest["made-up"].version, verified.manifest.version, "newest");

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import math
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -36,7 +37,8 @@ from veilrec.privacy.samplers import (
     lattice_laplace,
 )
 from veilrec.wire.queries import KINDS, PoolInfo, QueryShape, encode, pool_file
-from veilrec.wire.signing import RELEASE, ROTATION, Rotation, SigningKey, encoded
+from veilrec.wire.releases import canonical
+from veilrec.wire.signing import RELEASE, REVOCATION, ROTATION, Revocation, Rotation, SigningKey, encoded
 
 FOLDER = Path(__file__).parent / "vectors"
 DRAWS = 20_000  # of the tests of distributions
@@ -283,7 +285,23 @@ def encoders():
             alpha = decompose(found, weights["basis"]).tolist()
             histories.append({"clicks": clicks.tolist(), "user": found.tolist(), "alpha": alpha})
         cases.append({"name": name, "program": program, "weights": text(save(weights)), "histories": histories})
-    return {"cases": cases}
+    return {"cases": cases, "malformed": _malformed_programs(cases[0]["program"])}
+
+
+def _malformed_programs(right):
+    """Programs of the first case's weights that do not run."""
+    history, user = {"op": "history"}, right["user"]
+    odd = [{"dim": 7}, {"dim": "8"}, {"dim": 2**53}, {"longest": 0}, {"longest": -5}, {"longest": None}, {"user": None}]
+    odd += [{"empty": 3}, {"empty": "nothing"}, {"user": history}, {"user": {"op": "attend", "of": history}}]
+    odd += [{"user": user | {"weights": 5}}, {"user": user | {"of": "history"}}, {"user": user | {"of": [history]}}]
+    odd += [
+        {"user": {"op": "latest", "count": 1}},
+        {"user": {"op": "gru", "of": history}},
+        {"user": {"op": "public-head"}},
+    ]
+    odd += [{"user": {"op": "public-head", "parts": "x"}}, {"user": {"op": "concat", "of": user}}]
+    odd += [{"user": user | {"of": user["of"] | {"heads": heads}}} for heads in (0, "x", 10**9)]
+    return [{"name": f"malformed {each}"[:80], "program": right | each} for each in odd]
 
 
 def pools():
@@ -315,6 +333,7 @@ def secret(number):
 
 
 FILE = b"some weights"
+NOW = 1_795_000_000  # after these releases were made
 
 
 def manifest_of(version, **changed):
@@ -322,7 +341,7 @@ def manifest_of(version, **changed):
     files = {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}}
     sizes = {"items": 3, "dim": 2, "interests": 0, "longest": 5}
     fields = toys.manifest_of(name="made-up", version=version, method="privaterec", sizes=sizes, files=files)
-    return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"))
+    return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def signed(manifest, key, rotations=()):
@@ -330,6 +349,176 @@ def signed(manifest, key, rotations=()):
     signature = encoded(key.sign(RELEASE, manifest.encode()))
     about = {"format": 1, "key": key.public.hex(), "signature": signature}
     return {"manifest": manifest, "signature": about, "keys": [rotation.to_json() for rotation in rotations]}
+
+
+def _at(text):
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
+def _expiring(key):
+    """A release of 80 days: 14 days before and after its last one there is a warning, then it is refused."""
+    long = signed(manifest_of(3, created="2026-11-01T00:00:00Z", expires="2027-01-20T00:00:00Z"), key)
+    short = signed(manifest_of(3, created="2026-11-01T00:00:00Z", expires="2026-11-05T00:00:00Z"), key)
+    moments = [
+        (long, "2027-01-05T23:59:59Z", True, False),
+        (long, "2027-01-06T00:00:00Z", True, True),
+        (long, "2027-02-02T23:59:59Z", True, True),
+        (long, "2027-02-03T00:00:00Z", False, False),
+        (short, "2026-11-03T23:59:59Z", True, False),
+        (short, "2026-11-05T23:59:59Z", True, True),
+        (short, "2026-11-06T00:00:00Z", False, False),
+    ]
+    return [
+        (f"expiry {number}", what, {"key": None, "newest": {}}, good, _at(now), warned)
+        for number, (what, now, good, warned) in enumerate(moments)
+    ]
+
+
+def _revoking():
+    """Keys that were revoked, by whom it counts, and that it is remembered."""
+    a, b, c, thief = (secret(number) for number in (1, 2, 3, 9))
+    ab, ac, bc = Rotation.made(a, b.public), Rotation.made(a, c.public), Rotation.made(b, c.public)
+    stolen, b_gone, c_gone = Rotation.made(a, thief.public), Revocation.made(c, b.public), Revocation.made(b, c.public)
+    a_gone, by_thief = Revocation.made(b, a.public), Revocation.made(thief, c.public)
+    forged = Revocation(c.public, b.public, thief.sign(REVOCATION, b.public + c.public))
+    knows = {"key": a.public.hex(), "newest": {}}
+    recalls = knows | {"revoked": [c_gone.to_json()]}
+    rows = [
+        ("by the other heir", c, [ab, ac, c_gone], knows, False),
+        ("and the other heir signs", b, [ab, ac, c_gone], knows, True),
+        ("whoever revokes first", b, [ab, ac, c_gone, b_gone], knows, True),
+        ("by the key after it", c, [ab, bc, b_gone], knows, True),
+        ("a stranger's word", c, [ac, by_thief], knows, True),
+        ("forged", b, [ab, forged], knows, False),
+        ("of a key whose thief hands over", thief, [stolen, ab, a_gone], knows, False),
+        ("of a key that hands over to its revoker", b, [stolen, ab, a_gone], knows, True),
+        ("remembered", c, [ab, ac], recalls, False),
+        ("remembered, and the hand-over as well", thief, [ac, Rotation.made(c, thief.public)], recalls, False),
+        ("remembered, of another key", b, [ab], recalls, True),
+        ("itself, first use", c, [bc, Revocation.made(b, c.public)], {"key": b.public.hex(), "newest": {}}, False),
+        ("too many", a, [Revocation.made(a, bytes([n] * 32)) for n in range(65)], knows, False),
+    ]
+    return [
+        (f"revoked, {name}", signed(manifest_of(4), key, said), trust, good) for name, key, said, trust, good in rows
+    ]
+
+
+def _rewritten(key):
+    """What says the same in other letters: of signatures, keys and manifests there is one way to write them."""
+    trust, plain = {"key": None, "newest": {}}, signed(manifest_of(3), key)
+    about, step = plain["signature"], Rotation.made(secret(8), key.public).to_json()
+    raw = base64.b64decode(about["signature"])
+    order = 2**252 + 27742317777372353535851937790883648493
+    larger = raw[:32] + (int.from_bytes(raw[32:], "little") + order).to_bytes(32, "little")
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = about["signature"][:-3] + letters[letters.index(about["signature"][-3]) ^ 1] + "=="
+    odd_signatures = [{"format": True}, {"format": 1.5}, {"format": "1"}, {"key": about["key"].upper()}, {"more": 1}]
+    odd_signatures += [{"key": 7}, {"signature": other}, {"signature": text(larger)}, {"signature": None}]
+    odd_signatures += [{"signature": about["signature"] + "\n"}, {"signature": about["signature"].rstrip("=")}]
+    cases = [
+        (f"rewritten signature {odd}"[:60], plain | {"signature": about | odd}, trust, False) for odd in odd_signatures
+    ]
+    odd_steps = ({"old": step["old"].upper()}, {"more": 1}, {"new": None}, {"signature": step["signature"] + "="})
+    cases += [(f"rewritten rotation {odd}"[:60], plain | {"keys": [step | odd]}, trust, False) for odd in odd_steps]
+    manifest = manifest_of(
+        3, figures={"a": 1e-06, "b": 12345678901234567890.0, "c": 0.1, "d": -0.5, "\u00e9": "\u2028"}
+    )
+    cases.append(("numbers as Python writes them", signed(manifest, key), trust, True))
+    swaps = [("1e-06", "0.000001"), ("1e-06", "1e-6"), ("1.2345678901234567e+19", "12345678901234567000")]
+    swaps += [('"version":3', '"version":3.0'), ('"version":3', '"version":3e0'), ('"c":0.1', '"c":0.10')]
+    swaps += [('"c":0.1', '"c":NaN'), ('"c":0.1', '"c":Infinity'), ('"c":0.1', '"c":1e999'), ('"c":0.1', '"c":-0')]
+    swaps += [
+        ('"version":3', '"version":3,"version":3'),
+        ('"version":3', '"version": 3'),
+        ('"c":0.1', '"c":0.1,"c":0.2'),
+    ]
+    swaps += [("{", "{ "), ("}}", "}}\n"), ('"c":', '"\\u0063":'), ("\u2028", "\\u2028"), ("\u2028", "\\ud800")]
+    swaps += [('"d":-0.5', '"d":' + "[" * 80 + "]" * 80), ('"d":-0.5', '"d":12345678901234567890'), ("{", "[")]
+    for old, new in swaps:
+        wrong = manifest.replace(old, new, 1)
+        cases.append((f"rewritten manifest {new}"[:60], signed(wrong, key), trust, False))
+    return cases
+
+
+def _malformed(key):
+    """Signed manifests whose fields are not of their kind."""
+    right = json.loads(manifest_of(3))
+    entry, proven = (
+        right["files"]["card.md"],
+        Guarantee("proven", "user", "add-remove", 1.0, 1e-6, "whole run", "server"),
+    )
+    offer = {
+        "mode": "interest",
+        "kind": "interest",
+        "size": 3,
+        "epsilon": 1.0,
+        "delta": 0.0,
+        "guarantee": proven.to_json(),
+    }
+    sizes = right["sizes"]
+    values = [None, True, -1, 1.5, "x\n", [1], {"a": 1}]
+    free = {"encoder": (None, {"a": 1}), "figures": ({"a": 1},), "protected": (True,)}
+    wrong = [{name: value} for name in right for value in values if value not in free.get(name, ())]
+    wrong += [{"more": 1}, {"version": 2**53}, {"created": "2026-02-30T00:00:00Z"}, {"expires": "2026-11-17T06:40:00Z"}]
+    wrong += [{"expires": "2026-1-1T0:0:0Z"}, {"expires": "2999-01-01"}, {"family": "News"}, {"name": "x" * 101}]
+    wrong += [{"sizes": sizes | {name: value}} for name in sizes for value in (-1, 1.0, "1", None, 2**53)]
+    wrong += [{"sizes": sizes | {"more": 1}}, {"sizes": {}}, {"data": {"a": 1}}, {"why_unprotected": ["a\u0007"]}]
+    wrong += [
+        {"files": {"card.md": entry | odd}} for odd in ({"bytes": -1}, {"bytes": 1.0}, {"bytes": 2**53}, {"more": 1})
+    ]
+    wrong += [{"files": {"card.md": entry | odd}} for odd in ({"sha256": "0" * 63}, {"sha256": 7}, {"tensors": {}})]
+    paths = (
+        "../x",
+        "/etc/passwd",
+        "model/../x",
+        "model//x",
+        "a/b",
+        ".x",
+        "model/.x",
+        "x\\y",
+        "",
+        "x" * 81,
+        "caf\u00e9",
+    )
+    paths += ("manifest.json", "manifest.sig", "keys.json", "model", "__proto__")
+    wrong += [{"files": {path: entry if path != "model" else None}} for path in paths]
+    wrong += [{"files": {"a.safetensors": entry}}, {"files": {f"f{n}": entry for n in range(65)}}]
+    tensors = (
+        {"a": 1},
+        [],
+        {"a": {"dtype": 1, "shape": []}},
+        {"a": {"dtype": "F32", "shape": [-1]}},
+        {"a": {"dtype": "F32"}},
+    )
+    wrong += [{"files": {"a.safetensors": entry | {"tensors": each}}} for each in tensors]
+    odd_offers = [{"size": -1}, {"size": 1.0}, {"kind": "other"}, {"mode": 1}, {"epsilon": "1"}, {"epsilon": -1.0}]
+    odd_offers += [{"pool": "x"}, {"noise": 1}, {"guarantee": 1}, {"clip": True}, {"slots": 0.5}, {"unit": ["click"]}]
+    wrong += [{"offers": [offer | odd]} for odd in odd_offers] + [{"offers": [1]}, {"offers": [{}]}]
+    told = proven.to_json()
+    odd_words = [
+        {"basis": "sure"},
+        {"basis": None},
+        {"epsilon": -1.0},
+        {"epsilon": None},
+        {"epsilon": True},
+        {"delta": 1.0},
+    ]
+    odd_words += [{"unit": "person"}, {"caveats": "x"}, {"caveats": [1]}, {"caveats": None}, {"honest_epsilon": 1.0}]
+    odd_words += [
+        {"honest_note": 5},
+        {"honest_note": "x"},
+        {"basis": "none"},
+        {"event": 1},
+        {"event": []},
+        {"trust": 1},
+    ]
+    wrong += [{"guarantee": told | odd} for odd in odd_words] + [{"guarantee": {}}]
+    trust = {"key": None, "newest": {}}
+    missing = [(f"without {name}", {key: right[key] for key in right if key != name}) for name in right]
+    cases = [(str(odd), right | odd) for odd in wrong] + missing
+    rows = [(f"malformed {name}"[:60], signed(canonical(fields).decode(), key), trust, False) for name, fields in cases]
+    fine = signed(canonical(right | {"offers": [offer], "guarantee": told}).decode(), key)
+    return [*rows, ("an offer and a guarantee", fine, trust, True)]
 
 
 def releases():
@@ -373,7 +562,10 @@ def releases():
         ("version 0", signed(manifest_of(0), first), nothing, False),
         ("a path that leads out", signed(manifest_of(4, files=leads_out), first), nothing, False),
     ]
-    listed = [{"name": name, "envelope": what, "trust": trust, "good": good} for name, what, trust, good in cases]
+    cases += _expiring(first) + _revoking() + _rewritten(first) + _malformed(first)
+    rows = ((*case, NOW, False)[:6] if len(case) == 4 else case for case in cases)
+    fields = ("name", "envelope", "trust", "good", "now", "warned")
+    listed = [dict(zip(fields, row, strict=True)) for row in rows]
     return {"cases": listed, "file": {"path": "card.md", "content": text(FILE), "altered": text(b"some weightz")}}
 
 

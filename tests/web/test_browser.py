@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.web.browsing import files_of
 from tests.web.make_vectors import FOLDER
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -61,7 +62,7 @@ def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
     assert len(read) == 5
     assert not any(known in everything for known in (*read, *titles))
     assert all(each["method"] == "GET" for each in browser.requests() if each["url"])
-    files = {f"/v1/release/files/{name}.safetensors" for name in ("encoder", "serving")}
+    files = files_of(site.release, "encoder", "serving")
     urls = {each["url"].removeprefix(site.address).split("?")[0] for each in browser.requests() if each["url"]}
     assert urls <= PAGE | files | {"/v1/release", "/v1/pool"}
     no_complaints(browser)

@@ -7,6 +7,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from tests.web.browsing import files_of
 from tests.web.conftest import serving
 from tests.web.test_browser import CONTRAST, PAGE, PICKED, TRANSFERRED, no_complaints, save
 from tests.web.test_browser_privacy import ALTERED, before_loading, envelope_of, refused, serves
@@ -62,7 +63,7 @@ def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films, visit, t
     assert len(picked) == 6
     assert not any(known in everything for known in (*picked, *titles))
     assert all(each["method"] == "GET" for each in browser.requests() if each["url"])
-    files = {f"/v1/release/files/{name}.safetensors" for name in ("items", "ranking")}
+    files = files_of(films.release, "items", "ranking")
     assert set(first) <= PAGE | files | {"/v1/release"}
     assert 0 < browser.js(TRANSFERRED) <= 250_000  # most of it is the catalogue, zipped
     for place, words in (("#sum", "0 bytes"), ("#accounts", "nothing can be"), ("#journal", "nothing of you")):

@@ -3,13 +3,18 @@
 import base64
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from tests.serving import toys
 from tests.web.make_vectors import ALL, FOLDER, content_of
+from veilrec.client.released import ReleasedNews
 from veilrec.core.errors import BadInput
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.queries import read_pool
-from veilrec.wire.releases import Newest, open_release
+from veilrec.wire.releases import BadRelease, Newest, canonical, describe_file, open_release, sign_release
+from veilrec.wire.signing import Revocation
 
 SINGLE = 1e-5  # scores of veil are made in single precision, whose sums are in any order
 RELEASES = json.loads((FOLDER / "releases.json").read_text())
@@ -37,17 +42,43 @@ def test_vectors_are_those_of_this_python(name):
 def test_releases_are_judged_as_in_the_browser(case, tmp_path):
     envelope, trust = case["envelope"], case["trust"]
     (tmp_path / "manifest.json").write_bytes(envelope["manifest"].encode())
-    (tmp_path / "manifest.sig").write_text(json.dumps(envelope["signature"]))
+    (tmp_path / "manifest.sig").write_bytes(canonical(envelope["signature"]) + b"\n")
     if envelope["keys"]:
-        (tmp_path / "keys.json").write_text(json.dumps(envelope["keys"]))
+        (tmp_path / "keys.json").write_bytes(canonical(envelope["keys"]) + b"\n")
     (tmp_path / RELEASES["file"]["path"]).write_bytes(base64.b64decode(RELEASES["file"]["content"]))
     trusted = None if trust["key"] is None else bytes.fromhex(trust["key"])
-    newest = next((Newest(name, it["version"], it["digest"]) for name, it in trust["newest"].items()), None)
+    (seen,) = trust["newest"].items() or [("none", {"version": 1, "digest": ""})]
+    revoked = tuple(Revocation.from_json(each) for each in trust.get("revoked", ()))
+    newest = Newest(seen[0], seen[1]["version"], seen[1]["digest"], revoked)
+    how = {"trusted": trusted, "newest": newest, "clock": lambda: case["now"]}
     if case["good"]:
-        assert open_release(tmp_path, trusted=trusted, newest=newest).key.hex() == envelope["signature"]["key"]
+        release = open_release(tmp_path, **how)
+        assert release.key.hex() == envelope["signature"]["key"]
+        assert bool(release.warning(case["now"])) is case["warned"]
     else:
-        with pytest.raises(BadInput):
-            open_release(tmp_path, trusted=trusted, newest=newest)
+        with pytest.raises(BadInput) as caught:
+            open_release(tmp_path, **how)
+        assert "\n" not in str(caught.value)
+        assert "missing" not in str(caught.value)  # it was the manifest that was refused, not what lies beside it
+
+
+def test_encoders_that_do_not_run_are_refused_here_too(tmp_path):
+    vectors = json.loads((FOLDER / "encoders.json").read_text())
+    (tmp_path / "encoder.safetensors").write_bytes(base64.b64decode(vectors["cases"][0]["weights"]))
+    save_file({"items": np.ones((3, 8), np.float32)}, tmp_path / "vectors.safetensors")
+    save_file({"nobody": np.zeros(8, np.float32)}, tmp_path / "serving.safetensors")
+    files = {path.name: describe_file(path) for path in tmp_path.iterdir()}
+    sizes = {"items": 3, "dim": 8, "interests": 0, "longest": 6}
+
+    def opened(program):
+        sign_release(tmp_path, toys.manifest_of(sizes=sizes, files=files, encoder=program), toys.KEY)
+        return ReleasedNews(open_release(tmp_path))
+
+    assert opened(vectors["cases"][0]["program"]).n_items == 3
+    for case in vectors["malformed"]:
+        with pytest.raises(BadRelease) as caught:
+            opened(case["program"])
+        assert "\n" not in str(caught.value)
 
 
 def test_files_that_are_no_pools_are_none_here_either():

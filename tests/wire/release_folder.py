@@ -16,6 +16,7 @@ def manifest_of(folder, **changed):
         "name": "news",
         "version": 3,
         "created": "2026-01-01T00:00:00Z",
+        "expires": "2999-01-01T00:00:00Z",
         "made_by": "a test",
         "method": "nrms",
         "family": "ranker",

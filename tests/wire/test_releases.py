@@ -1,7 +1,10 @@
 """A release is used whole and as it was signed, or not at all."""
 
 import json
+import os
 import shutil
+import signal
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from tests.wire.raising import raises
 from tests.wire.release_folder import manifest_of, signed_folder
 from veilrec.core.errors import BadInput
 from veilrec.wire.releases import CLIENT, BadRelease, Newest, canonical, open_release, parse_manifest, sign_release
-from veilrec.wire.signing import RELEASE, Rotation, SigningKey, encoded
+from veilrec.wire.signing import RELEASE, Revocation, Rotation, SigningKey, encoded
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
@@ -53,7 +56,7 @@ def test_refuses_a_signature_of_another_key_under_the_trusted_name(folder):
     signature = json.loads((folder / "manifest.sig").read_text())
     sign_release(folder, manifest_of(folder, version=4), OTHER)
     forged = json.loads((folder / "manifest.sig").read_text()) | {"key": signature["key"]}
-    (folder / "manifest.sig").write_text(json.dumps(forged))
+    (folder / "manifest.sig").write_bytes(canonical(forged) + b"\n")
     refused(folder, "signature is not that of key", trusted=KEY.public)
 
 
@@ -75,12 +78,67 @@ def test_refuses_altered_missing_added_and_linked_files(folder, tmp_path):
     refused(folder, "missing")
     (tmp_path / "elsewhere").write_bytes(content)
     (folder / "a.safetensors").symlink_to(tmp_path / "elsewhere")
-    refused(folder, "missing")
+    refused(folder, "no plain file")
     (folder / "a.safetensors").unlink()
     (folder / "a.safetensors").write_bytes(content)
     open_release(folder)
     (folder / "model" / "more.json").write_text("{}")
-    refused(folder, "not signed")
+    refused(folder, "no plain file that was signed")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "keys.json", "model/ranker.json", "more", "model"])
+def test_refuses_pipes_devices_and_links_without_reading_them(folder, tmp_path, name):
+    def waited(*_):
+        raise AssertionError("it was read")
+
+    content = (folder / name).read_bytes() if (folder / name).is_file() else b"[]\n"
+    if name == "model":
+        (folder / name).rename(tmp_path / "moved")
+    else:
+        (folder / name).unlink(missing_ok=True)
+        (tmp_path / "moved").write_bytes(content)
+    before = signal.signal(signal.SIGALRM, waited)
+    try:
+        for make in (
+            os.mkfifo,
+            lambda path: path.symlink_to("/dev/zero"),
+            lambda path: path.symlink_to(tmp_path / "moved"),
+        ):
+            make(folder / name)
+            signal.alarm(20)
+            refused(folder, "no plain file|cannot be read|is no release|is not signed")
+            (folder / name).unlink()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_old_release_says_what_to_do(folder):
+    fields = manifest_of(folder)
+    del fields["expires"]
+    raises(BadRelease, "older veilrec .* release the run again", parse_manifest, canonical(fields))
+
+
+def test_expires_after_a_time_of_grace_in_which_it_is_used_with_a_warning(folder):
+    sign_release(folder, manifest_of(folder, created="2026-01-01T00:00:00Z", expires="2026-04-01T00:00:00Z"), KEY)
+    day, last = 86_400.0, 1_775_001_600.0
+    for moment, told in ((last - 15 * day, ""), (last - day, "needed soon"), (last + 13 * day, "2026-04-15T00:00:00Z")):
+        assert told in open_release(folder, clock=lambda now=moment: now).warning(moment)
+    refused(folder, "expired at 2026-04-01T00:00:00Z and is not used any more", clock=lambda: last + 14 * day)
+    assert open_release(folder, clock=None).version == 3  # to look at, and to be followed by a newer one
+
+
+def test_what_was_revoked_stays_revoked(folder, tmp_path):
+    third = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34))))
+    heirs = (Rotation.made(KEY, OTHER.public), Rotation.made(KEY, third.public))
+    by_third = signed_folder(tmp_path / "before", third, heirs)
+    assert open_release(by_third, trusted=KEY.public).revoked == ()
+    told = signed_folder(tmp_path / "told", OTHER, (*heirs, Revocation.made(OTHER, third.public)), version=4)
+    newest = open_release(told, trusted=KEY.public).newest
+    later = signed_folder(tmp_path / "later", third, heirs, version=5)
+    assert open_release(later, trusted=KEY.public).version == 5
+    refused(later, "or the key was given up or revoked", trusted=KEY.public, newest=newest)
+    raises(BadInput, "cannot revoke itself", Revocation.made, OTHER, OTHER.public)
 
 
 def test_refuses_other_arrays_than_the_manifest_says(folder):
@@ -94,15 +152,15 @@ def test_refuses_other_arrays_than_the_manifest_says(folder):
 ODD_MANIFESTS = (
     ({"format": 2}, "format"),
     ({"minimum_client": CLIENT + 1}, "needs a client"),
-    ({"version": 0}, "impossible"),
+    ({"version": 0}, "version 0"),
     ({"version": True}, "version"),
-    ({"name": "../up"}, "impossible"),
-    ({"family": "other"}, "impossible"),
+    ({"name": "../up"}, "name"),
+    ({"family": "other"}, "family"),
     ({"extra": 1}, "extra"),
     ({"offers": {}}, "offers"),
     ({"guarantee": {"basis": "proven"}}, "guarantee"),
     ({"files": {"../x": {"bytes": 1, "sha256": "0" * 64}}}, "not allowed"),
-    ({"files": {"x": {"bytes": -1, "sha256": "0" * 64}}}, "not allowed"),
+    ({"files": {"x": {"bytes": -1, "sha256": "0" * 64}}}, "files"),
     ({"files": {f"f{n}": {"bytes": 1, "sha256": "0" * 64} for n in range(65)}}, "files"),
 )
 
@@ -114,7 +172,7 @@ def test_refuses_odd_manifests_also_signed_ones(folder):
         raises(BadInput, line, parse_manifest, content)
         (folder / "manifest.json").write_bytes(content)
         signature = {"format": 1, "key": KEY.public.hex(), "signature": encoded(KEY.sign(RELEASE, content))}
-        (folder / "manifest.sig").write_text(json.dumps(signature))
+        (folder / "manifest.sig").write_bytes(canonical(signature) + b"\n")
         refused(folder, line, trusted=KEY.public)
 
 
@@ -146,13 +204,9 @@ def test_of_a_thousand_mutations_none_is_accepted(folder, tmp_path):
         if mutated == contents[name]:
             continue
         (copy / name).write_bytes(mutated)
-        try:
-            opened = open_release(copy, trusted=KEY.public)
-        except BadInput:
-            pass
-        else:  # a signature may be written in another way, and is then still the same one
-            if name != "manifest.sig" or opened.signature != whole.signature or opened.key != whole.key:
-                accepted.append((number, name))
+        with suppress(BadInput):
+            open_release(copy, trusted=KEY.public)
+            accepted.append((number, name))
         (copy / name).write_bytes(contents[name])
     assert accepted == []
     open_release(copy, trusted=KEY.public)

@@ -131,8 +131,10 @@ class Page {
     find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
     find("others").replaceChildren(...front.others.map((story) => this.card(story, "h3")));
     find("else").hidden = front.others.length === 0;
-    find("banner").hidden = this.standing === "";
-    if (this.standing !== "") this.warn(this.standing);
+    const { warning } = this.client; // of a release that is near its last day
+    const standing = [this.standing, warning && `The ${warning}.`].filter((said) => said !== "").join(" ");
+    find("banner").hidden = standing === "";
+    if (standing !== "") this.warn(standing);
     find("notice").hidden = front.notice === "";
     say("notice", front.notice);
     say("status", described(front, this.words));

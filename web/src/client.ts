@@ -7,7 +7,7 @@
  */
 import { draw, messageKey, promiseOf, statementOf, type Person } from "./asking.js";
 import type { Budget } from "./budget.js";
-import { text, utf8, type Bytes } from "./bytes.js";
+import { sha256, text, utf8, type Bytes } from "./bytes.js";
 import { Catalogue, CATALOGUE_FILES } from "./catalogue.js";
 import { UserEncoder } from "./encoder.js";
 import { BadInput, BadRelease, BudgetExhausted } from "./errors.js";
@@ -100,6 +100,7 @@ interface Loaded {
   readonly manifest: Manifest;
   readonly catalogue: Catalogue | null; // where the release is one: all is here, and nothing is asked
   readonly away: boolean; // the server: it is the one that was verified before
+  readonly warning: string; // of the last day of the release
   readonly encoder: UserEncoder | null;
   readonly serving: Tensors | null;
   readonly period: string;
@@ -138,6 +139,11 @@ export class Client {
     return this.loaded.manifest;
   }
 
+  /** What a person has to know of the last day of the release; empty while that is far away. */
+  get warning(): string {
+    return this.loaded?.warning ?? "";
+  }
+
   /** Trust another key from now on: only ever by a person's own decision. What was spent stays spent. */
   async trust(key: string): Promise<void> {
     await this.store.put("trust", "trust", { key, newest: {} } satisfies Trust);
@@ -145,7 +151,7 @@ export class Client {
     this.pools.clear();
   }
 
-  private async load(): Promise<Loaded> {
+  private async load(retried = false): Promise<Loaded> {
     const trust = (await this.store.get<Trust>("trust", "trust")) ?? NO_TRUST;
     let envelope: Envelope;
     let away = false;
@@ -160,7 +166,14 @@ export class Client {
     const verified = await verifyRelease(envelope, trust);
     const { manifest } = verified;
     const paths = manifest.family === "catalogue" ? CATALOGUE_FILES : NEWS_FILES;
-    const [first, second] = await Promise.all(paths.map((path) => this.file(manifest, path)));
+    let files: (Bytes | null)[];
+    try {
+      files = await Promise.all(paths.map((path) => this.file(manifest, path)));
+    } catch (error) {
+      if (!(error instanceof NoAnswer && error.status === 404) || retried) throw error;
+      return this.load(true); // a newer release came in between: its files are other ones
+    }
+    const [first, second] = files as [Bytes | null, Bytes | null];
     await this.store.change(["trust", "release"], async (change) => {
       const now = (await change.get<Trust>("trust", "trust")) ?? NO_TRUST; // another tab may have seen a newer one
       if ((now.newest[manifest.name]?.version ?? 0) > manifest.version || (now.key !== trust.key && now.key !== verified.trust.key))
@@ -174,6 +187,7 @@ export class Client {
     return {
       manifest,
       away,
+      warning: verified.warning,
       catalogue: !news && first && second ? Catalogue.read(manifest, first, second) : null,
       encoder: program !== null && "user" in program && first ? new UserEncoder(program, readSafetensors(first)) : null,
       serving: news && second ? readSafetensors(second) : null,
@@ -188,8 +202,8 @@ export class Client {
     if (entry.bytes > LARGEST_FILE)
       throw new BadRelease(`${path} of the release has ${entry.bytes} bytes: at most ${LARGEST_FILE} are fetched`);
     const kept = await this.store.get<Bytes>("release", entry.sha256);
-    if (kept !== undefined) return checkedFile(manifest, path, kept);
-    const request = { method: "GET", path: `/v1/release/files/${path}`, what: "a file of the release" } as const;
+    if (kept !== undefined && (await sha256(kept)) === entry.sha256) return kept; // one that was damaged is fetched again
+    const request = { method: "GET", path: `/v1/release/files/${entry.sha256}/${path}`, what: "a file of the release" } as const;
     const content = await this.outbox.send({ ...request, cost: line(NOTHING_SENT), most: entry.bytes });
     await checkedFile(manifest, path, content);
     await this.store.put("release", entry.sha256, content);
@@ -320,7 +334,7 @@ export class Client {
   private async ofCatalogue(mode: string, count: number, how: How): Promise<Front> {
     if (how.ask === true && this.shown) {
       const [now, found] = [this.loaded as Loaded, await this.load()];
-      this.loaded = found.period === now.period ? { ...now, away: found.away } : found; // the same has its tables ready
+      this.loaded = found.period === now.period ? { ...now, away: found.away, warning: found.warning } : found; // the same has its tables ready
       if (found.catalogue === null) return this.front(mode, count, how);
     }
     this.shown = true;

@@ -90,7 +90,15 @@ export class UserEncoder {
       this.weights.set(name, { rows, columns, values: Float64Array.from(values as Float32Array) });
     }
     check(program.user, 0);
-    if (program.empty !== null) this.weight(program.empty);
+    const { dim, longest } = program;
+    if (!Number.isSafeInteger(dim) || !Number.isSafeInteger(longest) || dim < 1 || longest < 1)
+      throw new BadRelease("the encoder of the release has no dimensions, or reads no clicks");
+    try {
+      for (const clicks of [[], [new Float64Array(dim)]]) this.user(clicks); // what does not run on these does not run at all
+    } catch (error) {
+      if (error instanceof BadRelease) throw error;
+      throw new BadRelease("the encoder of the release is not whole: get it again");
+    }
   }
 
   /** The clicks' vectors, oldest first -> [dim]; only the latest ones count. */
@@ -165,8 +173,10 @@ export class UserEncoder {
   }
 
   private selfAttention(layer: Layer, values: Rows): Rows {
-    const heads = layer.heads ?? 1;
+    const heads = layer.heads as number;
     const projections = this.weight(`${layer.weights}.projections.weight`);
+    if (!Number.isSafeInteger(heads) || heads < 1 || projections.rows % (3 * heads) !== 0)
+      throw new BadRelease(`the encoder of the release has ${projections.rows} projections, which ${heads} heads cannot share`);
     const width = projections.rows / (3 * heads);
     const projected = values.map((value) => apply(projections, value)); // queries, keys, values; each heads x width
     const part = (row: Vector, kind: number, head: number): Vector =>

@@ -48,6 +48,36 @@ export const NOTHING_SENT: Guarantee = {
   ],
 };
 
+const WORDS: Readonly<Record<string, readonly unknown[]>> = {
+  basis: ["proven", "as published", "none"],
+  unit: [null, "click", "history", "user"],
+  adjacency: [null, "replace-one", "add-remove"],
+  scope: [null, "per message", "per round", "whole run", "lifetime"],
+  trust: [null, "nobody", "server sees only noisy sums", "server sees only sums", "server"],
+};
+
+/** Whether a value of JSON is a statement that Python would read: known words, and an epsilon with all that belongs to it. */
+export function isGuarantee(value: unknown): value is Guarantee {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  const fields = value as Readonly<Record<string, unknown>>;
+  const of = (name: string): unknown => (Object.hasOwn(fields, name) ? fields[name] : null) ?? null;
+  const [epsilon, delta, caveats, note, event] = ["epsilon", "delta", "caveats", "honest_note", "event"].map(of);
+  const [honest, itsDelta, basis] = [of("honest_epsilon"), of("honest_delta"), of("basis")];
+  const isCost = (cost: unknown, below: number): boolean => cost === null || (typeof cost === "number" && cost >= 0 && cost < below);
+  const stated = [of("unit"), of("adjacency"), epsilon, delta, of("scope"), of("trust")].map((each) => each !== null);
+  return (
+    Object.entries(WORDS).every(([name, words]) => words.includes(of(name))) &&
+    (basis === "none" ? event === null && !stated.includes(true) : !stated.includes(false)) &&
+    (basis === "as published" ? true : honest === null && !note) &&
+    (honest === null) === (itsDelta === null) &&
+    [epsilon, honest].every((cost) => isCost(cost, Infinity)) &&
+    [delta, itsDelta].every((cost) => isCost(cost, 1)) &&
+    (caveats === null ? !Object.hasOwn(fields, "caveats") : Array.isArray(caveats) && caveats.every((each) => typeof each === "string")) &&
+    (typeof note === "string" || !Object.hasOwn(fields, "honest_note")) &&
+    (event === null || (typeof event === "object" && !Array.isArray(event)))
+  );
+}
+
 /** As Python prints a number with :g, six digits. */
 export function short(value: number): string {
   if (value === 0) return "0";

@@ -14,6 +14,7 @@ export * from "./helpers.js";
 export * from "./history.js";
 export * from "./trainer.js";
 export * from "./ledger.js";
+export * from "./manifest.js";
 export * from "./masks.js";
 export * from "./mechanisms.js";
 export * from "./outbox.js";

@@ -1,17 +1,21 @@
 /** Releases: nothing of one is used before its signature, its age and every file's hash are checked. */
-import { fromBase64, fromHex, joined, sha256, utf8, type Bytes } from "./bytes.js";
+import { fromBase64, fromHex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
 import type { Program } from "./encoder.js";
 import { BadRelease, UnknownKey } from "./errors.js";
 import type { Adjacency, Guarantee, Unit } from "./guarantee.js";
+import { parseManifest } from "./manifest.js";
 import type { Kind } from "./queries.js";
 import type { RankingProgram } from "./veil.js";
 
-export const CLIENT = 2; // the newest `minimum_client` that this code satisfies
 const SIGNED = utf8("veilrec release\n");
 const ROTATED = utf8("veilrec key rotation\n");
 const LARGEST_MANIFEST = 1 << 20;
 export const LARGEST_FILE = 1 << 26; // bytes of a file that is fetched; others of a release may be larger
-const MOST_ROTATIONS = 64;
+const REVOKED = utf8("veilrec key revocation\n");
+const MOST_SENTENCES = 64;
+const DAY_MS = 86_400_000;
+const LONGEST_GRACE_MS = 14 * DAY_MS;
+const GRACE_SHARE = 4; // of how long a release is good for, at most this part
 
 export interface Offer {
   readonly mode: string;
@@ -41,6 +45,8 @@ export interface Manifest {
   readonly minimum_client: number;
   readonly name: string;
   readonly version: number;
+  readonly created: string;
+  readonly expires: string;
   readonly method: string;
   readonly family: string;
   readonly protected: boolean;
@@ -56,19 +62,35 @@ export interface Manifest {
 export interface Envelope {
   readonly manifest: string;
   readonly signature: { readonly format: number; readonly key: string; readonly signature: string };
-  readonly keys: readonly { readonly old: string; readonly new: string; readonly signature: string }[];
+  readonly keys: readonly (Rotation | Revocation)[];
+}
+
+/** "From now on, the new key", signed by the old one. */
+export interface Rotation {
+  readonly old: string;
+  readonly new: string;
+  readonly signature: string;
+}
+
+/** "Never again this key", signed by another one. */
+export interface Revocation {
+  readonly revoked: string;
+  readonly by: string;
+  readonly signature: string;
 }
 
 /** What a browser remembers: the key of the first release that it saw, and the newest version of every name. */
 export interface Trust {
   readonly key: string | null;
   readonly newest: Readonly<Record<string, { readonly version: number; readonly digest: string }>>;
+  readonly revoked?: readonly Revocation[]; // that were honoured, which hold whatever is left out later
 }
 
 export interface Verified {
   readonly manifest: Manifest;
   readonly trust: Trust; // to be remembered from now on
   readonly firstUse: boolean;
+  readonly warning: string; // of its last day; empty while that is far away
 }
 
 function isText(value: unknown): value is string {
@@ -79,11 +101,19 @@ function isKey(value: unknown): value is string {
   return isText(value) && /^[0-9a-f]{64}$/.test(value);
 }
 
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function hasOnly(value: unknown, ...names: string[]): boolean {
+  return isObject(value) && Object.keys(value).sort().join() === names.sort().join();
+}
+
 async function signedBy(key: string, signature: unknown, message: Bytes): Promise<boolean> {
   if (!isKey(key) || !isText(signature)) return false;
   try {
     const bytes = fromBase64(signature);
-    if (bytes.length !== 64) return false;
+    if (bytes.length !== 64 || btoa(String.fromCharCode(...bytes)) !== signature) return false;
     const imported = await crypto.subtle.importKey("raw", fromHex(key), { name: "Ed25519" }, false, ["verify"]);
     return await crypto.subtle.verify({ name: "Ed25519" }, imported, bytes, message);
   } catch (error) {
@@ -93,75 +123,74 @@ async function signedBy(key: string, signature: unknown, message: Bytes): Promis
   }
 }
 
-/** Whether a trusted key has handed over to the wanted one; every step is signed by the key before it. */
-async function handedOver(trusted: string, wanted: string, rotations: Envelope["keys"]): Promise<boolean> {
-  if (rotations.length > MOST_ROTATIONS) throw new BadRelease(`there are ${rotations.length} rotations of keys: too many`);
-  const reached = new Set([trusted]);
-  for (const step of rotations) {
-    const sentence = isKey(step.old) && isKey(step.new) ? joined(ROTATED, fromHex(step.old), fromHex(step.new)) : null;
-    if (sentence === null || !(await signedBy(step.old, step.signature, sentence)))
-      throw new BadRelease("a rotation of keys is not signed by the key before it: nothing of the release is used");
-    if (reached.has(step.old)) reached.add(step.new);
+/** All keys that some rotations lead to, in whichever order they stand. */
+function reachedFrom(start: string, rotations: readonly Rotation[]): Set<string> {
+  const reached = new Set([start]);
+  for (const _ of rotations) for (const step of rotations) if (reached.has(step.old)) reached.add(step.new);
+  return reached;
+}
+
+/** The keys to accept for a trusted one, and the revocations to honour from now on; every sentence is checked. */
+async function judged(trusted: string, sentences: Envelope["keys"], known: readonly Revocation[]): Promise<[Set<string>, Revocation[]]> {
+  if (sentences.length > MOST_SENTENCES) throw new BadRelease(`there are ${sentences.length} rotations and revocations of keys: too many`);
+  for (const step of sentences) {
+    const [by, other] = "revoked" in step ? [step.by, step.revoked] : [step.old, step.new];
+    const whole = hasOnly(step, ...("revoked" in step ? ["by", "revoked", "signature"] : ["new", "old", "signature"]));
+    const sentence = whole && isKey(by) && isKey(other) ? joined("revoked" in step ? REVOKED : ROTATED, fromHex(by), fromHex(other)) : null;
+    if (sentence === null || !(await signedBy(by, step.signature, sentence)))
+      throw new BadRelease("a rotation or revocation of keys is not signed by the key that says it: nothing of the release is used");
   }
-  // A key that was given up signs nothing any more.
-  return reached.has(wanted) && !rotations.some((step) => step.old === wanted);
+  let rotations = sentences.filter((step): step is Rotation => !("revoked" in step));
+  const reached = reachedFrom(trusted, rotations);
+  const honoured: Revocation[] = [];
+  for (const one of [...known, ...sentences.filter((step): step is Revocation => "revoked" in step)]) {
+    if (honoured.some((each) => each.revoked === one.revoked && each.by === one.by)) continue;
+    const counts = reached.has(one.by) && !honoured.some((each) => each.revoked === one.by);
+    if (!known.includes(one) && !counts) continue;
+    honoured.push(one);
+    const all = rotations; // of a revoked key those hand-overs count that lead to its revoker
+    rotations = all.filter((step) => step.old !== one.revoked || reachedFrom(step.new, all).has(one.by));
+  }
+  const accepted = reachedFrom(trusted, rotations);
+  for (const { revoked } of honoured) accepted.delete(revoked);
+  return [accepted, honoured];
 }
 
 function isEnvelope(value: unknown): value is Envelope {
-  const { manifest, signature, keys } = (value ?? {}) as Partial<Envelope>;
-  return (
-    isText(manifest) &&
-    manifest.length <= LARGEST_MANIFEST &&
-    typeof signature === "object" &&
-    signature !== null &&
-    signature.format === 1 &&
-    Array.isArray(keys) &&
-    keys.every((step) => typeof step === "object" && step !== null)
-  );
+  if (!isObject(value)) return false;
+  const { manifest, signature, keys } = value;
+  if (!isText(manifest) || manifest.length > LARGEST_MANIFEST || !Array.isArray(keys) || !keys.every(isObject)) return false;
+  return hasOnly(signature, "format", "key", "signature") && (signature as Envelope["signature"]).format === 1;
 }
 
-function isEntry(entry: unknown): entry is FileEntry {
-  const { bytes, sha256: digest } = (entry ?? {}) as Partial<FileEntry>;
-  return Number.isSafeInteger(bytes) && (bytes as number) >= 0 && isKey(digest);
-}
-
-function parsed(content: string): Manifest {
-  let manifest: Partial<Manifest>;
-  try {
-    manifest = JSON.parse(content) as Partial<Manifest>;
-  } catch {
-    throw new BadRelease("the manifest of the release is no JSON");
-  }
-  if (typeof manifest !== "object" || manifest === null || manifest.format !== 1)
-    throw new BadRelease("the release has another format than 1: reload the page for a newer client");
-  if (!Number.isSafeInteger(manifest.minimum_client) || (manifest.minimum_client as number) > CLIENT)
-    throw new BadRelease(`the release is for clients from ${manifest.minimum_client}, this is ${CLIENT}: reload the page`);
-  const { name, version, sizes, offers, files } = manifest;
-  if (!isText(name) || name === "" || !Number.isSafeInteger(version) || (version as number) < 1)
-    throw new BadRelease("the release has no name, or no version from 1");
-  if (typeof sizes !== "object" || !Array.isArray(offers) || typeof files !== "object" || files === null)
-    throw new BadRelease("the manifest of the release lacks sizes, offers or files");
-  for (const [path, entry] of Object.entries(files))
-    if (!isEntry(entry) || !/^[\w.-]+(\/[\w.-]+)*$/.test(path) || path.split("/").some((part) => /^\.+$/.test(part)))
-      throw new BadRelease(`the manifest of the release names ${path.slice(0, 60)} in a way that is not allowed`);
-  return manifest as Manifest;
+/** The manifest's last day and the time around it in which it is used with a warning. */
+function warningOf({ name, version, created, expires }: Manifest, now: number): string {
+  const [end, which] = [Date.parse(expires), `release ${name} version ${version}`];
+  const grace = Math.min(LONGEST_GRACE_MS, (end - Date.parse(created)) / GRACE_SHARE);
+  if (now >= end + grace)
+    throw new BadRelease(`${which} expired at ${expires} and is not used any more: a newer one is needed, or the clock here is wrong`);
+  if (now >= end) return `${which} expired at ${expires}: it will soon be refused`;
+  return now >= end - grace ? `${which} expires at ${expires}: a newer one is needed soon` : "";
 }
 
 /** Check an envelope against what this browser remembers; nothing of it is read before its signature is right. */
-export async function verifyRelease(envelope: unknown, trust: Trust): Promise<Verified> {
+export async function verifyRelease(envelope: unknown, trust: Trust, now = Date.now()): Promise<Verified> {
   if (!isEnvelope(envelope)) throw new BadRelease("the server sends no signed release");
   const message = utf8(envelope.manifest);
   const { key, signature } = envelope.signature;
   if (!(await signedBy(key, signature, joined(SIGNED, message))))
     throw new BadRelease("the signature of the release is wrong: it was altered, or is not signed; nothing of it is used");
-  if (!(await handedOver(trust.key ?? key, key, envelope.keys)))
+  const [accepted, revoked] = await judged(trust.key ?? key, envelope.keys, trust.revoked ?? []);
+  if (revoked.some((each) => each.revoked === key))
+    throw new BadRelease(`the release is signed by ${key.slice(0, 16)}, a key that was revoked: nothing of it is used`);
+  if (!accepted.has(key) || envelope.keys.some((step) => "old" in step && step.old === key)) // a key that was given up
     throw new UnknownKey(
       `the release is signed by ${key.slice(0, 16)}, and this browser trusts ${(trust.key ?? "no such key").slice(0, 16)}:` +
         " ask whoever made it whether that is right",
       key,
       trust.key ?? "",
     );
-  const manifest = parsed(envelope.manifest);
+  const manifest = parseManifest(text(message)); // what was signed, should a letter of it have had no bytes
   const { name, version } = manifest;
   const digest = await sha256(message);
   const before = Object.hasOwn(trust.newest, name) ? trust.newest[name] : undefined;
@@ -170,7 +199,8 @@ export async function verifyRelease(envelope: unknown, trust: Trust): Promise<Ve
   if (before !== undefined && version === before.version && digest !== before.digest)
     throw new BadRelease(`version ${version} of ${name} was here before with other contents: a new one needs a new number`);
   const newest = { ...trust.newest, [name]: { version, digest } };
-  return { manifest, trust: { key, newest }, firstUse: trust.key === null };
+  const warning = warningOf(manifest, now);
+  return { manifest, trust: { key, newest, revoked }, firstUse: trust.key === null, warning };
 }
 
 /** A file of a release, once its length and hash are those that were signed. */

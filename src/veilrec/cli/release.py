@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,12 @@ def make(
     rotation: Annotated[
         list[Path] | None, typer.Option(help="A .rotation file of `release keygen --rotates`; oldest first.")
     ] = None,
+    revocation: Annotated[
+        list[Path] | None, typer.Option(help="A .revocation file of `release revoke`; may be repeated.")
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=3660, help="For how many days it is good; then it is warned about, and refused.")
+    ] = 90,
     unprotected: Annotated[
         bool,
         typer.Option("--unprotected", help="Release a run that no proof covers; the release and its pages say so."),
@@ -84,7 +91,7 @@ def make(
     from veilrec.runs.release import ReleaseOptions, make_release, refuse_unpublishable
     from veilrec.wire.signing import new_key, read_key
 
-    wishes = ReleaseOptions(name, version, unprotected, offer or None, metrics)
+    wishes = ReleaseOptions(name, version, unprotected, offer or None, metrics, days)
     refuse_unpublishable(run, wishes)  # before a key is made
     place = key or out.with_name(out.name + ".key")
     if key is None and not place.exists():
@@ -92,7 +99,9 @@ def make(
         say(f"Made a key: {place} is secret, {place}.pub is for clients.")
     else:
         signing = read_key(place)
-    made = make_release(run, out, signing, wishes, [_rotation(path) for path in rotation or ()])
+    made = make_release(
+        run, out, signing, wishes, [_sentence(path) for path in (*(rotation or ()), *(revocation or ()))]
+    )
     _tell(_facts(made), json_output)
 
 
@@ -117,10 +126,12 @@ def verify(
     from veilrec.wire.signing import read_public
 
     trusted = None if key is None else read_public(key)
-    newest = None if after is None else open_release(after, trusted=trusted).newest
+    newest = None if after is None else open_release(after, trusted=trusted, clock=None).newest
     opened = open_release(release, trusted=trusted, newest=newest)
     if trusted is None:
         say("Whole, and signed by the key that it names itself; whose that is nobody has said: give --key.")
+    if warning := opened.warning(time.time()):
+        say(f"{warning}.")
     _tell(_facts(opened), json_output)
 
 
@@ -154,16 +165,40 @@ def keygen(
     _tell(facts, json_output)
 
 
-def _rotation(path: Path) -> Any:
+@app.command("revoke")
+def revoke(
+    revoked: Annotated[str, typer.Argument(help="The public key that signs nothing any more: .pub file or 64 digits.")],
+    key: Annotated[Path, typer.Option(help="Another secret key that clients trust, which says so.")],
+    out: Annotated[Path, typer.Option(help="File for the revocation, which `release --revocation` takes.")],
+    json_output: Json = False,
+) -> None:
+    """Revoke a key that was lost or stolen: clients that see it refuse that key for good.
+
+    Examples:
+
+        veilrec release revoke news.key.pub --key news-2.key --out news.revocation
+    """
+    from veilrec.core.files import refuse_existing, write_json
+    from veilrec.wire.signing import Revocation, read_key, read_public
+
+    refuse_existing(out)
+    made = Revocation.made(read_key(key), read_public(revoked))
+    write_json(out, made.to_json())
+    _tell({"revocation": str(out), "revoked": made.revoked.hex(), "by": made.by.hex()}, json_output)
+
+
+def _sentence(path: Path) -> Any:
     import json
 
     from veilrec.core.errors import BadInput
-    from veilrec.wire.signing import Rotation
+    from veilrec.wire.signing import sentence_of
 
     try:
-        return Rotation.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return sentence_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        raise BadInput(f"{path} is no rotation of keys: give a file of `release keygen --rotates`") from None
+        raise BadInput(
+            f"{path} is no rotation and no revocation: give a file of `release keygen --rotates` or `release revoke`"
+        ) from None
 
 
 def _facts(release: Any) -> dict[str, Any]:
@@ -179,6 +214,7 @@ def _facts(release: Any) -> dict[str, Any]:
         "protected": release.protected,
         "guarantee": promise_of(release.manifest),
         "offers": [offer["mode"] for offer in release.manifest["offers"]],
+        "expires": release.manifest["expires"],
         "key": release.key.hex(),
         "bytes": sum(about["bytes"] for about in files.values()),
         "files": len(files),

@@ -18,6 +18,7 @@ import gzip
 import json
 import sqlite3
 import ssl
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -51,7 +52,7 @@ from veilrec.privacy.ledger import AccountReport, BudgetExhausted, Ledger
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.queries import LARGEST, Pool, QueryShape, encode, read_pool
 from veilrec.wire.releases import Newest, Release, refuse_older
-from veilrec.wire.signing import follow, is_loopback
+from veilrec.wire.signing import Revocation, is_loopback, judged
 
 _TIMEOUT = 10.0
 _SOME = 1 << 22  # bytes of an answer that is no pool
@@ -281,7 +282,7 @@ Mode = Literal["none-sent", "interest", "attention", "pooled", "plain", "nobody"
 MODES: tuple[Mode, ...] = get_args(Mode)  # nobody: not personal
 _SPARE = 100  # asked for beside what is needed, whatever was read
 _PERIOD_SECONDS = 3600.0
-_NEWEST, _KEY, _READ = "newest", "key", "read"
+_NEWEST, _KEY, _READ, _REVOKED = "newest", "key", "read", "revoked"
 _CLIENT_KEY, _LEDGER, _HISTORY, _MAKING = "client.key", "ledger.sqlite", "history.sqlite", "making"  # files
 
 
@@ -346,6 +347,12 @@ class RecommenderClient:
 
     def recommend(self, k: int = 10, mode: Mode = "none-sent") -> Recommendations:
         """The best unread items, in a way of asking; another list where that way is not to be had."""
+        now = time.time()
+        self.release.refuse_expired(now)
+        found, warning = self._recommended(k, mode), self.release.warning(now)
+        return replace(found, notes=(*found.notes, f"{warning}.")) if warning else found
+
+    def _recommended(self, k: int, mode: Mode) -> Recommendations:
         if mode not in MODES:
             raise unknown_name("way of asking", mode, MODES)
         if k < 1:
@@ -561,15 +568,20 @@ def _accept(ledger: Ledger, release: Release) -> None:
     """Refuse a release of a stranger, or an older one; remember this one."""
     with ledger.transaction() as change:
         trusted, known = change.kept(_KEY), change.kept(f"{_NEWEST} {release.name}")
-        if trusted is not None and release.key not in follow(trusted, release.keys):
+        before = [Revocation.from_json(each) for each in json.loads(change.kept(_REVOKED) or b"[]")]
+        accepted, revoked = judged(trusted or release.key, release.keys, before)
+        if release.key not in accepted:
             raise BadInput(
                 f"release {release.name} is signed by {release.key.hex()[:16]}, and this device trusts"
-                f" {trusted.hex()[:16]}, which has not handed over to it: nothing of it is used"
+                f" {(trusted or b'').hex()[:16]}, which has not handed over to it, or the key was revoked: nothing of"
+                " it is used"
             )
         if known is not None:
             version, digest = known.decode().split()
             refuse_older(release, Newest(release.name, int(version), digest))
         change.keep(_KEY, release.key)
+        if len(revoked) > len(before):
+            change.keep(_REVOKED, json.dumps([each.to_json() for each in revoked]).encode())
         change.keep(f"{_NEWEST} {release.name}", f"{release.version} {release.digest}".encode())
     if release.version > ledger.period:
         ledger.advance_period(release.version, release.signature, lambda number, _: number == release.version)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from operator import index
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,10 +57,12 @@ class UserEncoder:
     """A program with its weights; a user vector of any history, also of an empty one."""
 
     def __init__(self, program: Program, weights: Arrays) -> None:
-        self.dim, self.longest = int(program["dim"]), int(program["longest"])
+        self.dim, self.longest = index(program["dim"]), index(program["longest"])
         self._user, self._empty = program["user"], program["empty"]
         self._weights = {name: np.asarray(values, np.float64) for name, values in weights.items()}
         _check_layer(self._user, 0)
+        if self.longest < 1:
+            raise BadRelease(f"the encoder of the release reads {self.longest} clicks: at least 1 is needed")
         if self._empty is not None and self._empty not in self._weights:
             raise BadRelease(f"the encoder of the release names a tensor {self._empty!r}, and there is none")
 
@@ -90,7 +93,7 @@ class UserEncoder:
 
     def _self_attention(self, layer: Program, history: Doubles) -> Doubles:
         values = self._of(layer["of"], history)
-        heads, projections = int(layer["heads"]), self._weight(f"{layer['weights']}.projections.weight")
+        heads, projections = index(layer["heads"]), self._weight(f"{layer['weights']}.projections.weight")
         width = len(projections) // (3 * heads)
         projected = (values @ projections.T).reshape(len(values), 3, heads, width).transpose(1, 2, 0, 3)
         queries, keys, content = projected  # [heads, clicks, width] each
@@ -197,14 +200,20 @@ class ReleasedNews:
         program, sizes = release.manifest["encoder"], release.manifest["sizes"]
         if program is None:
             raise BadRelease(f"release {release.name} is of the family news and has no encoder: get it again")
-        self._weights = release.arrays(ENCODER_FILE)
-        self.encoder = UserEncoder(program, self._weights)
-        self.longest = self.encoder.longest
-        self._ranks_with = program["ranks_with"]
         self.n_items, dim = int(sizes["items"]), int(sizes["dim"])
-        self.news: Floats = whole_numbers(release.arrays(VECTORS_FILE)["items"], self.n_items, dim)
+        try:
+            self._weights = release.arrays(ENCODER_FILE)
+            self.encoder = UserEncoder(program, self._weights)
+            self.longest, self._ranks_with = self.encoder.longest, program["ranks_with"]
+            self._attention = bool(program["attention"])
+            self.news: Floats = whole_numbers(release.arrays(VECTORS_FILE)["items"], self.n_items, dim)
+            for clicks in (self.news[:0], self.news[:2]):  # what does not run on these does not run at all
+                self.encoder.user(clicks.astype(np.float64))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
+            raise BadRelease(
+                f"the encoder of release {release.name} is not whole ({type(error).__name__}): get it again"
+            ) from None
         self._serving = release.arrays(SERVING_FILE)
-        self._attention = bool(program["attention"])
 
     @cached_property
     def basis(self) -> Doubles | None:

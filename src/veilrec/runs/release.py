@@ -8,11 +8,12 @@ The model card of a release: what it is, what it was learnt from, what it promis
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from veilrec.runs.release_model import parts_of
 from veilrec.wire.releases import (
     FORMAT,
     MANIFEST,
+    MOMENT,
     NEEDS,
     Release,
     describe_file,
@@ -40,9 +42,10 @@ from veilrec.wire.releases import (
     promise_of,
     sign_release,
 )
-from veilrec.wire.signing import Rotation, SigningKey, follow
+from veilrec.wire.signing import Sentence, SigningKey, follow
 
 CARD = "model-card.md"
+_MOST_DAYS = 3660
 _RANKS = {
     "news": "A client makes a user vector from the news that its reader has read; the history stays there.",
     "factors": "A client learns a vector of its own from its user's items; the history stays there.",
@@ -60,7 +63,8 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
         lines += [f"**UNPROTECTED: {'; '.join(manifest['why_unprotected'])}.**", ""]
     lines += [
         f"Trained with `{manifest['method']}` on {manifest['data']['dataset'] or 'unnamed data'}, made by"
-        f" {manifest['made_by']} at {manifest['created']}. {sizes['items']:,} items. {_RANKS[manifest['family']]}",
+        f" {manifest['made_by']} at {manifest['created']}, good until {manifest['expires']}."
+        f" {sizes['items']:,} items. {_RANKS[manifest['family']]}",
         "",
         "## What it promises to those it was learnt from",
         "",
@@ -133,19 +137,28 @@ class ReleaseOptions:
     unprotected: bool = False
     offers: Sequence[str] | None = None  # as MODE:EPSILON[:DELTA], or plain
     metrics: bool = False  # whether exact figures, which no proof covers, go into the model card
+    days: int = 90  # for which it is good
 
 
 def make_release(
-    run: Path, out: Path, key: SigningKey, wishes: ReleaseOptions, rotations: Sequence[Rotation] = ()
+    run: Path, out: Path, key: SigningKey, wishes: ReleaseOptions, sentences: Sequence[Sentence] = ()
 ) -> Release:
-    """Release the model of a run into a folder, in the place of an older version of the same name."""
+    """Release the model of a run into a folder, in the place of an older version of the same name.
+
+    The rotations and revocations of that version go with it, before those that are given. Equal runs give equal bytes
+    but for the times of the manifest and of the card; those are SOURCE_DATE_EPOCH's where that is set.
+    """
     config, result = read_config(run), read_result(run)
     files = load_model(find_model(run))
     obstacle = refuse_unpublishable(run, wishes)
     name = _name_of(wishes, config, result)
-    earlier = _earlier(out, key, rotations)
+    earlier = _earlier(out, key, sentences)
+    sentences = tuple(dict.fromkeys([*(earlier.keys if earlier else ()), *sentences]))
     version = _version_of(wishes, earlier, name)
     parts = parts_of(files, wishes.offers)
+    made = _made()
+    if not 1 <= wishes.days <= _MOST_DAYS:
+        raise BadInput(f"the release cannot be good for {wishes.days} days: give 1 to {_MOST_DAYS}")
     with new_folder(out, replace=earlier is not None) as folder:
         (folder / "model").mkdir()
         for file in parts.model_files:  # by name: nothing else that lies beside them
@@ -158,7 +171,8 @@ def make_release(
             "minimum_client": NEEDS.get(parts.family, 1),
             "name": name,
             "version": version,
-            "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "created": made.strftime(MOMENT),
+            "expires": (made + timedelta(days=wishes.days)).strftime(MOMENT),
             "made_by": f"veilrec {__version__}",
             "method": files.method,
             "family": parts.family,
@@ -176,8 +190,17 @@ def make_release(
             path.chmod(0o755 if path.is_dir() else 0o644)
         listed = sorted(path for path in folder.rglob("*") if path.is_file())
         described = {path.relative_to(folder).as_posix(): describe_file(path) for path in listed}
-        sign_release(folder, manifest | {"files": described}, key, rotations)
+        sign_release(folder, manifest | {"files": described}, key, sentences)
     return open_release(out, trusted=key.public)
+
+
+def _made() -> datetime:
+    """The time of a release; SOURCE_DATE_EPOCH, in seconds since 1970, where bytes have to be the same again."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    try:
+        return datetime.now(UTC) if given is None else datetime.fromtimestamp(int(given), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise BadInput(f"SOURCE_DATE_EPOCH is {given!r}: give whole seconds since 1970, or unset it") from None
 
 
 def refuse_unpublishable(run: Path, wishes: ReleaseOptions) -> str | None:
@@ -204,17 +227,17 @@ def _name_of(wishes: ReleaseOptions, config: Mapping[str, Any], result: Mapping[
     return plain[:100]
 
 
-def _earlier(out: Path, key: SigningKey, rotations: Sequence[Rotation]) -> Release | None:
+def _earlier(out: Path, key: SigningKey, sentences: Sequence[Sentence]) -> Release | None:
     """The release that lies in the folder, if this key may follow it; anything else there is refused."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not (out / MANIFEST).is_file():
         raise BadInput(f"{out} is not empty and no release: choose another --out")
-    earlier = open_release(out)
-    if key.public not in follow(earlier.key, rotations):
+    earlier = open_release(out, clock=None)
+    if key.public not in follow(earlier.key, sentences, earlier.revoked):
         raise BadInput(
-            f"{out} was signed by another key: sign with that one, or hand over to the new key with"
-            " `veilrec release keygen NEW --rotates OLD` and give --rotation"
+            f"{out} was signed by another key, or this key was revoked: sign with the key of {out}, or hand over to the"
+            " new key with `veilrec release keygen NEW --rotates OLD` and give --rotation"
         )
     return earlier
 

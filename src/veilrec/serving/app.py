@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import mimetypes
 import os
+import re
 import signal
 import stat
 from base64 import b64encode
@@ -121,6 +122,7 @@ HOT = "/v1/recommend"
 _ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
 _MAX_CHANGES_WAITING = 64
 _ZIPPED_FILES, _LARGEST_ZIPPED = ("items.safetensors", "ranking.safetensors"), 1 << 26  # that a browser fetches
+_DIGEST = re.compile("[0-9a-f]{64}")
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -202,6 +204,11 @@ class Routes:
             ("ready", "Whether the index is ready.", float(edition is not None)),
             ("release_version", "Version of the release that answers.", float(service.release.version)),
             ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
+            (
+                "release_expires",
+                "When the release expires, in seconds since 1970.",
+                service.release.expires.timestamp(),
+            ),
             ("items", "Items in the index.", float(items)),
             ("pool_bytes", "Bytes of the pool, not zipped.", float(len(plain))),
             ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(zipped))),
@@ -225,12 +232,16 @@ class Routes:
         return self._signed[1].answer(request)
 
     async def release_file(self, request: Request) -> Response:
-        """A file that the manifest names, and no other."""
+        """A file that the manifest names, and no other; under SHA256/NAME, what is kept may be kept for good."""
         release, name = self._service.release, request.path_params["path"]
-        if not release.has(name):
+        digest, _, rest = name.partition("/")
+        by_content = _DIGEST.fullmatch(digest) is not None
+        name = rest if by_content else name
+        if not release.has(name) or (by_content and release.manifest["files"][name]["sha256"] != digest):
             raise RequestRefused(404, "the release has no such file: its manifest names those that it has")
         about = release.manifest["files"][name]
-        headers = {"etag": f'"{about["sha256"]}"', "cache-control": _FOREVER, "vary": "accept-encoding"}
+        cache = _FOREVER if by_content else "no-cache"
+        headers = {"etag": f'"{about["sha256"]}"', "cache-control": cache, "vary": "accept-encoding"}
         if has(request, headers["etag"]) or has(request, f'"{about["sha256"]}-gz"'):
             return Response(status_code=304, headers=headers)
         path = release.path(name)

@@ -88,6 +88,7 @@ class RecommenderService:
         self._pooled: tuple[Edition, int] | None = None
         self._newest = -inf
         self._in_trouble = False
+        self._warned: tuple[str, float] | None = None  # which release, and on which day
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
@@ -230,7 +231,9 @@ class RecommenderService:
     def reload(self) -> bool:
         """Take the version that lies in the release's folder now, if it is newer; whether it was taken."""
         try:
-            release = open_release(self.release.folder, trusted=self._trusted, newest=self.release.newest)
+            release = open_release(
+                self.release.folder, trusted=self._trusted, newest=self.release.newest, clock=self._clock
+            )
             if release.name != self.release.name:
                 raise BadInput(f"the folder holds another release now, {release.name}: start another server for it")
             if release.digest == self.release.digest:
@@ -241,6 +244,8 @@ class RecommenderService:
             why = str(error) if isinstance(error, VeilrecError) else type(error).__name__
             self.log.event(f"reload refused, the old version goes on: {why}", level="error")
             return False
+        if edition.ranks_here:  # first: a page that has the new release asks for its pool at once
+            self.make_pool(edition)
         self.release, self.edition = release, edition
         self._touch()
         self.log.event(f"reload: version {release.version} answers now")
@@ -266,7 +271,20 @@ class RecommenderService:
             stale_since = None
             self.make_pool(edition)
 
+    def check_expiry(self) -> None:
+        """Warn once a day of a release that is near its last day; answer no more with one that has expired."""
+        now = self._clock()
+        warning, today = self.release.warning(now), (self.release.digest, now // 86_400)
+        if warning and today != self._warned:
+            self._warned = today
+            self.log.event(warning, level="warning")
+        try:
+            self.release.refuse_expired(now)
+        except BadInput:
+            self.edition = self.pool = None  # until a newer one is taken by SIGHUP
+
     def _swept(self) -> None:
+        self.check_expiry()
         try:
             self.sweep()
             self._in_trouble = False

@@ -3,6 +3,8 @@
 The manifest names every file with its size, its hash and the shapes of its arrays; its own bytes are signed. A client
 believes nothing that it has not checked: not the size of a file before it is read, not a name, not a shape. What it
 refuses it refuses in one line, and nothing of it is used.
+
+A release has a last day. Near it, and for as long after it (`grace`), it is used with a warning; then it is refused.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,16 +30,19 @@ from safetensors import SafetensorError, safe_open
 from veilrec.core.errors import BadInput
 from veilrec.core.state import StoredState
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.wire.queries import KINDS
 from veilrec.wire.signing import (
     RELEASE,
-    Rotation,
+    Revocation,
+    Sentence,
     SigningKey,
     check_signature,
     encoded,
     fingerprint,
-    follow,
     given_up,
+    judged,
     public_of,
+    sentence_of,
     signature_of,
 )
 
@@ -45,28 +54,33 @@ FAMILIES = ("news", "factors", "catalogue", "ranker")
 LARGEST = 8 << 30  # bytes of all files together that are read unless told otherwise
 _LARGEST_MANIFEST = 1 << 20
 _LARGEST_KEYS = 1 << 16
+_PLAIN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe is opened, and then refused
 _MAX_FILES = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _FILE = re.compile(r"(model/)?[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_FIELDS = {
-    "format": int,
-    "minimum_client": int,
-    "name": str,
-    "version": int,
-    "created": str,
-    "made_by": str,
-    "method": str,
-    "family": str,
-    "protected": bool,
-    "why_unprotected": list,
-    "guarantee": dict,
-    "sizes": dict,
-    "encoder": (dict, type(None)),
-    "offers": list,
-    "data": dict,
-    "figures": dict,
-    "files": dict,
+_DEEPEST = 64  # objects and lists inside of each other
+_LARGEST_WHOLE = (1 << 53) - 1  # that a browser reads exactly
+_MOMENT = re.compile(r"[2-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+MOMENT = "%Y-%m-%dT%H:%M:%SZ"
+_LONGEST_GRACE = timedelta(days=14)
+_GRACE_SHARE = 4  # of how long it is good for, at most this part
+
+# What a manifest is made of, as the browser's `release.ts` has it, too: a type, the words that are allowed, a list of
+# one shape, or a table of fields; with "?" a field may be missing or null, with "*" stand further fields of a shape.
+_COUNT, _NUMBER, _TEXT, _MAP = "count", "number", "text", {"*": "anything"}
+_OFFER = {
+    **{"mode": _TEXT, "kind": KINDS, "size": _COUNT, "how?": _TEXT, "pool?": _COUNT, "slots?": _COUNT},
+    **{"epsilon?": _NUMBER, "delta?": _NUMBER, "scale?": _NUMBER, "sigma?": _NUMBER, "clip?": _NUMBER},
+    **{"unit?": _TEXT, "adjacency?": _TEXT, "noise?": _TEXT, "guarantee?": "guarantee", "*": "anything"},
+}
+_MANIFEST: Mapping[str, Any] = {
+    **{"format": _COUNT, "minimum_client": _COUNT, "name": _NAME, "version": _COUNT, "family": FAMILIES},
+    **{"created": "moment", "expires": "moment", "made_by": _TEXT, "method": _TEXT},
+    **{"protected": "flag", "why_unprotected": [_TEXT], "guarantee": "guarantee"},
+    "sizes": dict.fromkeys(("items", "dim", "interests", "longest"), _COUNT),
+    **{"encoder": "program", "offers": [_OFFER], "data": {"*": _TEXT}, "figures": _MAP},
+    "files": {"*": {"bytes": _COUNT, "sha256": _DIGEST, "tensors?": {"*": {"dtype": _TEXT, "shape": [_COUNT]}}}},
 }
 
 
@@ -81,6 +95,7 @@ class Newest:
     name: str
     version: int
     manifest_sha256: str
+    revoked: tuple[Revocation, ...] = ()  # that were honoured, which hold for every name
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,8 @@ class Release:
     manifest_bytes: bytes
     key: bytes  # that signed it
     signature: bytes
-    keys: tuple[Rotation, ...]
+    keys: tuple[Sentence, ...]
+    revoked: tuple[Revocation, ...] = ()  # that are honoured from now on
 
     @property
     def name(self) -> str:
@@ -129,7 +145,37 @@ class Release:
     @property
     def newest(self) -> Newest:
         """Identity of the release, which a client stores against downgrades."""
-        return Newest(self.name, self.version, self.digest)
+        return Newest(self.name, self.version, self.digest, self.revoked)
+
+    @cached_property
+    def expires(self) -> datetime:
+        """From when on it should not be used any more."""
+        return _moment(self.manifest["expires"])
+
+    @property
+    def grace(self) -> timedelta:
+        """For how long before and after its last day it is used with a warning."""
+        return min(_LONGEST_GRACE, (self.expires - _moment(self.manifest["created"])) / _GRACE_SHARE)
+
+    def warning(self, now: float) -> str:
+        """What people have to know about its last day at a time in seconds since 1970; empty if there is nothing."""
+        moment = datetime.fromtimestamp(now, UTC)
+        which = f"release {self.name} version {self.version}"
+        if moment >= self.expires + self.grace:
+            return (
+                f"{which} expired at {self.manifest['expires']} and is not used any more: get a newer one, or set the"
+                f" clock, which says {moment:%Y-%m-%d}"
+            )
+        if moment >= self.expires:
+            over = self.expires + self.grace
+            return f"{which} expired at {self.manifest['expires']}, and is refused from {over:{MOMENT}} on"
+        near = moment >= self.expires - self.grace
+        return f"{which} expires at {self.manifest['expires']}: a newer one is needed soon" if near else ""
+
+    def refuse_expired(self, now: float) -> None:
+        """Refuse it after its last day and the time of grace."""
+        if now >= (self.expires + self.grace).timestamp():
+            raise BadRelease(self.warning(now))
 
     def has(self, file: str) -> bool:
         """Whether a file is part of it."""
@@ -172,7 +218,7 @@ def promise_of(manifest: Mapping[str, Any]) -> str:
     return f"nothing as it lies here ({why}); with secure noise it would be {guarantee.line()}"
 
 
-def canonical(manifest: Mapping[str, Any]) -> bytes:
+def canonical(manifest: Any) -> bytes:
     """The one way to write a manifest: these bytes are signed."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode()
@@ -188,7 +234,7 @@ def describe_file(path: Path) -> dict[str, Any]:
     return about
 
 
-def sign_release(folder: Path, manifest: Mapping[str, Any], key: SigningKey, keys: Sequence[Rotation] = ()) -> None:
+def sign_release(folder: Path, manifest: Mapping[str, Any], key: SigningKey, keys: Sequence[Sentence] = ()) -> None:
     """Write the manifest of a folder whose files it names, and its signature."""
     content = canonical(manifest)
     check_manifest(manifest)
@@ -196,33 +242,39 @@ def sign_release(folder: Path, manifest: Mapping[str, Any], key: SigningKey, key
     signature = {"format": FORMAT, "key": key.public.hex(), "signature": encoded(key.sign(RELEASE, content))}
     (folder / SIGNATURE).write_bytes(canonical(signature) + b"\n")
     if keys:
-        (folder / KEYS).write_text(json.dumps([rotation.to_json() for rotation in keys], indent=1) + "\n")
+        (folder / KEYS).write_bytes(canonical([sentence.to_json() for sentence in keys]) + b"\n")
 
 
 def open_release(
-    folder: Path, *, trusted: bytes | None = None, newest: Newest | None = None, largest: int = LARGEST
+    folder: Path,
+    *,
+    trusted: bytes | None = None,
+    newest: Newest | None = None,
+    largest: int = LARGEST,
+    clock: Callable[[], float] | None = time.time,
 ) -> Release:
     """Check a release and open it; `trusted` is the public key that a client knows, `newest` what it used last.
 
     Without a trusted key the release is checked against the key that it names itself: whole, but of an unknown author.
+    Without a clock one that has expired is opened, too: to look at it, or to put a newer one in its place.
     """
     if not (folder / MANIFEST).is_file():
         raise BadRelease(f"{folder} is no release: it has no {MANIFEST}; make one with `veilrec release RUN --out DIR`")
     manifest_bytes = _read_some(folder / MANIFEST, _LARGEST_MANIFEST)
     key, signature = _signature_in(folder / SIGNATURE)
-    rotations = _rotations_in(folder / KEYS)
-    accepted = {key} if trusted is None else follow(trusted, rotations)
-    for rotation in rotations:
-        rotation.check()
-    if key not in accepted or key in given_up(rotations):
+    sentences = _sentences_in(folder / KEYS)
+    accepted, revoked = judged(trusted or key, sentences, () if newest is None else newest.revoked)
+    if key not in accepted or key in given_up(sentences):
         raise BadRelease(
             f"{folder} is signed by {fingerprint(key)}, and the trusted key is {fingerprint(trusted or b'')}, which has"
-            " not handed over to it: nothing of it is used"
+            " not handed over to it, or the key was given up or revoked: nothing of it is used"
         )
     check_signature(key, RELEASE, manifest_bytes, signature)
     manifest = parse_manifest(manifest_bytes)
-    release = Release(folder, manifest, manifest_bytes, key, signature, tuple(rotations))
+    release = Release(folder, manifest, manifest_bytes, key, signature, tuple(sentences), revoked)
     refuse_older(release, newest)
+    if clock is not None:
+        release.refuse_expired(clock())
     _check_files(release, largest)
     return release
 
@@ -247,10 +299,7 @@ def parse_manifest(content: bytes) -> dict[str, Any]:
     """The fields of a manifest, each of its kind; anything odd is refused."""
     if len(content) > _LARGEST_MANIFEST:
         raise BadRelease(f"the manifest has {len(content):,} bytes: at most {_LARGEST_MANIFEST:,} are read")
-    try:
-        manifest = json.loads(content.decode(), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise BadRelease("the manifest is no JSON: nothing of the release is used") from None
+    manifest = _parsed(content, "the manifest")
     check_manifest(manifest)
     return dict(manifest)
 
@@ -259,47 +308,112 @@ def check_manifest(manifest: Any) -> None:
     """Refuse a manifest with a field that is missing, unknown or of another kind."""
     if not isinstance(manifest, Mapping):
         raise BadRelease("the manifest is no JSON object: nothing of the release is used")
-    if manifest.get("format") != FORMAT:
+    if not _fits(manifest.get("format"), _COUNT) or manifest["format"] != FORMAT:
         raise BadRelease(f"the release has format {manifest.get('format')!r}, this veilrec reads {FORMAT}: update it")
     least = manifest.get("minimum_client")
     if isinstance(least, int) and least > CLIENT:
         raise BadRelease(f"the release needs a client of version {least}, this one is {CLIENT}: update veilrec")
-    odd = [name for name in manifest if name not in _FIELDS] + [name for name in _FIELDS if name not in manifest]
-    wrong = [name for name, kind in _FIELDS.items() if name in manifest and not _is(manifest[name], kind)]
-    if odd or wrong:
-        raise BadRelease(
-            f"the manifest is none of format {FORMAT}: its field {(odd + wrong)[0]} is not as it should be"
-        )
-    if not _NAME.fullmatch(manifest["name"]) or manifest["family"] not in FAMILIES or manifest["version"] < 1:
-        raise BadRelease("the manifest is not as it should be: name, family or version are impossible")
+    if "expires" not in manifest:
+        raise BadRelease("the release is of an older veilrec and says not when it expires: release the run again")
+    odd = next((name for name in manifest if name not in _MANIFEST), None)
+    odd = odd or next((name for name, shape in _MANIFEST.items() if not _field_fits(manifest, name, shape)), None)
+    if odd is not None:
+        raise BadRelease(f"the manifest is none of format {FORMAT}: its field {odd[:40]!r} is not as it should be")
+    if not _moment(manifest["created"]) < _moment(manifest["expires"]) or not manifest["version"]:
+        raise BadRelease("the manifest is not as it should be: it has version 0, or expires before it was made")
     for name, about in manifest["files"].items():
-        _check_entry(name, about)
+        whole = ("tensors" in about) == name.endswith(".safetensors") and name not in (MANIFEST, SIGNATURE, KEYS)
+        if _FILE.fullmatch(name) is None or not whole:
+            raise BadRelease(f"the manifest names a file {name[:80]!r} in a way that is not allowed: nothing is used")
     if len(manifest["files"]) > _MAX_FILES:
         raise BadRelease(f"the release has {len(manifest['files'])} files: at most {_MAX_FILES} are read")
-    Guarantee.from_json(manifest["guarantee"])
 
 
-def _is(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+def _fits(value: Any, shape: Any) -> bool:
+    """Whether a value of JSON has a shape, see `_MANIFEST`."""
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_fits(each, shape[0]) for each in value)
+    if isinstance(shape, tuple):
+        return isinstance(value, str) and value in shape
+    if isinstance(shape, re.Pattern):
+        return isinstance(value, str) and shape.fullmatch(value) is not None
+    if isinstance(shape, Mapping):
+        if not isinstance(value, Mapping) or not all(_field_fits(value, name, inner) for name, inner in shape.items()):
+            return False
+        known = {name.removesuffix("?") for name in shape} - {"*"}
+        return all("*" in shape and _fits(each, shape["*"]) for name, each in value.items() if name not in known)
+    return _KINDS_OF_FIELDS[shape](value)
+
+
+def _field_fits(value: Mapping[str, Any], name: str, shape: Any) -> bool:
+    if name.endswith("?"):
+        return value.get(name[:-1]) is None or _fits(value[name[:-1]], shape)
+    return name == "*" or (name in value and _fits(value[name], shape))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST_WHOLE
+
+
+def _is_moment(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and _MOMENT.fullmatch(value) is not None and bool(_moment(value))
+    except ValueError:
+        return False
+
+
+def _is_guarantee(value: Any) -> bool:
+    if not isinstance(value, Mapping) or any(isinstance(each, bool) for each in value.values()):
+        return False
+    try:
+        guarantee = Guarantee.from_json(value)
+    except BadInput:
+        return False
+    return isinstance(guarantee.basis, str) and isinstance(guarantee.honest_note, str)
+
+
+_KINDS_OF_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "anything": lambda _: True,
+    "flag": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str) and re.search("[\x00-\x1f\x7f]", value) is None,
+    "count": _is_count,
+    "number": lambda value: type(value) in (int, float) and 0 <= value < math.inf,
+    "moment": _is_moment,
+    "program": lambda value: value is None or _fits(value, _MAP),
+    "guarantee": _is_guarantee,
+}
+
+
+def _moment(text: str) -> datetime:
+    return datetime.strptime(text, MOMENT).replace(tzinfo=UTC)
+
+
+def _parsed(content: bytes, what: str, end: bytes = b"") -> Any:
+    """JSON that is written as `canonical` does, so that nobody can write the same in another way."""
+    try:
+        fields = json.loads(content.decode(), parse_constant=_no_constant, parse_int=_whole)
+        same = canonical(fields) + end == content and _is_shallow(fields, _DEEPEST)
+    except (ValueError, RecursionError):
+        raise BadRelease(f"{what} is no JSON: nothing of the release is used") from None
+    if not same:
+        raise BadRelease(f"{what} is not written in the one way that is signed: nothing of the release is used")
+    return fields
+
+
+def _is_shallow(value: Any, left: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left >= 0 and all(_is_shallow(each, left - 1) for each in inner)
 
 
 def _no_constant(text: str) -> Any:
     raise ValueError(text)
 
 
-def _check_entry(name: str, about: Any) -> None:
-    whole = (
-        _FILE.fullmatch(name) is not None
-        and isinstance(about, Mapping)
-        and set(about) <= {"bytes", "sha256", "tensors"}
-        and _is(about.get("bytes"), int)
-        and about["bytes"] >= 0
-        and isinstance(about.get("sha256"), str)
-        and _DIGEST.fullmatch(about["sha256"]) is not None
-        and ("tensors" in about) == name.endswith(".safetensors")
-    )
-    if not whole:
-        raise BadRelease(f"the manifest names a file {name[:80]!r} in a way that is not allowed: nothing of it is used")
+def _whole(text: str) -> int:
+    value = int(text)
+    if abs(value) > _LARGEST_WHOLE:
+        raise ValueError(text)
+    return value
 
 
 def _check_files(release: Release, largest: int) -> None:
@@ -308,9 +422,18 @@ def _check_files(release: Release, largest: int) -> None:
     total = sum(about["bytes"] for about in files.values())
     if total > largest:
         raise BadRelease(f"the release has {total:,} bytes: at most {largest:,} are read")
+    listed = {*files, MANIFEST, SIGNATURE, KEYS}
+    for place, folders, names in os.walk(release.folder):  # what nobody signed must not lie where it might be read
+        for path in (Path(place) / name for name in (*folders, *names)):
+            name, mode = path.relative_to(release.folder).as_posix(), path.lstat().st_mode
+            if not (stat.S_ISREG(mode) and name in listed) and not (stat.S_ISDIR(mode) and name == "model"):
+                raise BadRelease(
+                    f"{name} lies in the release and is no plain file that was signed: remove it, or get the release"
+                    " again"
+                )
     for name, about in files.items():
         path = release.folder / name
-        if path.is_symlink() or not path.is_file():
+        if not path.is_file():
             raise BadRelease(f"the release is not whole: {name} is missing; get it again")
         if path.stat().st_size != about["bytes"]:
             raise BadRelease(f"{name} of the release has {path.stat().st_size:,} bytes and not {about['bytes']:,}")
@@ -322,11 +445,6 @@ def _check_files(release: Release, largest: int) -> None:
             raise BadRelease(f"{name} of the release was altered: its hash is another; get it again")
         if described.get("tensors") != about.get("tensors"):
             raise BadRelease(f"{name} of the release has other arrays than its manifest says")
-    listed = {*files, MANIFEST, SIGNATURE, KEYS}
-    for path in release.folder.rglob("*"):  # what nobody signed must not lie where it might be read
-        name = path.relative_to(release.folder).as_posix()
-        if path.is_file() and name not in listed:
-            raise BadRelease(f"{name} lies in the release and is not signed: remove it, or get the release again")
 
 
 def _tensors_of(path: Path) -> dict[str, Any]:
@@ -337,38 +455,37 @@ def _tensors_of(path: Path) -> dict[str, Any]:
 
 
 def _signature_in(path: Path) -> tuple[bytes, bytes]:
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise BadRelease(f"{path.parent} is not signed: it has no {SIGNATURE}; nothing of it is used")
-    fields = _json_in(path, _LARGEST_KEYS)
-    if not isinstance(fields, Mapping) or fields.get("format") != FORMAT or len(fields) != 3:
+    fields = _parsed(_read_some(path, _LARGEST_KEYS), SIGNATURE, b"\n")
+    whole = _fits(fields, {"format": _COUNT, "key": _TEXT, "signature": _TEXT})
+    if not whole or fields["format"] != FORMAT:
         raise BadRelease(f"{SIGNATURE} is no signature of format {FORMAT}: nothing of the release is used")
-    return public_of(fields.get("key")), signature_of(fields.get("signature"))
+    return public_of(fields["key"]), signature_of(fields["signature"])
 
 
-def _rotations_in(path: Path) -> list[Rotation]:
-    if not path.exists():
+def _sentences_in(path: Path) -> list[Sentence]:
+    if not os.path.lexists(path):
         return []
-    fields = _json_in(path, _LARGEST_KEYS)
+    fields = _parsed(_read_some(path, _LARGEST_KEYS), KEYS, b"\n")
     if not isinstance(fields, list):
-        raise BadRelease(f"{KEYS} is no list of rotations: nothing of the release is used")
-    return [Rotation.from_json(each) for each in fields]
-
-
-def _json_in(path: Path, largest: int) -> Any:
-    try:
-        return json.loads(_read_some(path, largest).decode(), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise BadRelease(f"{path.name} of the release is no JSON: nothing of it is used") from None
+        raise BadRelease(f"{KEYS} is no list of rotations and revocations: nothing of the release is used")
+    return [sentence_of(each) for each in fields]
 
 
 def _read_some(path: Path, largest: int) -> bytes:
-    """A small file; a large one is not read."""
+    """A small plain file; of a large one, a link, a pipe or a device nothing is used."""
     try:
-        if path.stat().st_size > largest:
-            raise BadRelease(f"{path.name} has {path.stat().st_size:,} bytes: at most {largest:,} are read")
-        return path.read_bytes()
+        with os.fdopen(os.open(path, _PLAIN), "rb") as opened:
+            plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
+            content = opened.read(largest + 1) if plain else b""
     except OSError as error:
         raise BadRelease(f"{path} cannot be read ({error.strerror}): nothing of the release is used") from None
+    if not plain:
+        raise BadRelease(f"{path} is no plain file: nothing of the release is used")
+    if len(content) > largest:
+        raise BadRelease(f"{path.name} is too large: at most {largest:,} bytes are read")
+    return content
 
 
 def whole_numbers(values: NDArray[Any], *shape: int) -> NDArray[Any]:

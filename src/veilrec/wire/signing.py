@@ -1,7 +1,8 @@
 """Keys that sign releases: Ed25519, kept in files of their own, and handed over from an old key to a new one.
 
 A rotation is a sentence signed by the old key: "from now on, this one". Whoever trusts the old key follows the chain
-to the newest; nobody without the old key can start one.
+to the newest; nobody without the old key can start one. A revocation is a sentence signed by another key that is
+trusted: "never again, that one"; of the hand-overs of a revoked key only those that lead to its revoker still count.
 
 Addresses: which are this machine's own, where alone something may travel in plain text unasked, and of what form.
 """
@@ -27,7 +28,9 @@ from veilrec.core.files import replacing
 
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 RELEASE, ROTATION = b"veilrec release\n", b"veilrec key rotation\n"  # what a signature is for goes into it
-MAX_ROTATIONS = 64
+REVOCATION = b"veilrec key revocation\n"
+MAX_SENTENCES = 64
+_KEY = re.compile("[0-9a-f]{64}")
 _RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
@@ -81,6 +84,45 @@ class Rotation:
         return cls(old, new, signature_of(fields["signature"]))
 
 
+@dataclass(frozen=True)
+class Revocation:
+    """A key that signs nothing any more, said and signed by another key."""
+
+    revoked: bytes
+    by: bytes
+    signature: bytes
+
+    @classmethod
+    def made(cls, by: SigningKey, revoked: bytes) -> Revocation:
+        """Sign that a key is revoked."""
+        if by.public == revoked:
+            raise BadInput("a key cannot revoke itself: sign with the key that clients are to trust instead")
+        return cls(revoked, by.public, by.sign(REVOCATION, by.public + revoked))
+
+    def check(self) -> None:
+        """Refuse one that the other key did not sign."""
+        check_signature(self.by, REVOCATION, self.by + self.revoked, self.signature)
+
+    def to_json(self) -> dict[str, str]:
+        """As in `keys.json` of a release."""
+        return {"revoked": self.revoked.hex(), "by": self.by.hex(), "signature": encoded(self.signature)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Revocation:
+        """Read what `to_json` wrote; its signature is not looked at yet."""
+        return cls(public_of(fields["revoked"]), public_of(fields["by"]), signature_of(fields["signature"]))
+
+
+Sentence = Rotation | Revocation
+
+
+def sentence_of(fields: Any) -> Sentence:
+    """Read a rotation or a revocation as `to_json` wrote it; its signature is not looked at yet."""
+    if not isinstance(fields, Mapping) or set(fields) != {"revoked", "by", "signature"}:
+        return Rotation.from_json(fields)
+    return Revocation.from_json(fields)
+
+
 def check_signature(key: bytes, purpose: bytes, content: bytes, signature: bytes) -> None:
     """Refuse a signature that is not of this key over this content for this purpose."""
     try:
@@ -95,24 +137,46 @@ def _public_key(key: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(key)
 
 
-def follow(trusted: bytes, rotations: Sequence[Rotation]) -> set[bytes]:
-    """The keys that a trusted one has handed over to, and itself; every step is checked.
+def follow(trusted: bytes, sentences: Sequence[Sentence], known: Sequence[Revocation] = ()) -> set[bytes]:
+    """The keys that a trusted one has handed over to, and itself, without the revoked; see `judged`."""
+    return judged(trusted, sentences, known)[0]
 
-    Keys before the trusted one in a chain are not trusted: they were given up.
+
+def judged(
+    trusted: bytes, sentences: Sequence[Sentence], known: Sequence[Revocation] = ()
+) -> tuple[set[bytes], tuple[Revocation, ...]]:
+    """The keys to accept for a trusted one, and the revocations to honour from now on; every sentence is checked.
+
+    Keys before the trusted one in a chain are not trusted: they were given up. `known` are revocations that were
+    honoured before; they hold whatever is left out now. Of two keys that revoke each other the first sentence counts.
     """
-    if len(rotations) > MAX_ROTATIONS:
-        raise BadSignature(f"there are {len(rotations)} rotations of keys: at most {MAX_ROTATIONS} are read")
-    reached = {trusted}
-    for rotation in rotations:
-        rotation.check()
-        if rotation.old in reached:
-            reached.add(rotation.new)
+    if len(sentences) > MAX_SENTENCES:
+        raise BadSignature(f"there are {len(sentences)} rotations and revocations: at most {MAX_SENTENCES} are read")
+    for sentence in sentences:
+        sentence.check()
+    rotations = [sentence for sentence in sentences if isinstance(sentence, Rotation)]
+    reached = _reached(trusted, rotations)
+    honoured: dict[Revocation, None] = {}
+    for one in (*known, *(sentence for sentence in sentences if isinstance(sentence, Revocation))):
+        gone = {each.revoked for each in honoured}
+        if one in known or (one.by in reached and one.by not in gone):
+            honoured[one] = None
+            rotations = [
+                step for step in rotations if step.old != one.revoked or one.by in _reached(step.new, rotations)
+            ]
+    return _reached(trusted, rotations) - {each.revoked for each in honoured}, tuple(honoured)
+
+
+def _reached(start: bytes, rotations: Sequence[Rotation]) -> set[bytes]:
+    reached = {start}
+    for _ in rotations:  # in any order
+        reached |= {rotation.new for rotation in rotations if rotation.old in reached}
     return reached
 
 
-def given_up(rotations: Sequence[Rotation]) -> set[bytes]:
+def given_up(sentences: Sequence[Sentence]) -> set[bytes]:
     """The keys that were handed over: what they sign from then on is not accepted beside the chain."""
-    return {rotation.old for rotation in rotations}
+    return {sentence.old for sentence in sentences if isinstance(sentence, Rotation)}
 
 
 def fingerprint(key: bytes) -> str:
@@ -121,22 +185,19 @@ def fingerprint(key: bytes) -> str:
 
 
 def public_of(text: Any) -> bytes:
-    """A public key from 64 hexadecimal digits."""
-    if isinstance(text, str) and len(text) == 2 * KEY_BYTES:
-        try:
-            return bytes.fromhex(text)
-        except ValueError:
-            pass
+    """A public key from 64 hexadecimal digits, small ones."""
+    if isinstance(text, str) and _KEY.fullmatch(text) is not None:
+        return bytes.fromhex(text)
     raise BadSignature("a public key has 64 hexadecimal digits, and this one has not")
 
 
 def signature_of(text: Any) -> bytes:
-    """A signature from base64."""
+    """A signature from base64, in the one way that its bytes are written."""
     try:
         signature = b64decode(text, validate=True) if isinstance(text, str) else b""
     except ValueError:
         signature = b""
-    if len(signature) != SIGNATURE_BYTES:
+    if len(signature) != SIGNATURE_BYTES or encoded(signature) != text:
         raise BadSignature(f"a signature has {SIGNATURE_BYTES} bytes in base64, and this one has not")
     return signature
 
@@ -184,9 +245,10 @@ def read_key(path: Path) -> SigningKey:
 def read_public(given: str) -> bytes:
     """A public key from a file that `release keygen` wrote, or from its 64 hexadecimal digits."""
     if len(given) == 2 * KEY_BYTES and not Path(given).exists():
-        return public_of(given)
+        return public_of(given.lower())
     try:
-        text = Path(given).read_text(encoding="ascii", errors="replace")[: 4 * KEY_BYTES].strip()
+        with Path(given).open(encoding="ascii", errors="replace") as opened:
+            text = opened.read(4 * KEY_BYTES).strip().lower()
     except OSError as error:
         raise BadInput(
             f"no public key can be read from {given} ({error.strerror}): give the .pub file of `release keygen`, or its"

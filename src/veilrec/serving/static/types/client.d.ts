@@ -59,6 +59,8 @@ export declare class Client {
     static open(options?: Options): Promise<Client>;
     /** The verified release: from the server, or, where that is away, the one that was verified before. */
     release(): Promise<Manifest>;
+    /** What a person has to know of the last day of the release; empty while that is far away. */
+    get warning(): string;
     /** Trust another key from now on: only ever by a person's own decision. What was spent stays spent. */
     trust(key: string): Promise<void>;
     private load;

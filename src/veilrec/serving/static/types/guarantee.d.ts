@@ -14,6 +14,8 @@ export interface Guarantee {
 }
 export declare const NO_GUARANTEE: Guarantee;
 export declare const NOTHING_SENT: Guarantee;
+/** Whether a value of JSON is a statement that Python would read: known words, and an epsilon with all that belongs to it. */
+export declare function isGuarantee(value: unknown): value is Guarantee;
 /** As Python prints a number with :g, six digits. */
 export declare function short(value: number): string;
 /** One line; an epsilon is never printed without its unit and the rest. */

@@ -4,7 +4,6 @@ import type { Program } from "./encoder.js";
 import type { Adjacency, Guarantee, Unit } from "./guarantee.js";
 import type { Kind } from "./queries.js";
 import type { RankingProgram } from "./veil.js";
-export declare const CLIENT = 2;
 export declare const LARGEST_FILE: number;
 export interface Offer {
     readonly mode: string;
@@ -32,6 +31,8 @@ export interface Manifest {
     readonly minimum_client: number;
     readonly name: string;
     readonly version: number;
+    readonly created: string;
+    readonly expires: string;
     readonly method: string;
     readonly family: string;
     readonly protected: boolean;
@@ -54,11 +55,19 @@ export interface Envelope {
         readonly key: string;
         readonly signature: string;
     };
-    readonly keys: readonly {
-        readonly old: string;
-        readonly new: string;
-        readonly signature: string;
-    }[];
+    readonly keys: readonly (Rotation | Revocation)[];
+}
+/** "From now on, the new key", signed by the old one. */
+export interface Rotation {
+    readonly old: string;
+    readonly new: string;
+    readonly signature: string;
+}
+/** "Never again this key", signed by another one. */
+export interface Revocation {
+    readonly revoked: string;
+    readonly by: string;
+    readonly signature: string;
 }
 /** What a browser remembers: the key of the first release that it saw, and the newest version of every name. */
 export interface Trust {
@@ -67,13 +76,15 @@ export interface Trust {
         readonly version: number;
         readonly digest: string;
     }>>;
+    readonly revoked?: readonly Revocation[];
 }
 export interface Verified {
     readonly manifest: Manifest;
     readonly trust: Trust;
     readonly firstUse: boolean;
+    readonly warning: string;
 }
 /** Check an envelope against what this browser remembers; nothing of it is read before its signature is right. */
-export declare function verifyRelease(envelope: unknown, trust: Trust): Promise<Verified>;
+export declare function verifyRelease(envelope: unknown, trust: Trust, now?: number): Promise<Verified>;
 /** A file of a release, once its length and hash are those that were signed. */
 export declare function checkedFile(manifest: Manifest, path: string, content: Bytes): Promise<Bytes>;
