@@ -18,7 +18,7 @@ from safetensors import safe_open
 from veilrec.core.errors import BadInput
 
 State = Mapping[str, NDArray[Any]]
-_TYPES = {
+SAFETENSORS_TYPES = {
     "F64": "<f8",
     "F32": "<f4",
     "F16": "<f2",
@@ -93,6 +93,8 @@ def _parts_of(path: Path) -> dict[str, _Part]:
         start = source.tell()
     header.pop("__metadata__", None)
     return {
-        name: _Part(path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]]))
+        name: _Part(
+            path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(SAFETENSORS_TYPES[part["dtype"]])
+        )
         for name, part in header.items()
     }
