@@ -170,8 +170,8 @@ def _saved(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str], size: i
         kind = _NAMES[arrays[name].dtype.str]
         header[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text = text.ljust(min(_LARGEST_HEADER - 8, size - end - 8))
     text += b" " * (-len(text) % 8)
+    text = text.ljust(min(_LARGEST_HEADER, size - end - 8))
     return len(text).to_bytes(8, "little") + text + b"".join(arrays[name].tobytes() for name in order)
 
 
