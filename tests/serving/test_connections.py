@@ -178,7 +178,7 @@ PIECES = (
 
 
 def test_bytes_at_random_leave_a_server_that_answers(server):
-    draws, before = random.Random(26), server.memory()
+    draws, before = random.Random(26), server.memory()  # noqa: S311
     for number in range(250):
         content = b"".join(draws.choices(PIECES, k=draws.randint(1, 12)))
         for _ in range(draws.choice((0, 0, 1, 5))):
