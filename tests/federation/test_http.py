@@ -1,12 +1,16 @@
 """What a coordinator asks of whom, what it takes in, and what it turns away; nothing of the latter is counted."""
 
 import hashlib
+import socket
+import time
+from urllib.parse import urlsplit
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.federation.loopback import coordinating, known_in, link_of, opened
+from tests.federation.loopback import coordinating, known_in, link_of, opened, until
 from tests.wire.raising import raises
+from veilrec.core.resources import peak_rss_mb
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
 from veilrec.federation.coordinator.aggregation import TaskQueue
@@ -14,7 +18,7 @@ from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, Away, FederationTask, TurnedAway
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.link import HttpsLink
+from veilrec.federation.link import HttpsLink, client_context
 from veilrec.federation.running import live_status
 from veilrec.wire.signing import SigningKey
 
@@ -119,6 +123,81 @@ def test_another_round_and_garbage_are_counted_by_reason_and_a_revoked_client_is
         registry.revoke(open_round.places[0].name)
     assert refused(link, open_round.task, message) == 403
     raises(TurnedAway, "revoked", open_round.links[0].enrol, read_invitation(open_round.places[0]))
+
+
+def _begun(open_round, headers, count, path="/v1/answer"):
+    """Connections that have told the head of a request and one byte of its body."""
+    parts, context = urlsplit(open_round.known.federation.address), client_context(open_round.known.folder / CA)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: 100\r\n\r\nx"
+    opened = []
+    for _ in range(count):
+        plain = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        opened.append(context.wrap_socket(plain, server_hostname=parts.hostname))
+        opened[-1].sendall(head.encode())
+    return opened
+
+
+def _statuses(opened):
+    return [int(each.recv(1 << 12).split(b" ")[1]) for each in opened]
+
+
+def test_strangers_hold_no_place_for_a_body_and_use_up_nobodys_share(open_round, monkeypatch):
+    link, place = open_round.links[0], open_round.places[0]
+    message = open_round.message(0)
+    claimed = {"X-Veilrec-Client": place.name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
+    claimed |= {"X-Veilrec-Digest": "0" * 64, "X-Veilrec-Signature": "0" * 128}
+    opened = _begun(open_round, claimed, 24)
+    assert link.send(open_round.task, message) == "taken"
+    assert _statuses(opened) == [401] * 24  # without the rest of their bodies
+    routes = []
+    monkeypatch.setattr(process.RateLimit, "wait", lambda _, who, now: routes.append(who) or 0)
+    for path in ("/v1/poll", "/v1/content", "/v1/answer"):
+        assert _statuses(_begun(open_round, claimed, 1, path)) == [401]
+    assert place.name not in routes  # its share is as it was
+    link.poll(0.0)
+    assert place.name in routes
+
+
+def test_a_client_sends_one_answer_at_a_time_and_what_it_has_signed(open_round):
+    link, place, known = open_round.links[0], open_round.places[0], open_round.known
+    body = b"x" * 100
+    for sent, status in ((body, 409), (b"y" * 100, 401)):  # 409: no update, and signed
+        digest = hashlib.sha256(body).hexdigest()
+        signed = identity.sign(identity_of(place), known.federation.id, place.name, "round", 0, body)
+        headers = {"X-Veilrec-Client": place.name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
+        headers |= {"X-Veilrec-Digest": digest, "X-Veilrec-Signature": signed.hex()}
+        (opened,) = _begun(open_round, headers, 1)
+        until(lambda: _is_busy(link, open_round.task), 10.0)
+        opened.sendall(sent[1:] if sent == body else sent[:-1])
+        assert _statuses([opened]) == [status]
+    assert link.send(open_round.task, open_round.message(0)) == "taken"
+
+
+def _is_busy(link, task):
+    try:
+        link.send(task, b"garbage")
+    except Away as error:
+        return "503" in str(error)
+    except TurnedAway:
+        return False
+    return False
+
+
+def test_an_enrolment_without_end_is_hung_up_on(open_round):
+    before = peak_rss_mb()
+    parts, context = urlsplit(open_round.known.federation.address), client_context(open_round.known.folder / CA)
+    with (
+        socket.create_connection((parts.hostname, parts.port), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname=parts.hostname) as opened,
+        pytest.raises(OSError),
+    ):
+        opened.sendall(b"POST /v1/enrol HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        end = time.monotonic() + 15.0  # a goodbye has 5 seconds, in which what comes is thrown away
+        while time.monotonic() < end:
+            opened.sendall(b"x: y\r\n" * 20_000)
+    assert peak_rss_mb() - before < 50
+    assert open_round.asked(0).kind == "round"
 
 
 def test_an_invitation_is_for_one_key(open_round):

@@ -246,7 +246,7 @@ def test_an_unprotected_release_says_so(service):
     assert json.loads(ask("GET", "/v1/release").json["manifest"])["protected"] is False
     assert "unprotected" in ask("GET", "/openapi.json").json["info"]["description"]
     assert b"unprotected" in ask("GET", "/docs").body
-    assert b"veilrec_release_protected 0" in ask("GET", "/metrics").body
+    assert b"veilrec_release_protected 0" in ask("GET", "/metrics", token=TOKEN).body
 
 
 def test_the_page_comes_from_its_folder_and_no_other(service, tmp_path):
@@ -363,7 +363,7 @@ def test_the_metrics_name_nobody(ask):
     ask("POST", "/v1/recommend", {"alpha": [0.2, 0.5, 0.9]})
     ask("PUT", "/v1/items/secret-id", ITEM, token=TOKEN)
     ask("GET", "/secret-path?secret=1")
-    text = ask("GET", "/metrics").body.decode()
+    text = ask("GET", "/metrics", token=TOKEN).body.decode()
     for status in (200, 400):
         assert f'veilrec_request_seconds_count{{route="POST /v1/recommend",status="{status}"}} 1' in text
     for line in ('route="PUT /v1/items/{id}",status="201"', "veilrec_items 41", "veilrec_release_version 1"):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.serving.toys import DIM, INTERESTS, OFFERED, POOLED
+from tests.serving.toys import DIM, INTERESTS, OFFERED, POOLED, TOKEN
 from veilrec.privacy.mechanisms.attention import normalise
 from veilrec.wire.queries import QueryShape, encode, read_pool
 
@@ -163,7 +163,7 @@ def test_a_release_that_ranks_on_clients_only(service):
         answer = ask(method, path, {} if method == "POST" else b"")
         assert answer.status == 409
         assert "ranks on clients only" in answer.json["error"]
-    assert [ask("GET", path).status for path in ("/readyz", "/v1/release", "/metrics")] == [200] * 3
+    assert [ask("GET", path, token=TOKEN).status for path in ("/readyz", "/v1/release", "/metrics")] == [200] * 3
 
 
 def test_a_scan_of_many_items_is_done_beside_the_loop(ask, monkeypatch):

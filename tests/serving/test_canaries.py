@@ -46,7 +46,16 @@ def _ask_badly(server, canary, number):
 def test_no_canary_stays_on_the_server(tmp_path, token_file):
     own = tmp_path / "own"
     own.mkdir()
-    options = ("--rate", "0", "--admin-token-file", token_file, "--items", str(own / "items.sqlite"))
+    options = (
+        "--rate",
+        "0",
+        "--admin-token-file",
+        token_file,
+        "--metrics-token-file",
+        token_file,
+        "--items",
+        str(own / "items.sqlite"),
+    )
     with running(write_release(tmp_path / "release"), own / "log", *options) as server:
         server.wait_until("/v1/pool")
         for number, canary in enumerate(CANARIES):
@@ -55,7 +64,8 @@ def test_no_canary_stays_on_the_server(tmp_path, token_file):
         # What an owner adds is on disk, so that the search below is known to find what is there.
         put = server.ask("PUT", "/v1/items/planted", {"title": "planted-title"}, {"Authorization": f"Bearer {TOKEN}"})
         assert put[0] == 201
-        metrics = server.ask("GET", "/metrics")[2]
+        metrics = server.ask("GET", "/metrics", headers={"Authorization": f"Bearer {TOKEN}"})[2]
+        assert b"veilrec_request_seconds" in metrics
         assert server.stop() == 0
     kept = {path.name: path.read_bytes() for path in own.rglob("*") if path.is_file()}
     assert b"planted-title" in kept["items.sqlite"]

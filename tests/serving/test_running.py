@@ -18,7 +18,8 @@ from tests.serving.toys import KEY, TOKEN, write_release
 from veilrec.core.errors import BadInput
 from veilrec.federation.identity import make_certificates
 from veilrec.serving.app import read_token
-from veilrec.serving.process import Connection, ListenAddress
+from veilrec.serving.connections import Connection
+from veilrec.serving.process import ListenAddress
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +163,16 @@ class Line(asyncio.Transport):
     def close(self):
         self.closed = True
 
+    abort = close
+
     def is_closing(self):
         return self.closed
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
 
     def pause_reading(self):
         pass

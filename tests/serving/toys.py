@@ -177,7 +177,7 @@ def served(release, folder, settings=None, *, embedder=letters, clock=None, prep
         assert service.failure is None, service.failure
         if service.edition is not None and service.edition.ranks_here:
             service.make_pool(service.edition)
-    app = make_app(service, settings or Settings(rate=0, admin_token=TOKEN.encode(), page=folder / "no page"))
+    app = make_app(service, settings or Settings(0, TOKEN.encode(), TOKEN.encode(), page=folder / "no page"))
     return Asked(service, app, logged)
 
 

@@ -320,7 +320,8 @@ class Link {
   private async signed(request: Outgoing & { body: Bytes }, kind: string, number: number): Promise<Bytes> {
     const { client, key } = this.state;
     const signature = await signed(key.privateKey, await statementFor(this.file.about.id, client, kind, number, request.body));
-    const headers = { ...request.headers, "X-Veilrec-Client": client, "X-Veilrec-Signature": signature };
+    const digest = await sha256(request.body);
+    const headers = { ...request.headers, "X-Veilrec-Client": client, "X-Veilrec-Digest": digest, "X-Veilrec-Signature": signature };
     return this.outbox.send({ ...request, headers });
   }
 }

@@ -250,6 +250,12 @@ def serve(
         str | None, typer.Option(help="Public key (hex, or a file with it) that has to have signed the release.")
     ] = None,
     rate: Annotated[float, typer.Option(min=0.0, help="Requests a second of one address; 0: no limit.")] = 200.0,
+    connections: Annotated[
+        int, typer.Option(min=0, help="Connections of one address at once; 0: no limit, behind a proxy that has one.")
+    ] = 256,
+    metrics_token_file: Annotated[
+        Path | None, typer.Option(help="File (mode 600) with the token that may read /metrics; without it nobody may.")
+    ] = None,
     coordinator: Annotated[
         str | None, typer.Option(help="Address of a federation's coordinator that the page may take part in.")
     ] = None,
@@ -269,10 +275,11 @@ def serve(
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import checked_origin, read_public
 
-    place = ListenAddress(host, port, tls_cert, tls_key, insecure_plaintext)
+    place = ListenAddress(host, port, tls_cert, tls_key, insecure_plaintext, connections=connections)
     place.check()
     other = None if coordinator is None else checked_origin(coordinator)
     token = None if admin_token_file is None else read_token(admin_token_file)
+    metrics_token = None if metrics_token_file is None else read_token(metrics_token_file)
     trusted = None if trust is None else read_public(trust)
     opened = open_release(release, trusted=trusted)
     place_of_items = items or release.resolve().with_name(f"{release.resolve().name}.items.sqlite")
@@ -287,7 +294,8 @@ def serve(
     if not opened.protected:
         why = "; ".join(opened.manifest["why_unprotected"]) or "it says no more"
         service.log.event(f"this release is UNPROTECTED: {why}", level="warning")
-    run(service, Settings(rate=rate, admin_token=token, coordinator=other), place, announce)
+    settings = Settings(rate=rate, admin_token=token, metrics_token=metrics_token, coordinator=other)
+    run(service, settings, place, announce)
 
 
 def _embedder_of(release: Release) -> Embed | None:

@@ -20,7 +20,7 @@ from veilrec.core.errors import BadInput
 
 _PIECE = 1 << 16  # bytes that are read at once
 State = Mapping[str, NDArray[Any]]
-_TYPES = {
+SAFETENSORS_TYPES = {
     "F64": "<f8",
     "F32": "<f4",
     "F16": "<f2",
@@ -114,6 +114,8 @@ def _parts_of(path: Path) -> dict[str, _Part]:
         start = source.tell()
     header.pop("__metadata__", None)
     return {
-        name: _Part(path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]]))
+        name: _Part(
+            path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(SAFETENSORS_TYPES[part["dtype"]])
+        )
         for name, part in header.items()
     }

@@ -116,7 +116,10 @@ PURPOSE = b"veilrec federation\n"
 
 def statement(federation: str, client: str, kind: str, number: int, content: bytes) -> bytes:
     """Encode what a signature is over."""
-    digest = hashlib.sha256(content).hexdigest()
+    return _statement(federation, client, kind, number, hashlib.sha256(content).hexdigest())
+
+
+def _statement(federation: str, client: str, kind: str, number: int, digest: str) -> bytes:
     return "\n".join((federation, client, kind, str(number), digest)).encode()
 
 
@@ -128,6 +131,13 @@ def sign(key: SigningKey, federation: str, client: str, kind: str, number: int, 
 def check(public: bytes, federation: str, client: str, kind: str, number: int, content: bytes, signed: bytes) -> None:
     """Refuse what the client did not sign, for this federation, kind and round."""
     check_signature(public, PURPOSE, statement(federation, client, kind, number, content), signed)
+
+
+def check_digest(
+    public: bytes, federation: str, client: str, kind: str, number: int, digest: str, signed: bytes
+) -> None:
+    """Refuse what the client did not sign, before it has come: `digest` is the SHA-256 that it is said to have."""
+    check_signature(public, PURPOSE, _statement(federation, client, kind, number, digest), signed)
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,7 @@ class HttpsLink:
     ) -> bytes:
         signed = identity.sign(self._key, self._federation.id, self._client, kind, number, body)
         own = {"X-Veilrec-Client": self._client, "X-Veilrec-Signature": signed.hex(), **(headers or {})}
+        own["X-Veilrec-Digest"] = hashlib.sha256(body).hexdigest()
         return self._request(path, body, own, largest, seconds)
 
     def _request(self, path: str, body: bytes, headers: dict[str, str], largest: int, seconds: float) -> bytes:

@@ -17,7 +17,7 @@ import re
 import signal
 import stat
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from veilrec.core.errors import BadInput
@@ -61,7 +61,7 @@ def read_token(path: Path) -> bytes:
         with path.open("rb") as opened:
             mode, token = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST).strip()
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}): give a file with the admin token") from None
+        raise BadInput(f"{path} cannot be read ({error.strerror}): give a file with a token") from None
     if stat.S_IMODE(mode) & 0o077:
         raise BadInput(f"{path} can be read by others: run chmod 600 {path}")
     if len(token) < _SHORTEST or not token.isascii() or any(byte <= 32 for byte in token):
@@ -69,16 +69,16 @@ def read_token(path: Path) -> bytes:
     return token
 
 
-def check_token(request: Request, token: bytes | None) -> None:
-    """Refuse a request without the token, in constant time."""
+def check_token(request: Request, token: bytes | None, option: str) -> None:
+    """Refuse a request without the token of an option of `veilrec serve`, in constant time."""
     if token is None:
-        raise RequestRefused(403, "items cannot be changed here: start the server with --admin-token-file")
+        raise RequestRefused(403, f"nobody may do this here: start the server with {option}")
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     # Digests are of one length, so that not even the length of the token shows.
     right, told = (hashlib.sha256(text).digest() for text in (token, given.strip().encode("utf-8", "replace")))
     if not hmac.compare_digest(right, told) or scheme.lower() != "bearer":
         raise RequestRefused(
-            401, "the admin token is missing or wrong: send it as a Bearer token", [(b"www-authenticate", b"Bearer")]
+            401, f"the token of {option} is missing or wrong: send it as Bearer", [(b"www-authenticate", b"Bearer")]
         )
 
 
@@ -118,6 +118,38 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
     return found
 
 
+_PART = 1 << 20  # bytes of a file that are read, checked and sent at once
+
+
+def digests_of(path: Path, whole: str) -> tuple[bytes, ...]:
+    """Return the digests of the parts of a file whose whole has this digest; BadInput for another file."""
+    digest, found = hashlib.sha256(), []
+    with path.open("rb") as source:
+        while part := source.read(_PART):
+            digest.update(part)
+            found.append(hashlib.sha256(part).digest())
+    if digest.hexdigest() != whole:
+        raise BadInput(f"{path} was changed since the release was opened")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class VerifiedParts:
+    """A file too large for memory: every part is checked when it is read, whatever happens to the file meanwhile."""
+
+    path: Path
+    digests: tuple[bytes, ...]
+
+    def read(self, number: int) -> bytes:
+        """Read a part; BadInput where it is not what was checked."""
+        with self.path.open("rb") as source:
+            source.seek(number * _PART)
+            part = source.read(_PART)
+        if self.digests and hashlib.sha256(part).digest() != self.digests[number]:
+            raise BadInput(f"{self.path} was changed since it was checked")
+        return part
+
+
 HOT = "/v1/recommend"
 _ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
 _MAX_CHANGES_WAITING = 64
@@ -134,6 +166,8 @@ class Settings:
     """Requests a second of one address, and twice as many at once; 0: no limit."""
     admin_token: bytes | None = None
     """What opens the routes of items; None: nothing does."""
+    metrics_token: bytes | None = None
+    """What opens /metrics; None: nothing does. Counts of a quiet server tell what somebody else was answered."""
     page: Path = FOLDER
     """The built page."""
     coordinator: str | None = None
@@ -162,6 +196,7 @@ class Routes:
         self._files = page_files(settings.page)
         self._signed: tuple[str, StaticFile] | None = None
         self._zipped: dict[str, bytes] = {}
+        self._parts: dict[str, tuple[bytes, ...]] = {}
         self._item_decoder = msgspec.json.Decoder(NewItem)
 
     def all(self) -> list[Route]:
@@ -191,11 +226,12 @@ class Routes:
     async def readyz(self, request: Request) -> Response:
         """Whether it can answer."""
         if self._service.edition is None:
-            raise RequestRefused(503, "the index is not ready: ask again in a moment", BUSY)
+            ready(self._service)
         return _json({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
-        """Counts, for Prometheus."""
+        """Counts, for Prometheus, with its token."""
+        check_token(request, self._settings.metrics_token, "--metrics-token-file")
         service, edition = self._service, self._service.edition
         items = len(edition.catalogue) if edition is not None and edition.ranks_here else 0
         pool = service.pool
@@ -244,23 +280,37 @@ class Routes:
         headers = {"etag": f'"{about["sha256"]}"', "cache-control": cache, "vary": "accept-encoding"}
         if has(request, headers["etag"]) or has(request, f'"{about["sha256"]}-gz"'):
             return Response(status_code=304, headers=headers)
-        path = release.path(name)
+        zipped = name in _ZIPPED_FILES and about["bytes"] <= _LARGEST_ZIPPED and takes_gzip(request)
         try:
-            found = path.stat()
-        except OSError:
-            found = None
-        if found is None or found.st_size != about["bytes"]:
-            raise self._lost_file()
-        if name in _ZIPPED_FILES and found.st_size <= _LARGEST_ZIPPED and takes_gzip(request):
+            if zipped:
+                content = await self._zipped_file(release, name)
+                headers |= {"etag": f'"{about["sha256"]}-gz"', "content-encoding": "gzip"}
+                return Response(content, headers=headers, media_type="application/octet-stream")
+            parts = VerifiedParts(release.path(name), await self._digests(release, name))
+            first = await asyncio.to_thread(parts.read, 0)
+        except (BadInput, OSError):
+            raise self._lost_file() from None
+        headers["content-length"] = str(about["bytes"])
+        return StreamingResponse(self._sent(first, parts), headers=headers, media_type="application/octet-stream")
+
+    async def _sent(self, first: bytes, parts: VerifiedParts) -> AsyncIterator[bytes]:
+        """The parts of a file; a part that was altered is not sent, and the answer breaks off before it."""
+        yield first
+        for number in range(1, len(parts.digests)):
             try:
-                zipped = await self._zipped_file(release, name)
+                part = await asyncio.to_thread(parts.read, number)
             except (BadInput, OSError):
                 raise self._lost_file() from None
-            headers |= {"etag": f'"{about["sha256"]}-gz"', "content-encoding": "gzip"}
-            return Response(zipped, headers=headers, media_type="application/octet-stream")
-        # Files come whole or not at all: ranges would be one more thing to get wrong.
-        request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
-        return FileResponse(path, headers=headers, stat_result=found, media_type="application/octet-stream")
+            yield part
+
+    async def _digests(self, release: Release, name: str) -> tuple[bytes, ...]:
+        """Digests of the parts of a file, once for each: those of the whole that the manifest names."""
+        digest = str(release.manifest["files"][name]["sha256"])
+        if digest not in self._parts:
+            found = await asyncio.to_thread(digests_of, release.path(name), digest)
+            kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
+            self._parts = {key: value for key, value in self._parts.items() if key in kept} | {digest: found}
+        return self._parts[digest]
 
     def _lost_file(self) -> RequestRefused:
         self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
@@ -277,7 +327,7 @@ class Routes:
 
     async def item(self, request: Request) -> Response:
         """Add, change or remove an item: on disk and in the index before the answer leaves."""
-        check_token(request, self._settings.admin_token)
+        check_token(request, self._settings.admin_token, "--admin-token-file")
         name = check_id(_tail(request, _ITEMS))
         service = self._service
         ready(service)

@@ -12,12 +12,17 @@ Ids, titles and categories of items by number; those of the release stay packed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sqlite3
+from bisect import insort
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from math import inf
+from math import inf, prod
+from operator import neg
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -28,9 +33,11 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.state import SAFETENSORS_TYPES
 from veilrec.serving.answering import FromPooled
 from veilrec.serving.index.blocks import LARGEST_CODE
 from veilrec.serving.index.catalogue import Filter, ItemIndex, interest_values
+from veilrec.serving.requests import MAX_K
 from veilrec.wire.queries import PoolInfo, pool_file
 from veilrec.wire.releases import Release, whole_numbers
 
@@ -88,7 +95,7 @@ class ItemStore:
                 raise BadInput(f"{path} is in use by another server: stop it, or give another --items file") from None
             raise BadInput(f"{path} cannot be used ({error}): give a file that can be written") from None
         except sqlite3.DatabaseError:
-            raise BadInput(f"{path} is no file of items, or is damaged: give another --items file") from None
+            raise self._damaged() from None
         self._identity = self._files()
 
     def _open(self) -> None:
@@ -103,7 +110,12 @@ class ItemStore:
                 self._database.execute(statement)
         elif (application, schema) != (_APPLICATION, _SCHEMA):
             raise sqlite3.DatabaseError
+        if self._database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError
         self._database.execute("COMMIT")
+
+    def _damaged(self) -> BadInput:
+        return BadInput(f"{self.path} is no file of items, or is damaged: give another --items file, or a copy of it")
 
     def close(self) -> None:
         """Close the file; what was acknowledged is in it already."""
@@ -111,13 +123,16 @@ class ItemStore:
 
     def items(self) -> Iterator[StoredItem]:
         """Yield the added items that are still there, oldest first."""
-        for row in self._database.execute("SELECT * FROM items ORDER BY rowid"):
+        for row in self._rows("SELECT * FROM items ORDER BY rowid"):
             expires = inf if row[7] is None else row[7]
-            yield StoredItem(*(*row[:7], expires, row[8], np.frombuffer(row[9], "<f4")))
+            try:
+                yield StoredItem(*(*row[:7], expires, row[8], np.frombuffer(row[9], "<f4")))
+            except (ValueError, TypeError):
+                raise self._damaged() from None
 
     def gone(self) -> set[str]:
         """Return the ids of removed items."""
-        return {name for (name,) in self._database.execute("SELECT id FROM gone")}
+        return {name for (name,) in self._rows("SELECT id FROM gone")}
 
     def put(self, item: StoredItem) -> None:
         """Add an item or put it in the place of its namesake; on disk when this returns."""
@@ -135,7 +150,18 @@ class ItemStore:
 
     def expired(self, now: float) -> list[str]:
         """Return the ids of items that have expired."""
-        return [name for (name,) in self._database.execute("SELECT id FROM items WHERE expires <= ?", (now,))]
+        return [name for (name,) in self._rows("SELECT id FROM items WHERE expires <= ?", (now,))]
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        try:
+            return self._database.execute(query, values).fetchall()
+        except sqlite3.OperationalError as error:
+            raise StoreGone(
+                f"the file of items cannot be read ({error.sqlite_errorname}): look at the disk, then start the server"
+                " again"
+            ) from None
+        except sqlite3.DatabaseError:
+            raise self._damaged() from None
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
@@ -177,7 +203,9 @@ class ItemStore:
         return found
 
 
+_AROUND = len(b'{"id":"","title":"","category":"","score":-1.234567e-308},')
 _MAX_KEPT = 1 << 16  # items whose JSON is kept
+_MAX_GONE = 1 << 10  # items that were taken out, whose texts are kept: an answer may be on its way
 
 
 class ReleaseTexts:
@@ -199,6 +227,9 @@ class ReleaseTexts:
         self._number: dict[str, int] = {}  # of what was added
         self._hidden: set[int] = set()  # of the release, and taken out
         self._kept: dict[int, bytes] = {}
+        self._gone: deque[int] = deque()
+        self._longest = np.sort(self._sizes())[::-1][:MAX_K].tolist()  # falling
+        self._bounds = np.cumsum([0, *self._longest])
 
     def facts(self, number: int) -> tuple[str, str, str]:
         """Id, title and category of an item; KeyError where the number is not known (yet)."""
@@ -206,6 +237,18 @@ class ReleaseTexts:
             return self._added[number]
         code = int(self.category[number])
         return self._ids.text(number), self._titles.text(number), self.categories[code] if code >= 0 else ""
+
+    def _sizes(self) -> Offsets:
+        """At most so many bytes has each item of the release as JSON."""
+        sizes = np.array([*(len(msgspec.json.encode(name)) for name in self.categories), 0], np.int64)[self.category]
+        found: Offsets = sizes + self._ids.escaped() + self._titles.escaped() + _AROUND
+        return found
+
+    def largest(self, k: int) -> int:
+        """At most so many bytes have any k different items as JSON, with their scores."""
+        known = len(self._longest)
+        beyond = (k - known) * self._longest[-1] if k > known == MAX_K else 0
+        return int(self._bounds[min(k, known)]) + beyond
 
     def json(self, number: int) -> bytes | None:
         """Encode an item as the start of a JSON object, which its score completes."""
@@ -233,6 +276,11 @@ class ReleaseTexts:
         """Add the texts of an item."""
         self._added[number] = (name, title, category)
         self._number[name] = number
+        size = len(msgspec.json.encode((name, title, category))) + _AROUND
+        if len(self._longest) < MAX_K or size > self._longest[-1]:
+            insort(self._longest, size, key=neg)
+            del self._longest[MAX_K:]
+            self._bounds = np.cumsum([0, *self._longest])
 
     def hide(self, number: int) -> None:
         """Hide an item."""
@@ -242,6 +290,11 @@ class ReleaseTexts:
         name, _, _ = self._added[number]
         if self._number.get(name) == number:
             del self._number[name]
+        self._gone.append(number)
+        if len(self._gone) > _MAX_GONE:
+            old = self._gone.popleft()
+            del self._added[old]
+            self._kept.pop(old, None)
 
     def numbers(self) -> Offsets:
         """Return the numbers of all visible items."""
@@ -284,6 +337,16 @@ class _Packed:
     def text(self, number: int) -> str:
         return self._data[self._offsets[number] : self._offsets[number + 1]].decode(errors="replace")
 
+    def escaped(self) -> Offsets:
+        """At most so many bytes has each of them in JSON."""
+        data = np.frombuffer(self._data, np.uint8)
+        # Quotes and backslashes get 1 byte more, control characters 5.
+        more = (((data == 34) | (data == 92), 1), (data < 32, 5))
+        found: Offsets = np.diff(self._offsets)
+        for where, count in more:
+            found = found + count * np.diff(np.searchsorted(np.flatnonzero(where), self._offsets))
+        return found
+
     def find(self, text: str) -> int | None:
         """Which one it is: compared byte by byte, over all that are still possible; no table of ids is kept."""
         wanted = text.encode()
@@ -304,6 +367,24 @@ _MAX_NUMBERS = 20_000_000  # of all vectors, for lists of synthetic readers
 _SCORES_AT_ONCE = 1 << 22
 
 
+def _arrays(release: Release, file: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file as it was signed: what is checked are the very bytes that are used, in memory."""
+    content = bytearray(int(release.manifest["files"][file]["bytes"]))
+    with release.path(file).open("rb") as source:
+        size = source.readinto(content)
+    if size != len(content) or hashlib.sha256(content).hexdigest() != release.manifest["files"][file]["sha256"]:
+        raise BadInput(f"{file} of the release was changed since it was checked: put it back, or release it again")
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    found = {}
+    for name, part in header.items():
+        kind, at = np.dtype(SAFETENSORS_TYPES[part["dtype"]]), start + part["data_offsets"][0]
+        array = np.frombuffer(content, kind, prod(part["shape"]), at).reshape(part["shape"])
+        found[name] = array if array.flags.aligned else array.copy()
+    return found
+
+
 class Edition:
     """A release with its index; items come and go by one thread, while any number ask."""
 
@@ -319,11 +400,11 @@ class Edition:
             return
         sizes = release.manifest["sizes"]
         count, self.dim, self.n_interests = int(sizes["items"]), int(sizes["dim"]), int(sizes["interests"])
-        vectors = whole_numbers(release.arrays("vectors.safetensors")["items"], count, self.dim)
+        vectors = whole_numbers(_arrays(release, "vectors.safetensors")["items"], count, self.dim)
         serving: Mapping[str, NDArray[Any]] = (
-            release.arrays("serving.safetensors") if release.has("serving.safetensors") else {}
+            _arrays(release, "serving.safetensors") if release.has("serving.safetensors") else {}
         )
-        self.texts = ReleaseTexts(release.arrays("items.safetensors"))
+        self.texts = ReleaseTexts(_arrays(release, "items.safetensors"))
         if self.texts.count != count:
             raise BadInput(f"the release has {count} vectors and {self.texts.count} ids: release it again")
         self.interests: Floats | None = None
@@ -336,7 +417,7 @@ class Edition:
             self.chances = chances.astype(np.float32)
         self._readers: Floats | None = None
         if release.has("readers.safetensors"):
-            readers = release.arrays("readers.safetensors")["vectors"]
+            readers = _arrays(release, "readers.safetensors")["vectors"]
             self._readers = whole_numbers(readers.astype(np.float32), len(readers), self.dim)
         self.pooled: FromPooled | None = None
         if "pooled.slope" in serving:
@@ -444,8 +525,8 @@ class Edition:
         found = [self.catalogue.best(weights, share, wanted=kind)[0] for kind in wanted for weights in alone]
         return np.unique(np.concatenate(found))
 
-    def pool_of(self, numbers: Offsets, k: int, *, whole: bool, exact: bool) -> bytes:
-        """Encode some items as a pool file."""
+    def pool_of(self, numbers: Offsets, k: int, *, whole: bool, exact: bool, even: bool = False) -> bytes:
+        """Encode some items as a pool file; `even`: of one size for all pools of as many items."""
         facts = {}
         for number in numbers.tolist():
             try:
@@ -455,7 +536,12 @@ class Edition:
         ids, titles, categories = zip(*facts.values(), strict=True) if facts else ((), (), ())
         vectors, scores = self.catalogue.rows(np.array(list(facts), np.int64))
         about = PoolInfo(f"{self.release.name} {self.release.version}", k, whole, exact)
-        return pool_file(ids, titles, categories, scores if self.interests is not None else None, vectors, about)
+        size = 0
+        if even:
+            names = sum(len(name.encode()) + 4 for name in self.texts.categories)
+            size = 2048 + names + self.texts.largest(k) + (k + 4) * (self.dim + 4 * self.n_interests + 16)
+        scores = scores if self.interests is not None else None
+        return pool_file(ids, titles, categories, scores, vectors, about, size=size)
 
 
 def _known(code: int | None) -> int:

@@ -2,17 +2,18 @@
 
 How often one address may ask: a bucket of tokens for each, in a table that cannot grow without bound.
 
-The log: one JSON object a line, of fields from a closed list.
+The log: one JSON object a line, of fields from a closed list. Times and sizes are rounded up to coarse steps: what was
+asked must not follow from how many bytes were answered, or how fast.
 
 There is no place in it for an id of an item, a vector, an address, a body or a query string: what is not in the list
 cannot be written. A word about the server itself ("event") comes from the code and never from a request.
 
-What is counted, as Prometheus reads it: requests and their times, by route and status, and nothing of anybody.
+What is counted, as Prometheus reads it: requests, their times and sizes in classes, by route and status, and nothing of
+anybody. Sums are of the rounded values.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 import threading
@@ -29,6 +30,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.routing import Router
 
+from veilrec.serving.connections import Places, network
 from veilrec.serving.requests import ClientGone, Headers, Message, Receive, RequestRefused, Scope, Send
 
 _BURST_SECONDS = 2.0  # what may be asked at once after a pause, in seconds of the rate
@@ -53,8 +55,7 @@ class RateLimit:
         """0 if the address may ask now, which is counted; else the seconds until it may."""
         if self.rate <= 0:
             return 0
-        if ":" in address:
-            address = _network(address)
+        address = network(address)
         if now - self._swept > _BURST_SECONDS:
             self._sweep(now)
         tokens, since = self._buckets.get(address, (self.burst, now))
@@ -73,15 +74,6 @@ class RateLimit:
         self._buckets = {who: bucket for who, bucket in self._buckets.items() if now - bucket[1] < full}
 
 
-def _network(address: str) -> str:
-    """One household of the new internet has 2^64 addresses: they share a bucket."""
-    try:
-        whole = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(whole.ipv4_mapped or (int(whole) >> 64))
-
-
 _AT_ONCE = 512  # lines that wait to be written
 
 
@@ -95,8 +87,9 @@ class RequestLine(msgspec.Struct):
     """The template: /v1/items/{id}, never the path."""
     status: int
     microseconds: int
+    """Rounded up to a power of 2."""
     bytes: int
-    """Of the answer."""
+    """Of the answer; rounded up to a power of 2."""
 
 
 class EventLine(msgspec.Struct, omit_defaults=True):
@@ -107,6 +100,11 @@ class EventLine(msgspec.Struct, omit_defaults=True):
     level: str = "info"
     request: str = ""
     """The id of the request during which it happened."""
+
+
+def coarse(number: int) -> int:
+    """Round up to a power of 2; 0 stays."""
+    return 1 << (number - 1).bit_length() if number > 1 else max(0, number)
 
 
 class Log:
@@ -121,7 +119,7 @@ class Log:
 
     def request(self, request: str, route: str, status: int, seconds: float, size: int) -> None:
         """One answered request."""
-        line = RequestLine(round(time.time(), 3), request, route, status, int(seconds * 1e6), size)
+        line = RequestLine(round(time.time(), 3), request, route, status, coarse(int(seconds * 1e6)), coarse(size))
         with self._lock:
             self._waiting.append(self._encoder.encode(line))
             waiting = len(self._waiting)
@@ -169,19 +167,27 @@ class Metrics:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], tuple[list[int], list[float]]] = {}
+        self.places: Places | None = None  # of the connections, where they are counted
 
     def note(self, route: str, status: int, seconds: float, size: int) -> None:
         """One answered request: its route template, its status, its time, the bytes of its answer."""
         entry = self._seen.get((route, status))
         if entry is None:
             entry = self._seen[route, status] = ([0] * (len(_EDGES) + 1), [0.0, 0.0])
-        entry[0][bisect_left(_EDGES, seconds)] += 1
-        entry[1][0] += seconds
-        entry[1][1] += size
+        place = bisect_left(_EDGES, seconds)
+        entry[0][place] += 1
+        entry[1][0] += _EDGES[min(place, len(_EDGES) - 1)]
+        entry[1][1] += coarse(size)
 
     def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
         """The page at /metrics; `gauges` are (name, what it is, value)."""
         lines = []
+        if self.places is not None:
+            gauges = (
+                *gauges,
+                ("connections", "Open connections.", float(self.places.total)),
+                ("connections_refused", "Connections that found no place.", float(self.places.refused)),
+            )
         for name, what, value in gauges:
             lines += [f"# HELP veilrec_{name} {what}", f"# TYPE veilrec_{name} gauge", f"veilrec_{name} {value:.15g}"]
         seen = sorted(self._seen.items())
@@ -193,7 +199,8 @@ class Metrics:
                 lines.append(f'veilrec_request_seconds_bucket{{{labels},le="{edge}"}} {total}')
             lines.append(f"veilrec_request_seconds_sum{{{labels}}} {seconds:.9g}")
             lines.append(f"veilrec_request_seconds_count{{{labels}}} {total}")
-        lines += ["# HELP veilrec_answer_bytes_total Bytes of answers.", "# TYPE veilrec_answer_bytes_total counter"]
+        lines += ["# HELP veilrec_answer_bytes_total Bytes of answers, each rounded up to a power of 2."]
+        lines += ["# TYPE veilrec_answer_bytes_total counter"]
         for (route, status), (_, (_, size)) in seen:
             lines.append(f'veilrec_answer_bytes_total{{route="{route}",status="{status}"}} {size:.15g}')
         return "\n".join(lines) + "\n"
@@ -212,6 +219,7 @@ _COLD: Headers = [*_ALWAYS, (_POLICY, POLICY)]
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
 _UNLIMITED = {"/healthz", "/readyz"}
+_PIECE = 1 << 16  # bytes of an answer that are handed to a connection at once
 _GONE = 499  # in the log: the client had left
 
 Hot = Callable[[Scope, Receive], Awaitable[tuple[bytes, bytes]]]
@@ -310,7 +318,8 @@ class _Sending:
         self.status, self.size = status, len(body)
         own = [*headers, *always, (b"x-request-id", self.request.encode()), (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": status, "headers": own})
-        await self._send({"type": "http.response.body", "body": body})
+        message: Message = {"type": "http.response.body", "body": body}
+        await self._send(message if len(body) <= _PIECE else await self._but_the_last(message))
 
     async def refuse(self, status: int, line: str, headers: Headers) -> None:
         """One line as JSON; nothing where an answer has begun, which then breaks off."""
@@ -326,7 +335,17 @@ class _Sending:
             message["headers"] = [*message["headers"], *self._cold, (b"x-request-id", self.request.encode())]
         else:
             self.size += len(message.get("body", b""))
+            if len(message.get("body", b"")) > _PIECE:
+                message = await self._but_the_last(message)
         await self._send(message)
+
+    async def _but_the_last(self, message: Message) -> Message:
+        """Send all pieces of a body but one, each when the connection has room for it, and return that one."""
+        body = message["body"]
+        last = (len(body) - 1) // _PIECE * _PIECE
+        for start in range(0, last, _PIECE):
+            await self._send({**message, "body": body[start : start + _PIECE], "more_body": True})
+        return {**message, "body": body[last:]}
 
 
 def _template(scope: Scope) -> str:

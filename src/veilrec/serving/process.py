@@ -1,11 +1,7 @@
 """Run any ASGI application of ours in a process: a socket, TLS, signals, and a graceful end.
 
-The recommender (`app.serve`) and the coordinator of a federation both use it; it knows neither of them.
-
-One connection: uvicorn's, with bounds on what may come before a request is whole, and answers that leave whole.
-
-The parser that it uses has no limit on headers of its own, and nobody looks at the time while a request trickles in.
-Head and body of an answer are written one after the other: two records of TLS and two packets, for a few bytes each.
+The recommender (`app.serve`) and the coordinator of a federation both use it; it knows neither of them. What one
+connection may do is in `connections`.
 """
 
 from __future__ import annotations
@@ -13,113 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from veilrec.core.errors import BadInput
+from veilrec.serving.connections import Connection, Gate, Places
 from veilrec.serving.middleware import FromLibrary, Log, RequestMiddleware
 from veilrec.wire.signing import is_loopback
 
-_MAX_HEADER_BYTES = 16 << 10
-_MAX_HEADERS = 100
-_SLOWEST_SECONDS = 20.0  # for a whole request to come in
-
-
-_SMALL = 1 << 14  # bytes of a record of TLS; what is longer is not copied together
-
-
-class _Gathering:
-    """A transport of which all that is written in one turn of the loop leaves at once."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._waiting: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send this with what follows at once."""
-        if not self._waiting:
-            self._loop.call_soon(self._flush)
-        self._waiting.append(data)
-
-    def close(self) -> None:
-        """Send what waits, and hang up."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if not waiting or self._transport.is_closing():
-            return
-        if sum(map(len, waiting)) <= _SMALL:
-            self._transport.write(b"".join(waiting))
-        else:
-            self._transport.writelines(waiting)
-
-
-class Connection(HttpToolsProtocol):
-    """Refuses headers that are too large, and requests that do not end."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._before_body = 0  # bytes since the last request, before the headers of the next were whole
-        self.began: float | None = None  # when the request that is coming in began, or the connection
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Note when a connection began."""
-        self.began = self.loop.time()
-        super().connection_made(_Gathering(transport, self.loop))  # type: ignore[arg-type]
-
-    def data_received(self, data: bytes) -> None:
-        """Count what comes before a request is known."""
-        if self.began is None:
-            self.began = self.loop.time()
-        self._before_body += len(data)
-        super().data_received(data)
-        if self.parser is not None and self._before_body > _MAX_HEADER_BYTES and not self.transport.is_closing():
-            self._refuse()
-
-    def on_headers_complete(self) -> None:
-        """Check the size of the headers."""
-        size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
-        if size > _MAX_HEADER_BYTES or len(self.headers) > _MAX_HEADERS:
-            self._before_body = size
-            raise ValueError("headers")  # the parser stops, and the client gets a 400
-        self._before_body = -(1 << 62)
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """A request is whole."""
-        self._before_body = 0
-        self.began = None
-        super().on_message_complete()
-
-    def _refuse(self) -> None:
-        self.send_400_response("The headers are too large.")
-
-    def close_if_slow(self, now: float) -> None:
-        """Hang up on a request that does not end."""
-        if self.began is not None and now - self.began > _SLOWEST_SECONDS and not self.transport.is_closing():
-            self.transport.close()
-
-
 _BACKLOG = 2048
 _MAX_CONNECTIONS = 4096
+_GREETING = 512  # more, that are refused with a 503, or in a handshake
+_OTHER_FILES = 128  # that a server may have open beside
+CONNECTIONS = 256  # of one address
 _KEEP_ALIVE_SECONDS = 30
 _FINISH_SECONDS = 10  # for what runs when the end is asked for
 _LOG_SECONDS = 0.05
+_SAID_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -132,6 +49,7 @@ class ListenAddress:
     key: Path | None = None
     insecure: bool = False  # plain text to other machines
     oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    connections: int = CONNECTIONS  # of one address at once; 0: no limit
     way_out: str = "give another --host or --port; port 0 is any"  # where this one cannot be used
 
     def check(self) -> None:
@@ -226,14 +144,38 @@ def serve_app(
         timeout_graceful_shutdown=_FINISH_SECONDS,
     )
     config.load()
-    config.ssl = context
+    places = Places(min(_MAX_CONNECTIONS + _GREETING, _open_files() - _OTHER_FILES), place.connections)
+    app.metrics.places = places
+
+    def gate(**named: Any) -> Gate:
+        return Gate(lambda: Connection(**named), context, places)
+
+    config.http_protocol_class = gate  # type: ignore[assignment]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(_Server(config), log, opened, lambda: announce(place.url(opened)), prepare, signals=signals))
+        server, told = _Server(config), partial(announce, place.url(opened))
+        runner.run(_serve(server, log, opened, places, told, prepare, signals=signals))
     log.flush()
 
 
+def _open_files() -> int:
+    """Allow this process as many open files as the machine lets it, and return how many these are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * (_MAX_CONNECTIONS + _GREETING)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
 async def _serve(
-    server: _Server, log: Log, opened: socket.socket, announce: Callable[[], None], prepare: Prepare, *, signals: bool
+    server: _Server,
+    log: Log,
+    opened: socket.socket,
+    places: Places,
+    announce: Callable[[], None],
+    prepare: Prepare,
+    *,
+    signals: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
 
@@ -245,7 +187,7 @@ async def _serve(
         loop.add_signal_handler(number, stop)
     prepare(loop, stop)
     log.later = lambda flush: loop.call_later(_LOG_SECONDS, flush)
-    hurrying = asyncio.create_task(_hurry(server))
+    hurrying = asyncio.create_task(_hurry(server, log, places))
     announce()
     try:
         await server.serve(sockets=[opened])
@@ -254,12 +196,16 @@ async def _serve(
         log.later = None
 
 
-async def _hurry(server: _Server) -> None:
-    """Hang up on requests that do not end, once a second."""
+async def _hurry(server: _Server, log: Log, places: Places) -> None:
+    """Once a second, hang up on those that are too slow; once a minute, say how many found no place."""
     loop = asyncio.get_running_loop()
+    told, said_at = 0, -inf
     while True:
         await asyncio.sleep(1.0)
         now = loop.time()
         for connection in list(server.server_state.connections):
             if isinstance(connection, Connection):
                 connection.close_if_slow(now)
+        if places.refused > told and now - said_at >= _SAID_SECONDS:
+            log.event(f"no place for {places.refused - told} connections: see --connections", level="warning")
+            told, said_at = places.refused, now

@@ -79,7 +79,8 @@ class RecommenderService:
         self.pool: StaticFile | None = None
         self.failure: str | None = None  # why there will never be an edition
         self.on_failure: Callable[[], object] = lambda: None
-        self._embedder_of, self._trusted, self._clock = embedder_of, trusted, clock
+        self._embedder_of, self._clock = embedder_of, clock
+        self._trusted = trusted or release.key  # a later version has to be signed by this one, or its successor
         self._embedder: tuple[str, Embed | None] = ("", None)  # and of which release
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="items")
         self._counting = threading.Lock()
@@ -124,11 +125,12 @@ class RecommenderService:
             self.edition = self._edition(self.release)
         except VeilrecError as error:
             self.failure = str(error)
-        except (OSError, KeyError, ValueError) as error:
+        except Exception as error:  # whatever it is, somebody has to hear of it
             self.failure = (
                 f"the release cannot be served ({type(error).__name__}): check it with `veilrec release verify`"
             )
         if self.failure is not None:
+            self.log.event(f"never ready: {self.failure}", level="error")
             self.on_failure()
             return
         gc.collect()
@@ -231,25 +233,30 @@ class RecommenderService:
     def reload(self) -> bool:
         """Take the version that lies in the release's folder now, if it is newer; whether it was taken."""
         try:
-            release = open_release(
-                self.release.folder, trusted=self._trusted, newest=self.release.newest, clock=self._clock
-            )
-            if release.name != self.release.name:
-                raise BadInput(f"the folder holds another release now, {release.name}: start another server for it")
-            if release.digest == self.release.digest:
-                self.log.event("reload: the release has not changed")
-                return False
-            edition = self._edition(release)
-        except (VeilrecError, OSError, KeyError, ValueError) as error:
+            release = self._next()
+            edition = None if release is None else self._edition(release)
+        except Exception as error:  # whatever it is, somebody has to hear of it
             why = str(error) if isinstance(error, VeilrecError) else type(error).__name__
             self.log.event(f"reload refused, the old version goes on: {why}", level="error")
             return False
+        if release is None or edition is None:
+            self.log.event("reload: the release has not changed")
+            return False
         if edition.ranks_here:  # first: a page that has the new release asks for its pool at once
             self.make_pool(edition)
-        self.release, self.edition = release, edition
+        self.release, self.edition, self._trusted = release, edition, release.key
         self._touch()
         self.log.event(f"reload: version {release.version} answers now")
         return True
+
+    def _next(self) -> Release | None:
+        """The version that lies in the folder; None for the one that answers."""
+        release = open_release(
+            self.release.folder, trusted=self._trusted, newest=self.release.newest, clock=self._clock
+        )
+        if release.name != self.release.name:
+            raise BadInput(f"the folder holds another release now, {release.name}: start another server for it")
+        return None if release.digest == self.release.digest else release
 
     def _touch(self) -> None:
         self._changed = time.monotonic()
@@ -355,7 +362,7 @@ class RecommendRoute:
             raise RequestRefused(400, str(error)) from None
         if as_pool:
             return await self._aside(_pool, edition, numbers, ask.k), BYTES
-        return _answer(edition, numbers, scores), JSON
+        return _answer(edition, numbers, scores, ask.k), JSON
 
     async def _best(
         self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: RecommendRequest
@@ -385,6 +392,8 @@ class RecommendRoute:
 def ready(service: RecommenderService) -> Edition:
     """The edition that answers now."""
     edition = service.edition
+    if edition is None and service.failure is not None:
+        raise RequestRefused(503, "this server cannot serve its release or its items: its log says why")
     if edition is None:
         raise RequestRefused(503, "the index is not ready: ask again in a moment", BUSY)
     if not edition.ranks_here:
@@ -471,7 +480,7 @@ def _of_pooled(told: Floats, edition: Edition) -> Floats:
 
 def _pool(edition: Edition, numbers: Offsets, k: int) -> bytes:
     try:
-        return edition.pool_of(numbers, k, whole=False, exact=False)
+        return edition.pool_of(numbers, k, whole=False, exact=False, even=True)
     except VeilrecError:  # one of them was taken out this moment
         raise RequestRefused(503, "the items have changed: ask again", BUSY) from None
 
@@ -480,13 +489,15 @@ def _needed(size: int) -> str:
     return f"give {size}" if size else "this release takes none"
 
 
-def _answer(edition: Edition, numbers: Offsets, scores: Floats) -> bytes:
+def _answer(edition: Edition, numbers: Offsets, scores: Floats, k: int) -> bytes:
+    """Answer as JSON, filled up with spaces: all answers of one k have one length, whatever was asked."""
     items, json = [], edition.texts.json
     for number, score in zip(numbers.tolist(), scores.tolist(), strict=True):
         start = json(number)
         if start is not None:
             items.append(b"%s%.7g}" % (start, score))
-    return edition.head + b",".join(items) + b"]}"
+    whole = edition.head + b",".join(items) + b"]}"
+    return whole.ljust(len(edition.head) + 2 + edition.texts.largest(k))
 
 
 def _options(query: bytes, largest_pool: int, *, is_json: bool) -> tuple[bool, RecommendRequest | None]:

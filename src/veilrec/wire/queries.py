@@ -91,7 +91,7 @@ def decode(content: bytes, question: QueryShape) -> Floats:
 
 
 LARGEST = 256 << 20  # bytes of a pool that are read
-_LARGEST_HEADER = 1 << 16
+_LARGEST_HEADER = 4_000_000  # bytes, with what fills a pool up to its size
 _TEXTS = ("ids", "titles", "categories")
 _KINDS = {f"{name}.{part}": kind for name in _TEXTS for part, kind in (("offsets", "<i4"), ("data", "|u1"))} | {
     "category": "<i4",
@@ -134,8 +134,13 @@ def pool_file(
     scores: Floats | None,
     vectors: Floats,
     about: PoolInfo,
+    *,
+    size: int = 0,
 ) -> bytes:
-    """The file of some items: `scores` is P [items, B], where there are interests, `vectors` R [items, dim]."""
+    """The file of some items: `scores` is P [items, B], where there are interests, `vectors` R [items, dim].
+
+    A shorter file is filled up to about `size` bytes, with spaces behind its header.
+    """
     names = sorted({name for name in categories if name})
     number = {name: code for code, name in enumerate(names)}
     scales = (np.abs(vectors).max(axis=0, initial=0.0) / 127.0).astype("<f4")
@@ -152,10 +157,10 @@ def pool_file(
         arrays["scores"] = np.ascontiguousarray(scores, "<f4")
     facts = {"release": about.release, "k": str(about.k)}
     facts |= {"whole": str(int(about.whole)), "exact": str(int(about.exact))}
-    return _saved(arrays, facts)
+    return _saved(arrays, facts, size)
 
 
-def _saved(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str]) -> bytes:
+def _saved(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str], size: int) -> bytes:
     """As the library writes it, but always in the same order: the same pool has the same bytes."""
     header: dict[str, Any] = {"__metadata__": dict(facts)}
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that all lie aligned
@@ -166,6 +171,7 @@ def _saved(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str]) -> byte
         header[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    text = text.ljust(min(_LARGEST_HEADER, size - end - 8))
     return len(text).to_bytes(8, "little") + text + b"".join(arrays[name].tobytes() for name in order)
 
 

@@ -8,14 +8,16 @@
 | `POST /v1/answer` | a client | an answer; on disk when it is acknowledged |
 | `GET /v1/status` | the operator, by a token | how far the run has come |
 
-A client is known by its key: every request is signed over federation, client, kind, round and a digest of the body.
-Before a body is read the name has to be one of the federation's, and within its share of requests; bodies have a cap,
-and only so many are read at once.
+A client is known by its key: every request is signed over federation, client, kind, round and a digest of the body,
+and names that digest. So the signature is checked first: a stranger is turned away before its body is read, and uses up
+neither the share of requests of a client nor a place for a body. Bodies have a cap; only so many are read at once, one
+of a client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import json
 import ssl
@@ -51,12 +53,12 @@ from veilrec.federation.processes import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.secure_reports import MessageRefused
 from veilrec.serving.middleware import Hot, Log, Metrics, RateLimit, RequestMiddleware
-from veilrec.serving.process import ListenAddress, serve_app
+from veilrec.serving.process import CONNECTIONS, ListenAddress, serve_app
 from veilrec.serving.requests import BUSY, Headers, Message, Receive, RequestRefused, Scope, Send, header, read_body
 from veilrec.wire.signing import checked_origin
 
 PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
-PAGE_HEADERS = ("content-type", "x-veilrec-client", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
+PAGE_HEADERS = ("content-type", *(f"x-veilrec-{name}" for name in ("client", "digest", "kind", "number", "signature")))
 _REMEMBERED_SECONDS = 3600
 _OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
 
@@ -98,10 +100,12 @@ async def _permission(request: Request) -> Response:
 
 
 CLIENT, SIGNATURE, KIND, NUMBER = b"x-veilrec-client", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
+DIGEST = b"x-veilrec-digest"  # of the body, in hexadecimal digits
 _LONGEST_POLL_SECONDS = 25.0
 _SMALL = 4096  # bytes of a body that is not an answer
 _SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
 _JSON = b"application/json"
+_UNSIGNED = "the request is not signed by this device's key"
 _MAX_BODIES = 16  # answers that are read at once
 RATE_OF_ADDRESS, _RATE_OF_CLIENT = 400.0, 20.0  # requests a second, for each task of a round
 
@@ -123,7 +127,7 @@ class CoordinatorRoutes:
         self._driver, self._cap, self._operator = driver, largest_answer, operator
         self._federation = driver.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._bodies = 0
+        self._sending: set[str] = set()  # clients whose answers are being read
         self._of_client = RateLimit(rate and _RATE_OF_CLIENT * driver.tasks_per_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
@@ -175,6 +179,7 @@ class CoordinatorRoutes:
                 409, "the client has another version of the plan: copy federation.yaml and facts again"
             )
         try:
+            self._driver.registry.check(made.id, asked.client, key, endorsement)  # strangers get no further
             place = await self._store(self._driver.registry.enrol, made.id, asked.client, key, endorsement)
         except NotInvited as error:
             raise RequestRefused(403, str(error)) from None
@@ -183,8 +188,9 @@ class CoordinatorRoutes:
 
     async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Answer a poll: the client's task, or null if none came up in time."""
-        body = await self._signed(scope, receive, "poll", 0, _SMALL)
-        client, wait = _text(scope, CLIENT), _seconds(body)
+        client = self._sender(scope, "poll", 0).client
+        body = await _body(scope, receive, _SMALL)
+        wait = _seconds(body)
         until = perf_counter() + wait
         self._driver.see(client)
         while True:
@@ -207,8 +213,9 @@ class CoordinatorRoutes:
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Send the content of a client's task."""
-        body = await self._signed(scope, receive, "content", 0, _SMALL)
-        found = self._driver.queue.content(_text(scope, CLIENT), body.decode("ascii", "replace"))
+        client = self._sender(scope, "content", 0).client
+        body = await _body(scope, receive, _SMALL)
+        found = self._driver.queue.content(client, body.decode("ascii", "replace"))
         if found is None:
             raise RequestRefused(410, "nothing of this kind is asked for any more")
         return found, b"application/octet-stream"
@@ -216,12 +223,12 @@ class CoordinatorRoutes:
     async def answer(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Take an answer in."""
         kind, number = _text(scope, KIND), _whole(scope)
-        if self._bodies >= _MAX_BODIES:
+        client = self._sender(scope, kind, number).client
+        if len(self._sending) >= _MAX_BODIES or client in self._sending:
             raise RequestRefused(503, "too many answers come at once: send it again in a moment", BUSY)
-        self._bodies += 1
+        self._sending.add(client)
         try:
-            body = await self._signed(scope, receive, kind, number, self._cap)
-            client = _text(scope, CLIENT)
+            body = await _body(scope, receive, self._cap)
             if kind in RPC_KINDS:  # never behind those who wait for what is said on it
                 receipt = self._driver.take(client, kind, number, body)
             else:
@@ -231,7 +238,7 @@ class CoordinatorRoutes:
         except StoreBusy:
             raise RequestRefused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
         finally:
-            self._bodies -= 1
+            self._sending.discard(client)
         return msgspec.json.encode({"receipt": receipt}), _JSON
 
     async def status(self, request: Request) -> Response:
@@ -241,26 +248,19 @@ class CoordinatorRoutes:
             raise RequestRefused(401, "this is for the operator of the federation")
         return _json(await self._store(self._driver.status))
 
-    async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
-        """The body of a request that an enrolled client has signed for this."""
-        entry = self._entry(scope)
-        body = await read_body(scope, receive, cap)
-        try:
-            signed = bytes.fromhex(_text(scope, SIGNATURE))
-            identity.check(entry.key or b"", self._federation.id, entry.client, kind, number, body, signed)
-        except (VeilrecError, ValueError):
-            raise RequestRefused(401, "the request is not signed by this device's key") from None
-        return body
-
-    def _entry(self, scope: Scope) -> RegistryEntry:
-        """Look up the sender that a request names, before its body is read."""
-        name = _text(scope, CLIENT)
-        entry = self._driver.registry.find(name)
+    def _sender(self, scope: Scope, kind: str, number: int) -> RegistryEntry:
+        """Return the enrolled client that has signed a request for this; its body has not been read."""
+        entry = self._driver.registry.find(_text(scope, CLIENT))
         if entry is None or entry.key is None:
             raise RequestRefused(401, "this device is not enrolled")
+        try:
+            signed, digest = bytes.fromhex(_text(scope, SIGNATURE)), _text(scope, DIGEST)
+            identity.check_digest(entry.key, self._federation.id, entry.client, kind, number, digest, signed)
+        except (VeilrecError, ValueError):
+            raise RequestRefused(401, _UNSIGNED) from None
         if entry.revoked:
             raise RequestRefused(403, "this device was revoked")
-        wait = self._of_client.wait(name, perf_counter())
+        wait = self._of_client.wait(entry.client, perf_counter())
         if wait:
             raise RequestRefused(
                 429, f"too many requests of this device: wait {wait} s", [(b"retry-after", b"%d" % wait)]
@@ -295,6 +295,14 @@ def make_app(
 
 def _json(value: object) -> Response:
     return Response(msgspec.json.encode(value), 200, {"cache-control": "no-store"}, _JSON.decode())
+
+
+async def _body(scope: Scope, receive: Receive, cap: int) -> bytes:
+    """Read the body that a sender has signed the digest of."""
+    body = await read_body(scope, receive, cap)
+    if hashlib.sha256(body).hexdigest() != _text(scope, DIGEST):
+        raise RequestRefused(401, _UNSIGNED)
+    return body
 
 
 def _text(scope: Scope, name: bytes) -> str:
@@ -392,7 +400,8 @@ def _offered(made: Federation, place: Path) -> ListenAddress:
     address = urlsplit(made.address)
     host, port = address.hostname or "127.0.0.1", address.port or 0
     keys = (place / "tls.pem", place / "tls.key")
-    return ListenAddress(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
+    each = max(CONNECTIONS, 2 * made.clients)  # all clients may be behind one address, and come again
+    return ListenAddress(host, port, *keys, connections=each, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
 
 
 class _Life:

@@ -83,20 +83,25 @@ class Registry(Closing):
         if not changed:
             raise BadInput(f"the place of {client} was handed out in the meantime: invite again")
 
+    def check(self, federation: str, client: str, key: bytes, endorsement: bytes) -> None:
+        """Refuse whoever was not invited, without a transaction: strangers must not hold up clients."""
+        with self._lock:
+            row = self._database.execute("SELECT invitation FROM places WHERE id = ?", (client,)).fetchone()
+        if row is None:
+            raise NotInvited("this invitation is not one of this federation")
+        if not row[0]:
+            raise NotInvited("nobody has been invited to this place yet")
+        try:
+            check_endorsement(row[0], federation, client, key, endorsement)
+        except BadSignature:
+            raise NotInvited("this invitation is not one of this federation") from None
+
     def enrol(self, federation: str, client: str, key: bytes, endorsement: bytes) -> RegistryEntry:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
+        self.check(federation, client, key, endorsement)
         with self._lock, transaction(self._database):
-            query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
-            row = self._database.execute(query, (client,)).fetchone()
-            if row is None:
-                raise NotInvited("this invitation is not one of this federation")
-            role, number, invitation, known, revoked = row
-            if not invitation:
-                raise NotInvited("nobody has been invited to this place yet")
-            try:
-                check_endorsement(invitation, federation, client, key, endorsement)
-            except BadSignature:
-                raise NotInvited("this invitation is not one of this federation") from None
+            query = "SELECT role, place, key, revoked FROM places WHERE id = ?"
+            role, number, known, revoked = self._database.execute(query, (client,)).fetchone()
             if revoked:
                 raise NotInvited("this device was revoked")
             if known is not None and known != key:
