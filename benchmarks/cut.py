@@ -95,7 +95,7 @@ def scores(plan: Plan, data: Any, train: Any, direction: Doubles, draws: int, wo
 
 
 def _ends(weights: Any) -> list[int]:
-    return np.cumsum([weights[name].size for name in sorted(weights)])[:-1].tolist()
+    return [int(end) for end in np.cumsum([weights[name].size for name in sorted(weights)])[:-1]]
 
 
 def measure(folder: Path, cuts: tuple[int | None, int | None], draws: int) -> dict[str, float]:

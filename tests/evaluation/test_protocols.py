@@ -186,6 +186,9 @@ def test_the_default_follows_the_data():
     base, shown = population([[0, 1]], 3), impressions([[0, 1]], [[1, 0]], [[2]])
     assert default_protocol(base) == "loo-99"
     assert default_protocol(replace(base, impressions={"train": shown, "dev": shown})) == "mind"
+    assert default_protocol(replace(base, impressions={"train": shown})) == "loo-99"  # published without a dev part
+    alone = replace(base, impressions={"train": shown}, facts={"cut": "each user's"})
+    assert default_protocol(alone) == "mind"  # as it is once somebody has two impressions
 
 
 def test_what_cannot_be_split_says_what_to_do():

@@ -45,8 +45,8 @@ TEST_USERS, VALID_USERS = 0.2, 0.1  # of holdout-users
 
 
 def default_protocol(population: Population) -> str:
-    """`mind` for a population with dev impressions, Adressa's for Adressa, `loo-99` for all others."""
-    if "dev" in population.impressions:
+    """`mind` for a log of impressions or published dev parts, Adressa's for Adressa, `loo-99` for all others."""
+    if "dev" in population.impressions or "cut" in population.facts:  # of a log: also where nobody has two impressions
         return "mind"
     return "last-day-20" if population.name == "adressa" else "loo-99"
 

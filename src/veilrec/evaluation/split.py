@@ -357,7 +357,7 @@ def split_last_day(population: Population, seed: int, validation: bool) -> Split
     reads = _first_reads(population)
     learnt_from, asked_from = _days_of(population, reads)
     past, before = reads.times < learnt_from[reads.users], reads.times < asked_from[reads.users]
-    _refuse_empty(population, (before & ~past).any(), (~before).any())
+    _refuse_empty(population, bool((before & ~past).any()), not before.all())
     keys, held = keys_of(population.users), np.zeros(len(before), np.bool_)
     if validation:
         learnt = before & ~past
