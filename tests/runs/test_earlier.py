@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_refused(first, logs, tmp_path):
 
 
 def test_the_cost_of_both_runs_is_stated(logs, tmp_path):
-    secure = {"noise": "secure", "settings": (*FEW, "privacy.epsilon=3")}
+    secure = {"noise": "secure", "settings": (*FEW, "privacy.epsilon=3"), "public_catalogue": True}
     train(prepare(ask("dp-fedmf", logs[0], **secure)), tmp_path / "first")
     result = train(prepare(ask("dp-fedmf", logs[1], **secure, start_from=tmp_path / "first")), tmp_path / "second")
     stated = Guarantee.from_json(result["guarantee"])

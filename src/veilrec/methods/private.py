@@ -110,7 +110,7 @@ def rounded_people(count: int) -> int:
 
     What follows from it is the same with one person more or less, but for the person who makes it another one.
     """
-    step = max(10, 10 ** (len(str(count)) - 2))
+    step: int = max(10, 10 ** (len(str(count)) - 2))
     return -(-count // step) * step
 
 

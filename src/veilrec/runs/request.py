@@ -128,9 +128,11 @@ class PreparedRun:
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
-        r = self.request
-        guarantee = stated(self._together(), r.noise, self.seeded_before, r.real, self.read_off)
-        more = () if guarantee.basis == "none" else (*self._public(), *r.caveats)
+        r, together = self.request, self._together()
+        if together.basis == "proven":
+            together = replace(together, caveats=(*together.caveats, *self._public()))
+        guarantee = stated(together, r.noise, self.seeded_before, r.real, self.read_off)
+        more = () if guarantee.basis == "none" else r.caveats
         disclosure = guarantee.disclosure  # of real clients: as they were promised
         if disclosure is None and self.plan is not None:
             disclosure = disclosure_of(self.plan, simulated=r.real is None)
