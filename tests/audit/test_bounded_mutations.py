@@ -98,14 +98,17 @@ def noise_for_the_last_round(patch):
     patch.setattr(AdaptiveSum, "protect", planted)
 
 
-def bound_from_the_bare_count(patch):
-    sound = Server.protect
+def bound_from_the_bare_count(patch, first=0):
+    """Adaptive clipping by the exact count, from a round on."""
+    sound, noisy = Server.protect, Server._next_bound
 
     def protect(self, source):
         self.bare = float(self._aggregator.sums[BOUND][0])
         sound(self, source)
 
     def next_bound(self):
+        if self.spec.number < first:
+            return noisy(self)
         return {BOUND: self.plan.clipping_rule.next(float(self.weights[BOUND][0]), self.bare)}
 
     patch.setattr(Server, "protect", protect)
@@ -192,6 +195,7 @@ def longer_trees(plan):
 BUGS = (
     Bug("no noise on the count", "poisson", COUNT, no_noise_on(BOUND)),
     Bug("no noise on the count from round 4 on", "poisson", whole_run.COUNT, from_round(4, without_the_count)),
+    Bug("bare counts from round 4 on", "poisson", whole_run.STRAYED, partial(bound_from_the_bare_count, first=4)),
     Bug("no noise in the last round of a tree", "tree", whole_run.REPEATS, none_in_round_11),
     Bug("half the noise on the count", "fixed", COUNT, sigma(lambda name: 0.5 if name == BOUND else 1.0)),
     Bug("half the noise on updates", "poisson", SPREAD, sigma(lambda name: 1.0 if name == BOUND else 0.5)),

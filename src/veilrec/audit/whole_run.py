@@ -36,6 +36,7 @@ ROUNDS = "rounds of the plan that were looked at"
 NORMS = "largest norm of an oversized update, in any round, to its bound"
 MESSAGES = "noise on a message, in any round, to that in the first one"
 PASSED = "rounds in which a message beyond the bound is passed on"
+STRAYED = "rounds, of all, whose bound is not from the protected count"
 BARE = "numbers without noise in two rounds in a row"
 SPREAD = "standard deviation of the noise, in any round"
 COUNT = "standard deviation of the noise on the count, in any round"
@@ -76,6 +77,8 @@ class SeenRun:
     bare: int = 0
     norms: list[float] = field(default_factory=list)  # of bounded updates, relative to the bound of their round
     passed: set[int] = field(default_factory=set)  # rounds in which the server took what no client can have sent
+    counts: list[float] = field(default_factory=list)  # of updates within an adaptive bound, with their noise
+    strayed: int = 0  # rounds whose bound follows from something else
     messages: list[tuple[str, Doubles]] = field(default_factory=list)  # noise of clients on them
     others: dict[str, Doubles] = field(default_factory=dict)  # noise on counts of reports, and on the sum of gains
     streams: Words = field(default_factory=dict)  # first words, by what a stream is for
@@ -173,6 +176,7 @@ class _Mechanism:
             noise[name] = drawn[: seen.kept].copy()
             drawn = np.concatenate([drawn, more.get(name, np.zeros(0)) * self._scale(name, spec)])
             squares[name] = (drawn.size, float(drawn @ drawn))
+        seen.counts += [float(sums[BOUND][0])] if BOUND in sums else []
         seen.specs.append(spec)
         seen.noise.append(noise)
         seen.squares.append(squares)
@@ -309,7 +313,12 @@ def run(
         for number in range(first, end):
             if number == half and resumed is None:
                 seen.state = {name: np.array(values) for name, values in simulation.state().items()}
+            before = float(simulation.server.weights[BOUND][0]) if plan.clipping_rule is not None else 0.0
             simulation.step(number)
+            if plan.clipping_rule is not None and seen.counts:
+                wanted = np.float32(plan.clipping_rule.next(before, seen.counts[-1]))
+                after = simulation.server.weights[BOUND][0]
+                seen.strayed += bool(after != wanted or seen.specs[-1].clip_norm != before)
     return seen
 
 
@@ -343,6 +352,7 @@ def checks(
     yield observe.is_equal(ROUNDS, min(counted), plan.rounds, looked)
     yield observe.at_most(NORMS, max(norm for seen in runs.values() for norm in seen.norms), 1.0)
     yield observe.is_equal(PASSED, len(set().union(*(seen.passed for seen in runs.values()))), 0)
+    yield observe.is_equal(STRAYED, sum(seen.strayed for seen in runs.values()), 0)
     yield observe.is_equal(BARE, sum(seen.bare for seen in runs.values()), 0)
     for way, seen in runs.items():
         yield from _spreads(plan, seen, needed, way)

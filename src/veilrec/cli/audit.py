@@ -55,7 +55,7 @@ def _print_method(found: MethodAudit, console: Console) -> None:
             )
     console.print(_MEANING)
     if found.covered:
-        console.print(f"Rounds: {found.covered}.")
+        console.print(f"Rounds of the plan: {found.covered}.")
     console.print(
         f"Such an audit fails a sound method by chance with probability at most {found.false_alarm_rate:.2g}."
     )
@@ -158,6 +158,9 @@ def audit(
         typer.Option(min=0.0, max=0.99, help="With --distributed-noise: part of the clients that may add no noise."),
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="Methods that `audit all` looks at at once, each in a process of its own.", min=1)
+    ] = 2,
     plot: Annotated[
         Path | None, typer.Option(help="Draw claimed against audited epsilon of mechanisms: .svg or .png.")
     ] = None,
@@ -201,7 +204,9 @@ def audit(
             )
         if data is not None:
             raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
-        passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
+        passed = _audit_mechanisms(
+            name, settings, seed=seed, quick=quick, jobs=jobs, plot=plot, json_output=json_output
+        )
     if not passed:
         raise typer.Exit(1)
 
@@ -237,7 +242,14 @@ def _audit_method(
 
 
 def _audit_mechanisms(
-    name: str, settings: Sequence[str] | None, *, seed: int, quick: bool, plot: Path | None, json_output: bool
+    name: str,
+    settings: Sequence[str] | None,
+    *,
+    seed: int,
+    quick: bool,
+    jobs: int,
+    plot: Path | None,
+    json_output: bool,
 ) -> bool:
     from veilrec.audit import auditor
     from veilrec.audit.auditor import ALL, all_cases, serving_cases, serving_names
@@ -251,7 +263,7 @@ def _audit_mechanisms(
     if settings:
         raise BadInput(f"--set is for methods, and {name} is none: leave it out, or name a method such as dp-fedmf")
     result = auditor.audit(cases, quick=quick, seed=seed, progress=_shown)
-    methods, skipped = _all_methods(quick=quick, seed=seed) if name == "all" else ([], {})
+    methods, skipped = _all_methods(quick=quick, seed=seed, jobs=jobs) if name == "all" else ([], {})
     if plot is not None:
         from veilrec.report.plots import save_audit
 
@@ -278,18 +290,35 @@ def _audit_mechanisms(
     return passed
 
 
-def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:
+def _all_methods(*, quick: bool, seed: int, jobs: int) -> tuple[list[MethodAudit], dict[str, str]]:
     """Every method that promises something with a proof; those that lack a package are named with what they lack."""
-    from veilrec.audit.method import audit_method, proven_cases
+    from veilrec.audit.method import proven_cases
+    from veilrec.runs.trials import in_processes
 
-    found, skipped, cases = [], {}, proven_cases()
-    for number, (name, data) in enumerate(cases, 1):
-        say(f"audit of methods {number}/{len(cases)}  {name}" + ("" if data is None else f" on {data}"))
-        try:
-            found.append(audit_method(name, quick=quick, seed=seed, data=data))
-        except BadInput as error:
-            skipped[name] = str(error)
-    return found, skipped
+    cases = [(name, data, quick, seed) for name, data in proven_cases()]
+    answers = (
+        in_processes(_audit_case, iter(cases), jobs) if jobs > 1 else ((case, _audit_case(case)) for case in cases)
+    )
+    done: dict[_Case, MethodAudit | str] = {}
+    for number, (case, answer) in enumerate(answers, 1):
+        done[case] = answer
+        say(f"audit of methods {number}/{len(cases)}  {case[0]}" + ("" if case[1] is None else f" on {case[1]}"))
+    found = [answer for case in cases if not isinstance(answer := done[case], str)]
+    return found, {case[0]: answer for case in cases if isinstance(answer := done[case], str)}
+
+
+_Case = tuple[str, str | None, bool, int]
+
+
+def _audit_case(case: _Case) -> MethodAudit | str:
+    """Audit one method in a process of its own; return why where it cannot be."""
+    from veilrec.audit.method import audit_method
+
+    name, data, quick, seed = case
+    try:
+        return audit_method(name, quick=quick, seed=seed, data=data)
+    except BadInput as error:
+        return str(error)
 
 
 def check_plot(path: Path) -> None:
