@@ -74,10 +74,13 @@ def test_what_cannot_be_done_is_one_line(run):
 def test_unknown_items_are_named_and_the_rest_is_used(run, tmp_path):
     known = told("recommend", run, "--history", "i3,i4")
     line = ("recommend", run, "--history", ' i3,"a, b"', "--history", "i4,x")
-    assert veilrec(*line).err == "2 items that the model does not know: 'a, b', 'x'; the other 2 are used\n"
+    warned, said = veilrec(*line).err.splitlines()
+    assert "can be read by everybody on this machine, in its list of processes: give a file" in warned
+    assert said == "2 items that the model does not know: 'a, b', 'x'; the other 2 are used"
     assert told(*line) == known | {"unknown_items": ["a, b", "x"]}
     (tmp_path / "ids.txt").write_text("i3\na, b\n\ni4\n")
     found = told("recommend", run, "--history-file", tmp_path / "ids.txt")
+    assert "list of processes" not in veilrec("recommend", run, "--history-file", tmp_path / "ids.txt").err
     assert found == known | {"unknown_items": ["a, b"]}
     nobody, strange = (("recommend", run, "--history", history, "-k", "3") for history in ("", "x"))
     assert "without a history the list is what the method gives to somebody new" in veilrec(*nobody).err

@@ -39,7 +39,9 @@ def test_a_release_is_checked_stated_and_asked(run, films, tmp_path):
     assert not set(ids(films, "-k", "3", "--history", ",".join(read))) & set(read)
     (tmp_path / "read.txt").write_text(f"{read[0]}\n\n{read[1]}\nnobody-knows\n")
     assert not {*read[:2]} & {*ids(films, "--history", tmp_path / "read.txt")}
-    assert "nobody-knows" in veilrec("query", films, "--history", tmp_path / "read.txt").err
+    from_file = veilrec("query", films, "--history", tmp_path / "read.txt").err
+    assert "nobody-knows" in from_file and "list of processes" not in from_file
+    assert "list of processes" in veilrec("query", films, "--history", read[0]).err
     ours, theirs = (told("privacy", "show", place) for place in (films, run))
     assert ours["publishable"] is True
     assert (ours["summary"], ours["guarantee"]["epsilon"]) == (theirs["summary"], theirs["guarantee"]["epsilon"])

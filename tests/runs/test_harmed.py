@@ -1,4 +1,4 @@
-"""Every file of a run, emptied, torn, zeroed, removed or put back: one line, or the same model; and who can read what."""
+"""Every file of a run, emptied, torn, zeroed, removed or put back: one line or the same model; and who reads what."""
 
 import os
 import shutil
