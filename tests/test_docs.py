@@ -189,6 +189,18 @@ def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out():
         assert audit_claim(case, effort=1, seed=0).lower_bound == pytest.approx(bound, rel=0.02)
 
 
+def test_claims_mechanisms_and_bounds_are_the_same_wherever_they_are_named():
+    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| .* \| ≥ ([\d.]+) \|", text.partition("\n### ")[0], re.MULTILINE)
+    counts = f"{len(rows)} claims, on {len({name for name, _ in rows})} mechanisms"
+    officer = (ROOT / "docs" / "privacy-officer.md").read_text(encoding="utf-8")
+    assert counts in " ".join(officer.split())
+    assert counts.replace(" claims", " of them") in " ".join(text.split())
+    assert f"refutes {len(rows)} privacy claims" in " ".join(TEXTS[ROOT / "README.md"].split())
+    (proves,) = re.findall(r"the audit proves ([\d.]+) for 30\s+coordinates", text)
+    assert proves == dict(rows)["elementwise-laplace"]  # which the audit prints, see above
+
+
 def test_the_table_of_commands_is_complete():
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for name, command in _COMMAND.commands.items():

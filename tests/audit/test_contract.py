@@ -102,7 +102,6 @@ _SENT = "values=rows.values * self._damping"
 _CAVEATS = (
     '        "The server sees the change of every item row that a client touched: it can tell which items a user has."'
     ",\n"
-    '        "A simulated run protects nobody.",\n'
 )
 _MADE = "PlantedLocalTrainer(local, config.damping)"
 _OWN_RANKER = (

@@ -147,7 +147,7 @@ def test_a_masked_message_shows_nothing_of_an_update_most_of_which_is_zero(base,
             told = table.made.guarantee["disclosure"]["server"]
             assert told[0] == "The sum over the clients of a round, exact, and no single message."
             if not masked:
-                monkeypatch.setattr(MaskStream, "add_to", lambda self, words: None)
+                monkeypatch.setattr(MaskStream, "add_to", lambda self, words, **_: None)
             assert (bytes(64) in table.ask(0, "round", table.share()[0])) == (not masked)
 
 
