@@ -37,6 +37,7 @@ _KEEP_ALIVE_SECONDS = 30
 _FINISH_SECONDS = 10  # for what runs when the end is asked for
 _LOG_SECONDS = 0.05
 _SAID_SECONDS = 60.0
+_SENT_BYTES = 1 << 17  # of a connection, that wait in the system (twice as many): megabytes for each starve all others
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class ListenAddress:
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)  # its connections inherit it
             opened.bind(address)
             opened.listen(_BACKLOG)
         except (OSError, OverflowError) as error:

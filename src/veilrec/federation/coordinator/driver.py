@@ -215,6 +215,8 @@ class RoundDriver:
         self.round_seconds.append(time.monotonic() - began)
         self._began = None
         void = " (void: too few)" if report.void else ""
+        if not report.void and not report.messages and report.clients:
+            void = " (not void: that nobody came may not be told; `federate init --least` decides otherwise)"
         rounds = self.federation.rounds
         self._say(f"round {report.number + 1}/{rounds}: {report.messages} of {report.clients} clients{void}")
 
