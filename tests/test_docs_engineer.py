@@ -46,7 +46,8 @@ def write_files(folder):
     (folder / "read.txt").write_text("a\nc\n")
     good = ["Jörg;Käse;4,5;01.05.2024 18:30", "Jörg;Brot;2,0;02.05.2024 18:30", "Jörg;Brot;gut;gestern", "Jörg;Brot"]
     (folder / "orders.csv").write_bytes("\r\n".join(["Besteller;Ware;Note;Tag", *good]).encode("cp1252"))
-    shown = [{"user": f"u{n}", "time": 1_769_817_596 + n, "shown": ["a", "b"], "clicked": ["ab"[n % 2]]} for n in range(9)]
+    entry = lambda n: {"user": f"u{n}", "time": 1_769_817_596 + n, "shown": ["a", "b"], "clicked": ["ab"[n % 2]]}  # noqa: E731
+    shown = [entry(n) for n in range(9)]
     (folder / "shown.jsonl").write_text("".join(json.dumps(line) + "\n" for line in shown))
 
 

@@ -395,7 +395,8 @@ def _of_others(plan: Plan, data: LocalData, other: LocalData, people: Sequence[i
 def _warm_start(method: Method[Any], settings: Sequence[str], data: str | None) -> list[AuditCheck]:
     """Train a tiny model, start another run from it as `train --from` does, and compare what they draw."""
     synthetic = f"{synthetic_for(method, data)}:users={_WARM_CLIENTS}"
-    tiny, simulations = tuple(_tiny_settings(method, settings)), {}
+    tiny = tuple(_tiny_settings(method, settings))
+    simulations: dict[str, Simulation] = {}
     with TemporaryDirectory() as folder:
         for noise in get_args(Noise):
             out = Path(folder) / noise
@@ -403,8 +404,9 @@ def _warm_start(method: Method[Any], settings: Sequence[str], data: str | None) 
             first = prepare(request)
             train(first, out)
             second = prepare(replace(request, start_from=out))
-            simulations |= {f"{noise} run": first.trainer, f"{noise} run from it": second.trainer}
-    return list(warm_start_checks(cast(dict[str, Simulation], simulations)))
+            simulations[f"{noise} run"] = cast(Simulation, first.trainer)
+            simulations[f"{noise} run from it"] = cast(Simulation, second.trainer)
+    return list(warm_start_checks(simulations))
 
 
 def fitting(config: Any, clients: int) -> Any:

@@ -409,12 +409,11 @@ def _spreads(plan: Plan, seen: SeenRun, needed: float, way: str) -> Iterator[Aud
     sums = np.array([[one.get(name, (0, 0.0))[1] for name in names] for one in squares])
     if BOUND in names:
         place, stated = names.index(BOUND), getattr(plan.mechanism, "count_standard_deviation", math.inf)
-        columns = counts[:, [place]], sums[:, [place]]
-        yield _worst(COUNT, *columns, stated * (1.0 - _SLACK), [BOUND], way)
+        yield _worst(COUNT, counts[:, [place]], sums[:, [place]], stated * (1.0 - _SLACK), [BOUND], way)
         counts, sums = np.delete(counts, place, axis=1), np.delete(sums, place, axis=1)
         names.remove(BOUND)
-    together = (np.column_stack([part, part.sum(axis=1)]) for part in (counts, sums))
-    yield _worst(SPREAD, *together, needed, [*names, "all tensors"], way)
+    counts, sums = (np.column_stack([part, part.sum(axis=1)]) for part in (counts, sums))
+    yield _worst(SPREAD, counts, sums, needed, [*names, "all tensors"], way)
 
 
 def _worst(name: str, counts: Doubles, sums: Doubles, needed: float, names: Sequence[str], way: str) -> AuditCheck:
@@ -423,7 +422,7 @@ def _worst(name: str, counts: Doubles, sums: Doubles, needed: float, names: Sequ
     total = np.concatenate([sums, np.cumsum(sums[::-1], axis=0)[::-1]])
     n, total = n.ravel(), total.ravel()
     chances = np.where(n > 0, chdtr(np.maximum(n, 1.0), total / needed**2), 1.0)
-    at, alpha = int(np.argmin(chances)), ALPHA / max(1, np.count_nonzero(n))
+    at, alpha = int(np.argmin(chances)), ALPHA / max(1, int(np.count_nonzero(n)))
     row, column = divmod(at, counts.shape[1])
     when = f"round {row}" if row < len(counts) else f"from round {row - len(counts)} on"
     lowest = needed * math.sqrt(2.0 * float(gammaincinv(n[at] / 2.0, alpha)) / n[at])
@@ -452,13 +451,14 @@ def repeats(name: str, streams: Sequence[tuple[str, Doubles]], *, shifts: bool) 
     """
     pairs = max(1, math.comb(len(streams), 2))
     found: list[str] = []
+    names = np.array([name for name, _ in streams], object)
     sizes = np.array([len(noise) for _, noise in streams])
     above = math.inf
     for length in _LENGTHS:
         places = np.flatnonzero(sizes >= length)
         if len(places) < 2:
             continue
-        rows = np.array([streams[place][1][:length] for place in places])
+        rows = np.array([streams[place][1][:length] for place in places.tolist()])
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
         lags = 2 * length - 1 if shifts and len(rows) <= _SHIFTED else 1
         cosines = _shifted(rows) if lags > 1 else np.abs(rows @ rows.T)
@@ -469,15 +469,17 @@ def repeats(name: str, streams: Sequence[tuple[str, Doubles]], *, shifts: bool) 
         r = np.minimum(cosines[firsts, seconds], 1.0 - 1e-15)
         chances = 2.0 * stdtr(length - 1, -r * np.sqrt((length - 1) / (1.0 - r * r)))
         near = np.flatnonzero(chances < ALPHA / (pairs * lags * len(_LENGTHS)))
-        found += [f"{streams[places[firsts[at]]][0]} and {streams[places[seconds[at]]][0]}" for at in near]
+        found += [f"{names[places[firsts[at]]]} and {names[places[seconds[at]]]}" for at in near]
         above = length
     for size in range(2, _LENGTHS[-1]):
         places = np.flatnonzero(sizes == size)
         if len(places) > 1:
-            rows = np.array([streams[place][1] for place in places])
+            rows = np.array([streams[place][1] for place in places.tolist()])
             apart = np.abs(rows[:, np.newaxis] - rows).max(axis=-1)
             equal = np.argwhere(np.triu(apart <= _SAME * np.std(rows), 1))
-            found += [f"{streams[places[first]][0]} and {streams[places[second]][0]}" for first, second in equal]
+            found += [
+                f"{streams[int(places[first])][0]} and {streams[int(places[second])][0]}" for first, second in equal
+            ]
     return AuditCheck(name, len(found), "is", 0, not found, "".join(found[:1]), ALPHA)
 
 

@@ -114,8 +114,8 @@ def different(first: Plan, second: Plan) -> str | None:
 
     Both have to be as they were made: parts that have worked may hold what they have seen.
     """
-    rankers = [(plan.ranker.settings(), plan.ranker.tables(plan.start)) for plan in (first, second)]
-    return difference(first, second, "plan") or difference(*rankers, "plan.ranker")
+    one, other = ((plan.ranker.settings(), plan.ranker.tables(plan.start)) for plan in (first, second))
+    return difference(first, second, "plan") or difference(one, other, "plan.ranker")
 
 
 def difference(first: Any, second: Any, path: str, seen: set[tuple[int, int]] | None = None) -> str | None:
@@ -210,9 +210,8 @@ def _with_places(problem: Problem) -> Problem:
     ends = np.full(_PLACES, problem.train.offsets[-1], np.int64)
     if features is not None:
         users, strangers = features.users, features.users.strangers(_PLACES)
-        codes, numbers = (
-            np.concatenate(both) for both in ((users.codes, strangers.codes), (users.numbers, strangers.numbers))
-        )
+        codes = np.concatenate([users.codes, strangers.codes])
+        numbers = np.concatenate([users.numbers, strangers.numbers])
         features = Features(replace(users, codes=codes, numbers=numbers), features.items)
     if news is not None:
         told = np.flatnonzero(occurring(news.impressions, problem.n_items)).astype(np.int32)

@@ -110,9 +110,16 @@ class Gate(asyncio.Protocol):
 
     async def _greet(self, raw: asyncio.Transport, tls: ssl.SSLContext) -> None:
         loop = asyncio.get_running_loop()
-        seconds = {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": _GOODBYE_SECONDS}
         try:
-            handshake = loop.create_task(loop.start_tls(raw, self, tls, server_side=True, **seconds))
+            secured = loop.start_tls(
+                raw,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=_GOODBYE_SECONDS,
+            )
+            handshake = loop.create_task(secured)
             await asyncio.sleep(0)  # from now on TLS reads; it gets what came before
             early, self._early = self._early, b""
             if early:
@@ -245,4 +252,4 @@ class Connection(HttpToolsProtocol):
         if now - since < _SLOWEST_SECONDS:
             return False
         self._looked = (now, taken)
-        return taken - before < (now - since) * _SLOWEST_BYTES
+        return bool(taken - before < (now - since) * _SLOWEST_BYTES)

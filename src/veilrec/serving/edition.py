@@ -540,8 +540,8 @@ class Edition:
         if even:
             names = sum(len(name.encode()) + 4 for name in self.texts.categories)
             size = 2048 + names + self.texts.largest(k) + (k + 4) * (self.dim + 4 * self.n_interests + 16)
-        scores = scores if self.interests is not None else None
-        return pool_file(ids, titles, categories, scores, vectors, about, size=size)
+        shown = scores if self.interests is not None else None
+        return pool_file(ids, titles, categories, shown, vectors, about, size=size)
 
 
 def _known(code: int | None) -> int:
