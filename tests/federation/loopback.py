@@ -24,6 +24,7 @@ from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.making import Basis, FederationOptions, lay_out
 from veilrec.methods.base import promised
+from veilrec.privacy.ledger import Ledger
 from veilrec.server.round_specs import CohortSampler
 from veilrec.serving.middleware import Log
 from veilrec.simulation.simulation import Seeds, Simulation
@@ -101,8 +102,15 @@ class _Alone:
             return self._answers.answer(task, content)
 
 
+def key_of(folder, known):
+    """The key of a client, which it makes after its ledger."""
+    if not Ledger.was_made(folder / client_folder.LEDGER):
+        client_folder.open_client(folder, known).close()
+    return identity_of(folder)
+
+
 def link_of(folder, known):
-    key, name = identity_of(folder), read_invitation(folder).client
+    key, name = key_of(folder, known), read_invitation(folder).client
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 

@@ -56,7 +56,7 @@ def person(basis, number, *others):
     items = np.arange(len(names), dtype=np.int32)
     log = Interactions(np.array([0, len(items)]), items, np.full(len(items), 3.0, np.float32))
     known = None if features is None else Features(features.users.take(np.array([number])), features.items)
-    return Population("own", Strings.of(["anna"]), names, log, features=known)
+    return Population("own", Strings.of(["anna"]), names, log, features=known, rating_scale=(1.0, 5.0))
 
 
 class Held:

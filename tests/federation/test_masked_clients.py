@@ -37,9 +37,9 @@ class Table:
         self.folder, self.known = folder, known_in(folder)
         self.made, self.plan = self.known.federation, self.known.plan
         self.folders = sorted((folder / CLIENTS).iterdir())
-        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.opened = {}
         self.clients = {place: self.start(place) for place in range(AT_TABLE)}
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
 
     def start(self, place):

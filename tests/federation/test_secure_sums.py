@@ -257,11 +257,11 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypa
     monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
     loopback.lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=loopback.LONG / 3)
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
+    known = loopback.known_in(tmp_path)
     for name in names:
-        place = tmp_path / CLIENTS / name
-        key, invitation = identity_of(place).public, read_invitation(place)
+        place, made = tmp_path / CLIENTS / name, known.federation
+        key, invitation = loopback.key_of(place, known).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
-            made = loopback.known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))
     with Registry(tmp_path / COORDINATOR) as registry:
         registry.revoke(names[2])

@@ -77,12 +77,13 @@ TABLE = {"items": {"file": "items.csv", "title": "name"}}
 def test_what_is_read_off_peoples_data_keeps_a_run_from_being_published(tmp_path, schema, public_catalogue, reason):
     data = put(tmp_path / "own", schema=schema)
     prepared = prepare(asked(data, public_catalogue=public_catalogue))
-    found, told = prepared.obstacle(), " ".join(prepared.guarantee().caveats)
+    found, stated = prepared.obstacle(), prepared.guarantee()
+    assert stated.obstacle == found
     if reason is None:
         assert found is None
-        assert ("--public-catalogue" in told) == public_catalogue
+        assert ("--public-catalogue" in " ".join(stated.caveats)) == public_catalogue
         return
-    assert reason in found and reason in told and "\n" not in found
+    assert reason in found and "\n" not in found
     train(prepared, tmp_path / "run")
     assert not json.loads((tmp_path / "run" / "result.json").read_text())["publishable"]
     with pytest.raises(BadInput, match="not publishable: no noise covers what is read off people's data"):

@@ -115,7 +115,7 @@ def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:
         return None
     if problem.ratings is None:
         raise BadInput("local.loss is rating, and this data has no ratings with a scale: use logistic or softmax")
-    if len(problem.ratings) and not 0.0 <= problem.ratings.min() <= problem.ratings.max() <= 1.0:
+    if ((problem.ratings < 0.0) | (problem.ratings > 1.0)).any():
         raise BadInput(
             "local.loss is rating, and there are ratings beyond the scale of this data: say which it has, with"
             " `veilrec data import --rating-scale LOW-HIGH`, or use logistic or softmax"
