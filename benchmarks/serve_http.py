@@ -141,6 +141,7 @@ def made_release(folder: Path, items: int) -> None:
         "name": "made-up",
         "version": 1,
         "created": "2026-01-01T00:00:00Z",
+        "expires": "2126-01-01T00:00:00Z",
         "made_by": "benchmarks/serve_http.py",
         "method": "none",
         "family": "news",

@@ -74,7 +74,7 @@ def test_with_the_extras_out_of_sight_everything_gives_the_same(tmp_path):
 def test_what_a_command_lacks_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for hidden, arguments, package, extra in (
-        ("", "train fedmf", "numba", "train"),
+        ("", "train fedmf", "polars", "train"),
         ("", "data check csv:x.csv", "polars", "train"),
         ("", "demo", "matplotlib", "report"),
         ("", "audit laplace", "dp-accounting", "train"),
@@ -99,5 +99,5 @@ def test_the_dependencies_of_the_core_are_enough(core, tmp_path):
         done = run(core, "-c", COMMAND, *arguments)
         assert done.returncode == 0 and done.stdout, done.stderr
     done = run(core, "-c", COMMAND, "train", "fedmf", "--out", str(tmp_path / "run"))
-    assert (done.returncode, done.stderr) == (2, needs("train", "numba", "train"))
+    assert (done.returncode, done.stderr) == (2, needs("train", "polars", "train"))
     assert not (tmp_path / "run").exists()

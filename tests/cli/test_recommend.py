@@ -18,7 +18,7 @@ def run(tmp_path_factory):
     log = folder / "log.csv"
     log.write_text("\n".join(["user,item", *(f"u{u},i{(3 * u + k) % 30}" for u in range(60) for k in range(5))]))
     options = ("--data", f"csv:{log}", "--protocol", "loo-full", "--rounds", "2", "--set", "cohort.size=30")
-    shown("train", "dp-fedmf", *options, "--noise", "secure", "--out", folder / "run")
+    shown("train", "dp-fedmf", *options, "--noise", "secure", "--public-catalogue", "--out", folder / "run")
     log.unlink()
     return folder / "run"
 

@@ -111,8 +111,7 @@ def test_sub_models_of_real_data_come_out_within_three_per_cent(dataset, printed
     folder = os.environ.get("VEILREC_DATA")
     if not folder or not (Path(folder) / dataset).is_dir():
         pytest.skip(f"needs {dataset} in the folder that VEILREC_DATA names")
-    population = load(dataset)
-    selected = selected_items(population.interactions.pairs(), population.n_items, seed=0, rounds=2)
+    selected = selected_items(load(dataset).interactions.pairs(), seed=0, rounds=2)
     counted = by_name({dataset: selected})["priv-fedmf-sub", dataset]
     assert counted.printed == printed and abs(counted.relative_error) < 0.03
 

@@ -162,6 +162,8 @@ def to_csv(comparison: MethodComparison) -> str:
     for plain, entry in zip(comparison.table, comparison.entries, strict=True):
         promised = entry.guarantee.to_json()
         del promised["caveats"]
+        promised |= {"obstacle": entry.guarantee.obstacle}
+        promised.pop("disclosure", None)
         row = {key: value for key, value in plain.items() if key not in ("guarantee", "problem")}
         row |= {"preset": entry.preset, "settings": " ".join(entry.settings), "rounds": entry.rounds}
         row |= {f"guarantee_{key}": value for key, value in promised.items()}

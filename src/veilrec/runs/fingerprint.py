@@ -24,7 +24,7 @@ import numpy as np
 from veilrec.core.errors import BadInput
 from veilrec.core.files import KEY_BYTES, OWNER_ONLY, write_text
 from veilrec.data.population import Strings
-from veilrec.methods.registry import source_of
+from veilrec.methods.registry import code_of
 from veilrec.runs.checkpoint import PRIVATE
 from veilrec.simulation.simulation import Simulation
 
@@ -68,14 +68,13 @@ def _of_secret(prepared: PreparedRun, salt: bytes) -> str:
 def _of_data(prepared: PreparedRun, salt: bytes) -> str:
     """Fingerprint of all that training reads."""
     total = hmac.new(salt + (prepared.secret or b""), b"data\n", "sha256")
-    source = source_of(prepared.request.method)
     read: list[Any] = [
         prepared.population,
         prepared.split,
         replace(prepared.problem, rounds=0),  # a run may be made longer where its noise does not depend on that
         None if prepared.plan is None else prepared.plan.start,
         prepared.trainer.data if isinstance(prepared.trainer, Simulation) else None,
-        None if source is None else Path(source).read_bytes(),
+        code_of(prepared.request.method),
     ]
     for piece in _pieces(read):
         total.update(piece)

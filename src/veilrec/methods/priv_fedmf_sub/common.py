@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
+
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan, ReportSpec
@@ -331,9 +333,13 @@ def total(numbers_per_message: float, dataset: str) -> float:
     return numbers_per_message * CLIENTS[dataset] * ROUNDS / 1e6
 
 
-def selected_items(interactions: Csr, n_items: int, seed: int, *, rounds: int = 5) -> float:
-    """How many items DP-SUB chooses as published: everybody's bits, drawn anew every round; the mean of a few."""
-    problem = Problem(interactions, n_items, seed, rounds)
+def selected_items(interactions: Csr, seed: int, *, rounds: int = 5) -> float:
+    """How many items DP-SUB chooses as published: everybody's bits, drawn anew every round; the mean of a few.
+
+    Items are those that somebody has used, as the paper counts them: 3,706 films of ML-1M, not all 3,883.
+    """
+    used, items = np.unique(interactions.items, return_inverse=True)
+    problem = Problem(Csr(interactions.offsets, items.astype(np.int32)), len(used), seed, rounds)
     chosen = published_selection(SelectionSettings(epsilon=EPSILON, fresh=True), problem)
     return sum(chosen.size(problem, number) for number in range(rounds)) / rounds
 

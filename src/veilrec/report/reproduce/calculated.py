@@ -98,8 +98,7 @@ def sub_model_size(dataset: str) -> float:
     """Count the items that DP-SUB selects on a data set; not a number where the data is missing."""
     if whereabouts(find_dataset(dataset)) is None:
         return math.nan
-    population = load(dataset)
-    return selected_items(population.interactions.pairs(), population.n_items, seed=0)
+    return selected_items(load(dataset).interactions.pairs(), seed=0)
 
 
 def _count_row(counted: Counted, width: int) -> tuple[str, ...]:
