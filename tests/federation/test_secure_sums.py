@@ -80,6 +80,35 @@ def lost(name, kind, number):
     return kind == TRIPS[number % 5] and place < (3 if number in LOST_3 else 4)
 
 
+class Lying:
+    """A client that puts under its masks what no client can have: nobody sees it, and its check is right."""
+
+    def __init__(self, answers):
+        self._answers = answers
+        honest = answers._masked
+        answers._masked = lambda spec, given, values: honest(spec, given, np.full_like(values, 1 << 62))
+
+    def answer(self, task, content):
+        return self._answers.answer(task, content)
+
+
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
+def test_a_client_that_lies_under_its_masks_voids_a_round_and_ends_no_federation(secagg, tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(5, 2), secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
+    start = loopback.answers_of
+    monkeypatch.setattr(
+        loopback,
+        "answers_of",
+        lambda client, known, place, key: (lambda own: Lying(own) if place == 1 else own)(
+            start(client, known, place, key)
+        ),
+    )
+    loopback.run_all(tmp_path)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
+    assert [(report.messages, report.void) for report in ended.history] == [(5, True)] * 2
+    assert [report.refused for report in ended.history] == [{"beyond its bound": 1}] * 2
+
+
 class Lossy:
     def __init__(self, name, answers):
         self._name, self._answers = name, answers
@@ -259,6 +288,7 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypa
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
         place = tmp_path / CLIENTS / name
+        loopback.opened(place, loopback.known_in(tmp_path)).close()  # a client has its ledger before its key
         key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = loopback.known_in(tmp_path).federation
