@@ -96,13 +96,12 @@ class Lying:
 def test_a_client_that_lies_under_its_masks_voids_a_round_and_ends_no_federation(secagg, tmp_path, monkeypatch):
     loopback.lay_out_in(tmp_path, clear(5, 2), secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
     start = loopback.answers_of
-    monkeypatch.setattr(
-        loopback,
-        "answers_of",
-        lambda client, known, place, key: (lambda own: Lying(own) if place == 1 else own)(
-            start(client, known, place, key)
-        ),
-    )
+
+    def started(client, known, place, key):
+        own = start(client, known, place, key)
+        return Lying(own) if place == 1 else own
+
+    monkeypatch.setattr(loopback, "answers_of", started)
     loopback.run_all(tmp_path)
     ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [(report.messages, report.void) for report in ended.history] == [(5, True)] * 2

@@ -435,9 +435,10 @@ class Coordinator(Closing):
         if total is not None:
             try:
                 server.add_integers(total, clients=came)
-                return place
             except Diverged:  # a client lies: nobody saw what it put under its masks
                 self.refused["beyond its bound"] += 1
+            else:
+                return place
         with store.moving(replace(place, void=True)):
             pass
         return store.place
