@@ -102,6 +102,8 @@ class _Alone:
 
 
 def link_of(folder, known):
+    if not (folder / client_folder.LEDGER).exists():  # which a client has before its key
+        client_folder.open_client(folder, known).close()
     key, name = identity_of(folder), read_invitation(folder).client
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 

@@ -221,6 +221,23 @@ def test_too_many_requests_of_a_client_wait(made):
                 link.poll(0.0)
 
 
+def test_strangers_behind_the_same_address_use_up_nothing_of_a_client(made):
+    known = known_in(made)
+    with coordinating(made, known, rate=2.0):
+        place = sorted((made / CLIENTS).iterdir())[0]
+        link, stranger = link_of(place, known), SigningKey(Ed25519PrivateKey.generate())
+        link.enrol(read_invitation(place))
+        forged = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
+        with pytest.raises(Away, match="429"):
+            for _ in range(20):
+                raises(TurnedAway, "not signed", forged.poll, 0.0)
+        assert [link.poll(0.0) for _ in range(10)] == [None] * 10  # nothing is asked yet; in well under a second
+        raises(Away, "429", forged.poll, 0.0)
+        with Registry(made / COORDINATOR) as registry:
+            registry.revoke(place.name)
+        raises(Away, "429", link.poll, 0.0)
+
+
 def test_everybody_gets_what_is_for_all_and_behind_it_their_own():
     queue = TaskQueue()
     queue.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)

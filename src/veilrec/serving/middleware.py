@@ -249,6 +249,7 @@ class RequestMiddleware:
         self._headers = _COLD
         self.on_start: Callable[[], None] = lambda: None
         self.on_stop: Callable[[], None] = lambda: None
+        self.knows: Callable[[Scope], bool] = lambda _: False  # who has a limit elsewhere, whatever their address asks
 
     def let_pages_ask(self, address: str) -> None:
         """Allow pages to query one other server: the coordinator of a federation that they take part in."""
@@ -268,7 +269,7 @@ class RequestMiddleware:
             client = scope.get("client")
             limit = self._health_limit if path in _HEALTH else self._limit
             wait = 0 if client is None else limit.wait(client[0], start)
-            if wait:
+            if wait and not self.knows(scope):
                 route = _LIMITED
                 await answer.refuse(
                     429,
