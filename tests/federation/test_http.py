@@ -2,7 +2,9 @@
 
 import hashlib
 import socket
+import sqlite3
 import time
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.federation.loopback import coordinating, known_in, link_of, opened, until
 from tests.wire.raising import raises
+from veilrec.core.errors import BadInput
 from veilrec.core.resources import peak_rss_mb
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
@@ -236,6 +239,21 @@ def test_strangers_behind_the_same_address_use_up_nothing_of_a_client(made):
         with Registry(made / COORDINATOR) as registry:
             registry.revoke(place.name)
         raises(Away, "429", link.poll, 0.0)
+
+
+@pytest.mark.parametrize("harm", ["removed", "emptied", "of nobody"])
+def test_a_coordinator_without_its_list_of_clients_asks_and_turns_away_nobody(made, harm):
+    path = made / COORDINATOR / "registry.sqlite"
+    if harm == "of nobody":
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("DELETE FROM places")
+    else:
+        for each in path.parent.glob(f"{path.name}*"):
+            each.unlink()
+        if harm == "emptied":
+            path.touch()
+    with pytest.raises(BadInput, match="bring back the one that init wrote"), coordinating(made, known_in(made)):
+        pass
 
 
 def test_everybody_gets_what_is_for_all_and_behind_it_their_own():
