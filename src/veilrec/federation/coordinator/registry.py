@@ -65,11 +65,13 @@ class Registry(Closing):
         try:
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *([_TABLE] if new else [])):
                 self._database.execute(statement)
-            if not new and not self._database.execute("SELECT count(*) FROM places").fetchone()[0]:
-                raise sqlite3.DatabaseError("it is empty")
+            (places,) = self._database.execute("SELECT count(*) FROM places").fetchone()
         except sqlite3.DatabaseError as error:
             self._database.close()
             raise BadInput(f"{self.path} is no list of clients ({error}): bring back the one that init wrote") from None
+        if not places and not new:
+            self._database.close()
+            raise BadInput(f"{self.path} lists nobody: bring back the one that init wrote")
 
     def close(self) -> None:
         """Let go of the file."""
