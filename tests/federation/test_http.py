@@ -2,7 +2,9 @@
 
 import hashlib
 import socket
+import sqlite3
 import time
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.federation.loopback import coordinating, known_in, link_of, opened, until
 from tests.wire.raising import raises
+from veilrec.core.errors import BadInput
 from veilrec.core.resources import peak_rss_mb
 from veilrec.federation import identity
 from veilrec.federation.coordinator import process
@@ -219,6 +222,38 @@ def test_too_many_requests_of_a_client_wait(made):
         with pytest.raises(Away, match="429"):
             for _ in range(200):
                 link.poll(0.0)
+
+
+def test_strangers_behind_the_same_address_use_up_nothing_of_a_client(made):
+    known = known_in(made)
+    with coordinating(made, known, rate=2.0):
+        place = sorted((made / CLIENTS).iterdir())[0]
+        link, stranger = link_of(place, known), SigningKey(Ed25519PrivateKey.generate())
+        link.enrol(read_invitation(place))
+        forged = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
+        with pytest.raises(Away, match="429"):
+            for _ in range(20):
+                raises(TurnedAway, "not signed", forged.poll, 0.0)
+        assert [link.poll(0.0) for _ in range(10)] == [None] * 10  # nothing is asked yet; in well under a second
+        raises(Away, "429", forged.poll, 0.0)
+        with Registry(made / COORDINATOR) as registry:
+            registry.revoke(place.name)
+        raises(Away, "429", link.poll, 0.0)
+
+
+@pytest.mark.parametrize("harm", ["removed", "emptied", "of nobody"])
+def test_a_coordinator_without_its_list_of_clients_asks_and_turns_away_nobody(made, harm):
+    path = made / COORDINATOR / "registry.sqlite"
+    if harm == "of nobody":
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("DELETE FROM places")
+    else:
+        for each in path.parent.glob(f"{path.name}*"):
+            each.unlink()
+        if harm == "emptied":
+            path.touch()
+    with pytest.raises(BadInput, match="bring back the one that init wrote"), coordinating(made, known_in(made)):
+        pass
 
 
 def test_everybody_gets_what_is_for_all_and_behind_it_their_own():

@@ -142,6 +142,17 @@ def test_a_client_outlives_a_wrong_certificate_and_says_once_what_is_wrong(sayin
     assert ended == [True] and said[1:] == ["the federation is over"]
 
 
+def test_a_client_that_its_coordinator_has_forgotten_enrols_again_and_once(saying, quick):
+    server, link = saying
+    enrolled, said, unknown = [], [], (401, 2, b"{}")
+    server.said = [unknown, (200, 4, b"null"), unknown, (200, len(OVER), OVER)]
+    assert live(link, None, said.append, threading.Event(), lambda: enrolled.append(None))
+    assert len(enrolled) == 3 and len(said) == 3  # twice forgotten, by an older list of clients; then it was over
+    server.said = [unknown, unknown]
+    with pytest.raises(TurnedAway):  # not by its list: by the signature, say
+        live(link, None, said.append, threading.Event(), lambda: None)
+
+
 _CLIENT = """
 import sys, threading
 from pathlib import Path

@@ -80,6 +80,34 @@ def lost(name, kind, number):
     return kind == TRIPS[number % 5] and place < (3 if number in LOST_3 else 4)
 
 
+class Lying:
+    """A client that puts under its masks what no client can have: nobody sees it, and its check is right."""
+
+    def __init__(self, answers):
+        self._answers = answers
+        honest = answers._masked
+        answers._masked = lambda spec, given, values: honest(spec, given, np.full_like(values, 1 << 62))
+
+    def answer(self, task, content):
+        return self._answers.answer(task, content)
+
+
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
+def test_a_client_that_lies_under_its_masks_voids_a_round_and_ends_no_federation(secagg, tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(5, 2), secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
+    start = loopback.answers_of
+
+    def started(client, known, place, key):
+        own = start(client, known, place, key)
+        return Lying(own) if place == 1 else own
+
+    monkeypatch.setattr(loopback, "answers_of", started)
+    loopback.run_all(tmp_path)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
+    assert [(report.messages, report.void) for report in ended.history] == [(5, True)] * 2
+    assert [report.refused for report in ended.history] == [{"beyond its bound": 1}] * 2
+
+
 class Lossy:
     def __init__(self, name, answers):
         self._name, self._answers = name, answers

@@ -1,15 +1,17 @@
 """The routes: what they answer, whom they believe, and what they say on the way."""
 
+import asyncio
 import gzip
 import hashlib
 import json
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 
 from tests.serving.toys import DIM, INTERESTS, TOKEN, served, toy, write_release
-from veilrec.serving.app import Routes, Settings
+from veilrec.serving.app import Routes, Settings, digests_of
 from veilrec.serving.edition import Edition, StoreFull
 from veilrec.serving.middleware import Metrics
 from veilrec.serving.requests import MAX_K
@@ -204,6 +206,31 @@ def test_the_pool_is_made_in_the_background(service):
     while "new" not in read_pool(ask("GET", "/v1/pool").body).ids and time.monotonic() < end:
         time.sleep(0.05)
     assert "new" in read_pool(ask("GET", "/v1/pool").body).ids
+
+
+def test_a_head_of_a_file_reads_nothing_of_it(ask, monkeypatch):
+    about = ask.service.release.manifest["files"]
+    monkeypatch.setattr(Path, "open", None)
+    for name in ("vectors.safetensors", "items.safetensors"):
+        answer = ask("HEAD", f"/v1/release/files/{name}", headers={"accept-encoding": "gzip"})
+        assert (answer.status, answer.body) == (200, b"")
+        assert int(answer.headers["content-length"]) == about[name]["bytes"]
+        assert answer.headers["etag"] == f'"{about[name]["sha256"]}"'
+    assert ask("HEAD", "/v1/release/files/none").status == 404
+
+
+def test_a_file_is_checked_and_zipped_once_however_many_ask_at_once(ask, monkeypatch):
+    calls, compress = [], gzip.compress
+    routes, release = Routes(ask.service, Settings(0), Metrics()), ask.service.release
+    monkeypatch.setattr("veilrec.serving.app.gzip.compress", lambda *a, **k: calls.append(1) or compress(*a, **k))
+    monkeypatch.setattr("veilrec.serving.app.digests_of", lambda *a: calls.append(2) or digests_of(*a))
+
+    async def all_at_once():
+        work = [routes._zipped_file(release, "items.safetensors") for _ in range(10)]
+        await asyncio.gather(*work, *(routes._digests(release, "vectors.safetensors") for _ in range(10)))
+
+    asyncio.run(all_at_once())
+    assert sorted(calls) == [1, 2]
 
 
 def test_the_release(ask):

@@ -1,12 +1,16 @@
 """The hot route: the same items as by hand, for every way of telling."""
 
+import asyncio
 import json
+import threading
 
 import numpy as np
 import pytest
 
 from tests.serving.toys import DIM, INTERESTS, OFFERED, POOLED, TOKEN
 from veilrec.privacy.mechanisms.attention import normalise
+from veilrec.serving.requests import MAX_K, RequestRefused
+from veilrec.serving.service import RecommendRoute
 from veilrec.wire.queries import QueryShape, encode, read_pool
 
 ALPHA = [0.2, 0.5, 0.3]
@@ -170,7 +174,7 @@ def test_a_scan_of_many_items_is_done_beside_the_loop(ask, monkeypatch):
     monkeypatch.setattr("veilrec.serving.service._LIGHT", 0)
     vector = [1.0] * DIM
     assert _ids(ask("POST", "/v1/recommend", {"vector": vector})) == _by_hand(ask, vector)
-    monkeypatch.setattr("veilrec.serving.service._MAX_WAITING", 0)
+    monkeypatch.setattr("veilrec.serving.service.MAX_WAITING", 0)
     answer = ask("POST", "/v1/recommend", {"vector": vector})
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")
 
@@ -191,3 +195,40 @@ def test_the_server_refuses_every_kind_of_query_that_is_not_offered(service, off
         answer = ask("POST", "/v1/recommend", query, BYTES)
         assert answer.status == (200 if kind == offered else 400), (offered, kind, answer.body)
     assert ask("POST", "/v1/recommend", {}).status == 200
+
+
+def test_slow_questions_of_one_address_leave_room_for_those_of_others(ask):
+    async def go(route):
+        gate = threading.Event()
+        crowd = [asyncio.create_task(route._aside("192.0.2.1", gate.wait)) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        other = asyncio.create_task(route._aside("192.0.2.2", lambda: "answered"))
+        gate.set()
+        refused = [each for each in await asyncio.gather(*crowd, return_exceptions=True) if each is not True]
+        assert all(isinstance(each, RequestRefused) and each.status == 503 for each in refused)
+        assert await other == "answered"
+        assert not route._waiting
+        return len(crowd) - len(refused)
+
+    assert asyncio.run(go(RecommendRoute(ask.service))) == 8
+    assert asyncio.run(go(RecommendRoute(ask.service, each=31))) == 31  # a proxy is one address
+
+
+def test_everybodys_list_is_scored_once_whatever_k_and_never_in_the_way_of_others(service, monkeypatch):
+    ask = service(items=300)
+    edition, scored = ask.service.edition, []
+    catalogue = type(edition.catalogue)
+    monkeypatch.setattr("veilrec.serving.service._LIGHT", 0)
+    slow = catalogue.best_by_vector
+
+    def noted(self, *given, **named):
+        scored.append(threading.current_thread().name)
+        return slow(self, *given, **named)
+
+    monkeypatch.setattr(catalogue, "best_by_vector", noted)
+    ask("DELETE", "/v1/items/n7", token=TOKEN)
+    expected = [f"n{n}" for n in edition.catalogue.best_by_vector(edition.nobody, MAX_K)[0].tolist()]
+    scored.clear()
+    for k in (1, 250, 3, 299, 1000):
+        assert _ids(ask("POST", "/v1/recommend", {"k": k})) == expected[:k]
+    assert len(scored) == 1 and scored[0].startswith("whole-scan")

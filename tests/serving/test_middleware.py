@@ -51,6 +51,28 @@ def test_too_many_requests_of_one_address(service):
     assert ask("POST", "/v1/recommend", {}).status == 200
 
 
+def test_whoever_asks_too_often_or_speaks_no_http_fills_no_log(service, monkeypatch):
+    ask = service(settings=Settings(5, metrics_token=TOKEN.encode()))
+    for path in ("/v1/pool", "/healthz"):  # health has a share of its own, and not more
+        assert sum(ask("GET", path).status == 429 for _ in range(300)) > 250
+    assert len(ask.log()) < 50
+    assert [line["event"] for line in ask.log() if "often" in line.get("event", "")] == [
+        "an address asked too often and got 429"
+    ]
+    ask.address = "192.0.2.8"
+    assert 'route="(limited)",status="429"' in ask("GET", "/metrics", token=TOKEN).body.decode()
+    logged, now = io.BytesIO(), 1000.0
+    library = FromLibrary(Log(logged))
+    monkeypatch.setattr("veilrec.serving.middleware.time.monotonic", lambda: now)
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, "Invalid", (), None)
+    for _ in range(500):
+        library.emit(record)
+    now += 61.0
+    library.emit(record)
+    said = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
+    assert said == ["Invalid", "Invalid (500 times since this was said last)"]
+
+
 def test_a_burst_then_the_rate_of_each_address():
     limit = RateLimit(10.0)
     assert [limit.wait("a", 100.0) for _ in range(20)] == [0] * 20

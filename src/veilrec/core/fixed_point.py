@@ -156,7 +156,7 @@ class FixedPoint:
         return np.asarray(np.trunc(np.clip(vectors / steps, -float(self.most), float(self.most))) * steps)
 
     def check_sum(self, total: Offsets, clients: int) -> None:
-        """Refuse a sum that so many clients cannot have."""
+        """Refuse a sum that so many clients cannot have: Diverged for its numbers, BadInput for its form."""
         if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= clients <= self.clients:
             raise BadInput(
                 f"a sum of {clients} clients has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"
@@ -170,7 +170,7 @@ class FixedPoint:
         for place, least, largest in bounds:
             part = total[place]
             if len(part) and (int(part.min()) < least or int(part.max()) > largest):
-                raise BadInput(f"a sum holds a number that {clients} clients cannot have added up to")
+                raise Diverged(f"a sum holds a number that {clients} clients cannot have added up to")
 
 
 def _largest(values: Floats) -> Floats:

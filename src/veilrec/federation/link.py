@@ -238,7 +238,7 @@ def live(
     A coordinator that cannot be reached, or that shows a wrong certificate, is asked again for as long as it takes:
     what is wrong is said once, until it is something else.
     """
-    pause, is_enrolled, told = Pause(stop), False, ""
+    pause, is_enrolled, told, again = Pause(stop), False, "", False
     while not stop.is_set():
         try:
             if not is_enrolled:
@@ -246,13 +246,19 @@ def live(
                 is_enrolled = True
             task = link.poll(_POLL_SECONDS)
             pause.reset()
-            told = ""
+            told, again = "", False
             if task is None:
                 continue
             if task.kind == "over":
                 say("the federation is over")
                 return True
             _serve(link, answers, task, say, stop)
+        except TurnedAway as error:
+            if error.status != http.client.UNAUTHORIZED or again:
+                raise
+            say(f"{error}: enrolling again")  # its list of clients was put back to an older one
+            is_enrolled, again = False, True
+            pause.wait()
         except (Away, BadTask) as error:
             if str(error) != told:
                 told = str(error)

@@ -153,7 +153,7 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
-    with Registry(folder / COORDINATOR) as registry:
+    with Registry(folder / COORDINATOR, new=True) as registry:
         invited = _write_clients(folder, made, basis, secret, registry)
         if made.secagg == "pairs":
             text = invited_text(invited)

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Literal
 
 from veilrec.core.arrays import Offsets
-from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.files import Closing
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
@@ -433,8 +433,12 @@ class Coordinator(Closing):
                 server.receive(message)
             return place
         if total is not None:
-            server.add_integers(total, clients=came)
-            return place
+            try:
+                server.add_integers(total, clients=came)
+            except Diverged:  # a client lies: nobody saw what it put under its masks
+                self.refused["beyond its bound"] += 1
+            else:
+                return place
         with store.moving(replace(place, void=True)):
             pass
         return store.place

@@ -48,7 +48,7 @@ from veilrec.serving.requests import (
     read_body,
     takes_gzip,
 )
-from veilrec.serving.service import NoEmbedder, RecommenderService, RecommendRoute, ready
+from veilrec.serving.service import MAX_WAITING, NoEmbedder, RecommenderService, RecommendRoute, ready
 from veilrec.wire.releases import FORMAT, Release
 
 _SHORTEST, _LARGEST = 16, 4096  # characters of a token; bytes of its file
@@ -179,7 +179,7 @@ def make_app(service: RecommenderService, settings: Settings | None = None) -> R
     settings = settings or Settings()
     metrics = Metrics()
     routes = Routes(service, settings, metrics)
-    asking = RecommendRoute(service)
+    asking = RecommendRoute(service) if settings.rate else RecommendRoute(service, each=MAX_WAITING)
     cold = Router(routes.all(), redirect_slashes=False)
     door = RequestMiddleware({HOT: asking}, cold, RateLimit(settings.rate), metrics, service.log)
     if settings.coordinator is not None:
@@ -197,6 +197,7 @@ class Routes:
         self._signed: tuple[str, StaticFile] | None = None
         self._zipped: dict[str, bytes] = {}
         self._parts: dict[str, tuple[bytes, ...]] = {}
+        self._preparing = asyncio.Lock()  # one at a time: many ask for a new file at once
         self._item_decoder = msgspec.json.Decoder(NewItem)
 
     def all(self) -> list[Route]:
@@ -280,6 +281,9 @@ class Routes:
         headers = {"etag": f'"{about["sha256"]}"', "cache-control": cache, "vary": "accept-encoding"}
         if has(request, headers["etag"]) or has(request, f'"{about["sha256"]}-gz"'):
             return Response(status_code=304, headers=headers)
+        if request.method == "HEAD":  # nobody makes us read gigabytes for nothing
+            headers["content-length"] = str(about["bytes"])
+            return Response(headers=headers, media_type="application/octet-stream")
         zipped = name in _ZIPPED_FILES and about["bytes"] <= _LARGEST_ZIPPED and takes_gzip(request)
         try:
             if zipped:
@@ -306,24 +310,26 @@ class Routes:
     async def _digests(self, release: Release, name: str) -> tuple[bytes, ...]:
         """Digests of the parts of a file, once for each: those of the whole that the manifest names."""
         digest = str(release.manifest["files"][name]["sha256"])
-        if digest not in self._parts:
-            found = await asyncio.to_thread(digests_of, release.path(name), digest)
-            kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
-            self._parts = {key: value for key, value in self._parts.items() if key in kept} | {digest: found}
-        return self._parts[digest]
+        async with self._preparing:
+            if digest not in self._parts:
+                found = await asyncio.to_thread(digests_of, release.path(name), digest)
+                kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
+                self._parts = {key: value for key, value in self._parts.items() if key in kept} | {digest: found}
+            return self._parts[digest]
 
     def _lost_file(self) -> RequestRefused:
-        self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
+        self._service.log.seldom("a file of the release was removed or changed on disk: put it back", level="error")
         return RequestRefused(503, "this file of the release is not to be had now: ask again later", BUSY)
 
     async def _zipped_file(self, release: Release, name: str) -> bytes:
         """A file that browsers rank with, zipped once; all of a release together have room in memory."""
         digest = str(release.manifest["files"][name]["sha256"])
-        if digest not in self._zipped:
-            made = await asyncio.to_thread(lambda: gzip.compress(release.content(name), 6, mtime=0))
-            kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
-            self._zipped = {key: value for key, value in self._zipped.items() if key in kept} | {digest: made}
-        return self._zipped[digest]
+        async with self._preparing:
+            if digest not in self._zipped:
+                made = await asyncio.to_thread(lambda: gzip.compress(release.content(name), 6, mtime=0))
+                kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
+                self._zipped = {key: value for key, value in self._zipped.items() if key in kept} | {digest: made}
+            return self._zipped[digest]
 
     async def item(self, request: Request) -> Response:
         """Add, change or remove an item: on disk and in the index before the answer leaves."""

@@ -395,7 +395,7 @@ class Edition:
         self.kinds = frozenset(str(offer["kind"]) for offer in release.manifest["offers"])  # of queries that it reads
         self.largest_pool = max((int(offer.get("pool") or 0) for offer in release.manifest["offers"]), default=0)
         self._lock = Lock()
-        self._nobody: dict[int, tuple[int, Offsets, Floats]] = {}
+        self._nobody: tuple[int, Offsets, Floats] | None = None  # and of which version of the catalogue
         if not self.ranks_here:
             return
         sizes = release.manifest["sizes"]
@@ -435,12 +435,16 @@ class Edition:
             self.catalogue.best(np.full(self.n_interests, 1 / self.n_interests, np.float32), POOL_K)
 
     def best_for_nobody(self, k: int) -> tuple[Offsets, Floats]:
-        """Numbers and scores of the non-personalised list; cached until an item changes."""
-        version = self.catalogue.version
-        kept = self._nobody.get(k)
+        """Numbers and scores of the non-personalised list: one for every k, cached until an item changes."""
+        version, kept = self.catalogue.version, self._nobody
         if kept is None or kept[0] != version:
-            kept = self._nobody[k] = (version, *self.catalogue.best_by_vector(self.nobody, k))
-        return kept[1], kept[2]
+            kept = self._nobody = (version, *self.catalogue.best_by_vector(self.nobody, MAX_K))
+        return kept[1][:k], kept[2][:k]
+
+    @property
+    def knows_nobody(self) -> bool:
+        """Whether the non-personalised list is at hand."""
+        return self._nobody is not None and self._nobody[0] == self.catalogue.version
 
     def wanted(self, categories: list[str] | None, region: str | None) -> Filter | None:
         """A filter by names; BadInput for one that is not known."""

@@ -21,7 +21,7 @@ import time
 import traceback
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from math import ceil
+from math import ceil, inf
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, BinaryIO
@@ -75,6 +75,7 @@ class RateLimit:
 
 
 _AT_ONCE = 512  # lines that wait to be written
+_SELDOM_SECONDS = 60.0
 
 
 class RequestLine(msgspec.Struct):
@@ -115,6 +116,7 @@ class Log:
         self._encoder = msgspec.json.Encoder()
         self._waiting: list[bytes] = []
         self._lock = threading.Lock()
+        self._said: dict[str, tuple[float, int]] = {}  # when, and how often it was left out since
         self.later: Callable[[Callable[[], None]], object] | None = None  # how to be called again in a moment
 
     def request(self, request: str, route: str, status: int, seconds: float, size: int) -> None:
@@ -133,6 +135,16 @@ class Log:
         with self._lock:
             self._waiting.append(self._encoder.encode(EventLine(round(time.time(), 3), text, level, request)))
         self.flush()
+
+    def seldom(self, text: str, *, level: str = "warning") -> None:
+        """What strangers can bring about as often as they like: at once, then once a minute, with how often."""
+        now = time.monotonic()
+        said, left_out = self._said.get(text, (-inf, 0))
+        if now - said < _SELDOM_SECONDS:
+            self._said[text] = said, left_out + 1
+            return
+        self._said[text] = now, 0
+        self.event(f"{text} ({left_out + 1} times since this was said last)" if left_out else text, level=level)
 
     def flush(self) -> None:
         """Write what waits. A log that cannot be written does not stop the service."""
@@ -156,7 +168,7 @@ class FromLibrary(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """The words of the message as they stand in the library's code: no arguments, no traceback."""
-        self._log.event(str(record.msg).partition("\n")[0][:200], level=record.levelname.lower())
+        self._log.seldom(str(record.msg).partition("\n")[0][:200], level=record.levelname.lower())
 
 
 _EDGES = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -218,8 +230,9 @@ _POLICY = b"content-security-policy"
 _COLD: Headers = [*_ALWAYS, (_POLICY, POLICY)]
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
-_UNLIMITED = {"/healthz", "/readyz"}
+_HEALTH = {"/healthz", "/readyz"}
 _PIECE = 1 << 16  # bytes of an answer that are handed to a connection at once
+_LIMITED = "(limited)"  # in the metrics: no route was looked for
 _GONE = 499  # in the log: the client had left
 
 Hot = Callable[[Scope, Receive], Awaitable[tuple[bytes, bytes]]]
@@ -232,9 +245,11 @@ class RequestMiddleware:
     def __init__(self, hot: Mapping[str, Hot], cold: Router, limit: RateLimit, metrics: Metrics, log: Log) -> None:
         """`hot`: by path, what answers a POST past the router, which knows these paths too, for other methods."""
         self._hot, self._cold, self._limit, self.metrics, self._log = hot, cold, limit, metrics, log
+        self._health_limit = RateLimit(limit.rate)  # apart: whoever asks too often can still see that it is alive
         self._headers = _COLD
         self.on_start: Callable[[], None] = lambda: None
         self.on_stop: Callable[[], None] = lambda: None
+        self.knows: Callable[[Scope], bool] = lambda _: False  # who has a limit elsewhere, whatever their address asks
 
     def let_pages_ask(self, address: str) -> None:
         """Allow pages to query one other server: the coordinator of a federation that they take part in."""
@@ -252,9 +267,10 @@ class RequestMiddleware:
             path = scope["path"]
             hot = self._hot.get(path) if scope["method"] == "POST" else None
             client = scope.get("client")
-            wait = 0 if path in _UNLIMITED or client is None else self._limit.wait(client[0], start)
-            if wait:
-                route = "(limited)"
+            limit = self._health_limit if path in _HEALTH else self._limit
+            wait = 0 if client is None else limit.wait(client[0], start)
+            if wait and not self.knows(scope):
+                route = _LIMITED
                 await answer.refuse(
                     429,
                     f"too many requests from this address: wait {wait} s",
@@ -281,6 +297,9 @@ class RequestMiddleware:
         route = route or _template(scope)
         seconds = perf_counter() - start
         self.metrics.note(route, answer.status, seconds, answer.size)
+        if route == _LIMITED:
+            self._log.seldom("an address asked too often and got 429")
+            return
         self._log.request(answer.request, route, answer.status, seconds, answer.size)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:

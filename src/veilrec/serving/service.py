@@ -12,6 +12,7 @@ import asyncio
 import gc
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +27,7 @@ import numpy as np
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.mechanisms.attention import normalise
+from veilrec.serving.connections import network
 from veilrec.serving.edition import Edition, ItemStore, StoredItem
 from veilrec.serving.middleware import Log
 from veilrec.serving.requests import (
@@ -315,7 +317,8 @@ class RecommenderService:
 
 JSON, BYTES = b"application/json", b"application/octet-stream"
 _LIGHT = 2_000_000  # numbers that are looked at on the way: more are not the event loop's business
-_MAX_WAITING = 32
+MAX_WAITING = 32
+_EACH_WAITING = 8  # of these, for one address
 _SUM = 1e-3  # by which weights may miss 1
 _KIND_AT, _LEAST_BYTES = 4, 7  # of a query in bytes
 
@@ -327,11 +330,11 @@ Best = tuple[Offsets, Floats]
 class RecommendRoute:
     """POST /v1/recommend."""
 
-    def __init__(self, service: RecommenderService) -> None:
-        self._service = service
+    def __init__(self, service: RecommenderService, *, each: int = _EACH_WAITING) -> None:
+        self._service, self._each = service, each
         self._decoder = msgspec.json.Decoder(RecommendRequest)
         self._heavy = ThreadPoolExecutor(1, thread_name_prefix="whole-scan")
-        self._waiting = 0
+        self._waiting = Counter[str]()  # slow work, by address
 
     async def __call__(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """The answer, and its type."""
@@ -357,36 +360,42 @@ class RecommendRoute:
                 415, "the body has a type that is not read: send application/json, or a query as bytes"
             )
         try:
-            numbers, scores = await self._best(edition, weights, vector, ask)
+            client = scope.get("client")
+            address = network(client[0]) if client else ""
+            numbers, scores = await self._best(edition, weights, vector, ask, address)
         except VeilrecError as error:
             raise RequestRefused(400, str(error)) from None
         if as_pool:
-            return await self._aside(_pool, edition, numbers, ask.k), BYTES
+            return await self._aside(address, _pool, edition, numbers, ask.k), BYTES
         return _answer(edition, numbers, scores, ask.k), JSON
 
     async def _best(
-        self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: RecommendRequest
+        self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: RecommendRequest, address: str
     ) -> Best:
         wanted = edition.wanted(ask.categories, ask.region)
         if weights is not None:
             return edition.catalogue.best(weights, ask.k, wanted=wanted)
-        if vector is None:
-            if wanted is None:
-                return edition.best_for_nobody(ask.k)
-            vector = edition.nobody
-        best = partial(edition.catalogue.best_by_vector, vector, ask.k, wanted=wanted)
-        found: Best = best() if len(edition.catalogue) * edition.dim <= _LIGHT else await self._aside(best)
+        light = len(edition.catalogue) * edition.dim <= _LIGHT
+        if vector is None and wanted is None:
+            light |= edition.knows_nobody
+            best: Callable[[], Best] = partial(edition.best_for_nobody, ask.k)
+        else:
+            vector = edition.nobody if vector is None else vector
+            best = partial(edition.catalogue.best_by_vector, vector, ask.k, wanted=wanted)
+        found: Best = best() if light else await self._aside(address, best)
         return found
 
-    async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run slow work beside the event loop; refuse it where too much is waiting."""
-        if self._waiting >= _MAX_WAITING:
+    async def _aside(self, address: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run slow work beside the event loop; refuse it where too much is waiting, in all or of one address."""
+        if self._waiting.total() >= MAX_WAITING or self._waiting[address] >= self._each:
             raise RequestRefused(503, "too many ask for this at once: ask again in a moment", BUSY)
-        self._waiting += 1
+        self._waiting[address] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._heavy, work, *arguments)
         finally:
-            self._waiting -= 1
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
 
 
 def ready(service: RecommenderService) -> Edition:

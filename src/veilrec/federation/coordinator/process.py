@@ -248,7 +248,17 @@ class CoordinatorRoutes:
             raise RequestRefused(401, "this is for the operator of the federation")
         return _json(await self._store(self._driver.status))
 
-    def _sender(self, scope: Scope, kind: str, number: int) -> RegistryEntry:
+    def knows(self, scope: Scope) -> bool:
+        """Whether a client has signed a request: it has a limit of its own, whoever else is behind its address."""
+        path = scope["path"]
+        try:
+            if path == "/v1/answer":
+                return not self._signer(scope, _text(scope, KIND), _whole(scope)).revoked
+            return path in self.hot() and not self._signer(scope, path.rpartition("/")[2], 0).revoked
+        except RequestRefused:
+            return False
+
+    def _signer(self, scope: Scope, kind: str, number: int) -> RegistryEntry:
         """Return the enrolled client that has signed a request for this; its body has not been read."""
         entry = self._driver.registry.find(_text(scope, CLIENT))
         if entry is None or entry.key is None:
@@ -258,6 +268,11 @@ class CoordinatorRoutes:
             identity.check_digest(entry.key, self._federation.id, entry.client, kind, number, digest, signed)
         except (VeilrecError, ValueError):
             raise RequestRefused(401, _UNSIGNED) from None
+        return entry
+
+    def _sender(self, scope: Scope, kind: str, number: int) -> RegistryEntry:
+        """Return who has signed a request for this, and may send one now."""
+        entry = self._signer(scope, kind, number)
         if entry.revoked:
             raise RequestRefused(403, "this device was revoked")
         wait = self._of_client.wait(entry.client, perf_counter())
@@ -289,7 +304,7 @@ def make_app(
     app = kind(own.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
     if page is not None and isinstance(app, PageApp):
         app.page = checked_origin(page).encode()
-    app.on_start = own.start
+    app.on_start, app.knows = own.start, own.knows
     return app
 
 

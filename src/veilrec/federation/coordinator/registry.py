@@ -23,7 +23,7 @@ from veilrec.wire.signing import BadSignature
 FILE = "registry.sqlite"
 Role = Literal["trainer", "validator", "helper"]
 _TABLE = (
-    "CREATE TABLE IF NOT EXISTS places (id TEXT PRIMARY KEY, role TEXT NOT NULL, place INTEGER NOT NULL,"
+    "CREATE TABLE places (id TEXT PRIMARY KEY, role TEXT NOT NULL, place INTEGER NOT NULL,"
     " invitation BLOB NOT NULL, key BLOB, endorsement BLOB, revoked INTEGER NOT NULL DEFAULT 0, UNIQUE (role, place))"
 )
 
@@ -51,19 +51,27 @@ class NotInvited(VeilrecError):
 class Registry(Closing):
     """The places of one federation."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, new: bool = False) -> None:
+        """Open the list of a folder; only `new` makes one: without its own a coordinator would turn everybody away."""
         self.path = folder / FILE
         if not folder.is_dir():
             raise BadInput(f"{folder} is not there: the coordinator's folder lies where `federate init` was run")
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        if new:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._lock = threading.Lock()
+        if not self.path.is_file():
+            raise BadInput(f"{self.path} is gone, and with it who takes part: bring back the one that init wrote")
         self._database = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
         try:
-            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _TABLE):
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *([_TABLE] if new else [])):
                 self._database.execute(statement)
+            (places,) = self._database.execute("SELECT count(*) FROM places").fetchone()
         except sqlite3.DatabaseError as error:
             self._database.close()
             raise BadInput(f"{self.path} is no list of clients ({error}): bring back the one that init wrote") from None
+        if not places and not new:
+            self._database.close()
+            raise BadInput(f"{self.path} lists nobody: bring back the one that init wrote")
 
     def close(self) -> None:
         """Let go of the file."""
