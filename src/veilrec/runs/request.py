@@ -18,7 +18,7 @@ from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.data.datasets import full_spec, load, short_name
-from veilrec.data.population import Population
+from veilrec.data.population import Population, keys_of
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
 from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
@@ -279,7 +279,9 @@ def prepare(
     split = for_search(split) if searching else split
     problem = problem_of(population, split, seed, rounds)
     if not enrolled and request.real is None:
-        problem = replace(problem, people=_people(request, method, settings, problem))
+        # What a public seed draws for a client must be the same whoever else is there; enrolled ones have numbers.
+        numbers = None if secret is None else keys_of(population.users)
+        problem = replace(problem, people=_people(request, method, settings, problem), numbers=numbers)
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -353,7 +355,8 @@ def _made(
         return None, make_trainer(method, settings, problem)
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
-    return plan, Simulation(plan, method.clients(settings, problem), problem.train, seeds, people=problem.people)
+    clients, people = method.clients(settings, problem), problem.people
+    return plan, Simulation(plan, clients, problem.train, seeds, people=people, numbers=problem.numbers)
 
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:

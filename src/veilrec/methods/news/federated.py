@@ -118,16 +118,16 @@ def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
     """Local data of the clients that take part: their impressions."""
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
-        logs = share_taking_part(logs, config.train_share, problem.public_seed)
+        logs = share_taking_part(logs, config.train_share, problem.public_seed, problem.numbers)
     elif getattr(config, "calibration", None) == "proven":
         raise BadInput(
             f"train_users is {config.train_users}: a fixed number takes in another user for one who leaves, which no"
             " proof covers; use train_share"
         )
     else:
-        logs = taking_part(logs, config.train_users, problem.public_seed)
+        logs = taking_part(logs, config.train_users, problem.public_seed, problem.numbers)
     share = config.active_validation.share
-    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
+    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed, problem.numbers)
 
 
 def count_clients(config: FederatedConfig, problem: Problem, method: str) -> int:
