@@ -179,11 +179,16 @@ class Simulation:
         else:
             counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
             noise = noise_of_histogram(secret, period)
-        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
-        tally = Tally(mechanism.protect(counts, noise), self.sampler.people if nominal else len(asked))
+        tally = Tally(mechanism.protect(counts, noise), self._reported(asked))
         if reports.once:
             self._tally = tally
         return tally, sent * messages.size(mechanism.length)
+
+    def _reported(self, asked: Offsets) -> int:
+        """How many reports a tally says that it is of: where all report to a trusted server, the nominal number."""
+        reports = self.plan.reports
+        nominal = reports is not None and reports.mechanism.under_masks and reports.who == "everybody"
+        return self.sampler.people if nominal else len(asked)
 
     @property
     def _takes_shortcuts(self) -> bool:
@@ -281,7 +286,8 @@ class Simulation:
         fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
         noise: Source = fast if secret is None else noise_of_comparison(secret)
         noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
-        self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        nominal = len(validators) if comparison.people is None else comparison.people  # exact numbers decide nothing
+        self.selection = decide(float(noisy[0]), nominal, mechanism)
         return len(validators)
 
     def parts(self) -> ModelParts:
@@ -331,7 +337,7 @@ class Simulation:
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
         if _TALLY in state:
-            self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+            self._tally = Tally(np.array(state[_TALLY]), self._reported(self._everybody))
             self.server_state.take_in(self._tally)
         self.selection = SelectionOutcome.restored(state[_SELECTION]) if _SELECTION in state else None
 

@@ -8,6 +8,7 @@ spend the whole epsilon (parallel composition).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -193,7 +194,9 @@ def plan_of(
         server=server,
         averaging=config.averaging,
         ranker=ranker,
-        model_selection=None if validators is None else validators.comparison(ranker, adjacency_of(cohort)),
+        model_selection=None
+        if validators is None
+        else validators.comparison(ranker, adjacency_of(cohort), problem.people),
         clients_per_batch=max(1, min(_CLIENTS_PER_BATCH, _ENTRIES_AT_ONCE // max(update, 1))),
     )
 
@@ -206,12 +209,14 @@ class ValidationBudget:
     epsilon: float
     delta: float
 
-    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
-        """Private model selection at the end of a run; None without validation clients."""
+    def comparison(self, ranker: Ranker, adjacency: Adjacency, people: int | None) -> ModelSelection | None:
+        """Private model selection at the end of a run that so many nominal clients train; None without validation."""
         if self.config.share == 0.0:
             return None
         mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
-        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism)
+        share = self.config.share
+        nominal = None if people is None else math.ceil(people * share / (1.0 - share))
+        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism, people=nominal)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
