@@ -180,12 +180,3 @@ def test_a_client_needs_neither_torch_nor_numba(released, tmp_path):
         found, expected = json.loads(out), client(release, tmp_path / kind, *history).recommend(3)
         assert (found["sent_bytes"], found["notes"]) == (0, list(expected.notes)), kind
         assert [item["id"] for item in found["items"]] == [item.id for item in expected.items], kind
-
-
-def test_a_file_that_is_called_like_synthetic_data_holds_people(tmp_path, key):
-    rows = [f"u{user},i{(user * 7 + step * 3) % 30}" for user in range(20) for step in range(6)]
-    (tmp_path / "synthetic-ratings.csv").write_text("\n".join(["user,item", *rows]))
-    asked = RunRequest("popularity", f"csv:{tmp_path / 'synthetic-ratings.csv'}", protocol="loo-full")
-    assert train(prepare(asked), tmp_path / "run")["dataset"] == "synthetic-ratings"
-    made = make_release(tmp_path / "run", tmp_path / "release", key, ReleaseOptions(unprotected=True))
-    assert "metrics" not in made.manifest["figures"]

@@ -181,7 +181,7 @@ def make_release(
             "encoder": parts.encoder,
             "offers": parts.offers,
             "data": {"dataset": str(result.get("dataset", "")), "protocol": str(result.get("protocol", ""))},
-            "figures": _figures(config, result, wishes),
+            "figures": _figures(result, files.guarantee, wishes),
         }
         (folder / CARD).write_text(model_card(manifest, parts.left_out), encoding="utf-8")
         for path in folder.rglob("*"):
@@ -262,11 +262,11 @@ def _items(files: ModelFiles) -> dict[str, NDArray[Any]]:
     return arrays | {"category": np.array([code.get(name, -1) for name in own], np.int32)}
 
 
-def _figures(config: Mapping[str, Any], result: Mapping[str, Any], wishes: ReleaseOptions) -> dict[str, Any]:
+def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOptions) -> dict[str, Any]:
     """Return the figures to show: all of synthetic data, of people's only what was asked for, with a remark."""
     covered = {"rounds": result["rounds"]}
     main = {name: round(float(value), 4) for name, value in list(result["metrics"].items())[:4]}
-    if str(config.get("data", "")).partition(":")[0] in SYNTHETIC:  # of nobody, and not a file of that name
+    if str(result.get("dataset", "")) in SYNTHETIC:  # of nobody: every figure may be shown
         return covered | {"metrics": main, "about": "Measured on synthetic data, which is nobody's."}
     if wishes.metrics:
         about = "Exact figures of real people, which the guarantee does not cover; shown because that was asked for."
