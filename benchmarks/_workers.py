@@ -112,8 +112,9 @@ def _empty_round(simulation: Simulation, crew: ProcessPool | RayWorkers) -> floa
     opened = _opened(simulation)
     clients = simulation.sampler.draw(0)[:WORKERS]
     pieces = [
-        Piece(place, clients[place : place + 1], np.ones(1, np.bool_), _kept(simulation, clients[place : place + 1]))
+        Piece(place, one, simulation.numbers[one], np.ones(1, np.bool_), _kept(simulation, one))
         for place in range(WORKERS)
+        for one in [clients[place : place + 1]]
     ]
     times = []
     for _ in range(_EMPTY_ROUNDS):

@@ -341,3 +341,12 @@ def test_times_in_a_format_are_what_python_reads(tmp_path_factory, moments, give
     log = read_csv(path, options=CsvOptions(time_format=given_format)).interactions
     expected = [int(datetime.strptime(text, given_format).replace(tzinfo=UTC).timestamp()) for text in texts]
     assert log.times.tolist() == sorted([expected[0], *expected])
+
+
+def test_without_a_header_one_row_decides_how_all_are_read_and_that_is_told(tmp_path):
+    more = "".join(f"u{number},i{number % 3},{1 + number % 5}\n" for number in range(6))
+    for rating, ratings in (("4", True), ("4000000", False)):  # of one person: a rating, or a time
+        population = read_csv(write_csv(tmp_path, f"a,i1,{rating}\n{more}"), options=CsvOptions(header=False))
+        assert (population.interactions.ratings is not None) == ratings
+        assert ["header" in told for told in population.exact] == [True]
+    assert read_csv(write_csv(tmp_path, f"user,item,rating\na,i1,4\n{more}")).exact == ()

@@ -6,6 +6,7 @@ import re
 import stat
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
@@ -114,3 +115,16 @@ def test_methods_without_noise_have_no_secret_and_who_draws_the_noise_is_said():
         words = stated(promise, "secure", None, "clients").caveats[-1]
         assert ("is drawn by the coordinator" in words) == by_coordinator
         assert ("the coordinator adds none" in words) != by_coordinator
+
+
+def test_a_run_that_goes_on_counts_nominal_people_as_before(tmp_path):
+    """Which items a sub-model has depends on how many reported; the exact number is nobody's to know."""
+    wanted = replace(SECURE, method="priv-fedmf-sub", settings=("selection.threshold=0.02",), people=300)
+    runs = [prepare(wanted, secret=bytes(range(32))).trainer for _ in range(2)]
+    for number in range(3):
+        runs[0].step(number)
+        if number == 0:
+            runs[1].load_state({name: values.copy() for name, values in runs[0].state().items()}, 1)
+        else:
+            runs[1].step(number)
+    assert all(np.array_equal(values, runs[1].state()[name]) for name, values in runs[0].state().items())

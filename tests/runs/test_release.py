@@ -99,7 +99,7 @@ def test_a_run_that_is_not_publishable_is_refused_and_metrics_of_people_are_left
             make_release(run, tmp_path / "release", key, ReleaseOptions())
         assert not (tmp_path / "release").exists()
     run = trained("popularity")[1]
-    monkeypatch.setattr("veilrec.runs.release._MADE_UP", ())  # as if the data were of people
+    monkeypatch.setattr("veilrec.runs.release.SYNTHETIC", ())  # as if the data were of people
     shy = make_release(run, tmp_path / "shy", key, ReleaseOptions(unprotected=True))
     assert "metrics" not in shy.manifest["figures"]
     told = make_release(run, tmp_path / "told", key, ReleaseOptions(unprotected=True, metrics=True))

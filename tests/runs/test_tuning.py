@@ -250,3 +250,19 @@ def test_a_bad_space_is_refused(tmp_path):
     ):
         with pytest.raises(BadInput, match=words):
             read(tmp_path, text)
+
+
+def test_settings_that_exact_metrics_of_people_chose_are_not_published(tmp_path):
+    log = tmp_path / "synthetic-ratings.csv"  # whatever its name says
+    rows = [f"u{user},i{(user * 7 + step * 3) % 30}" for user in range(40) for step in range(6)]
+    log.write_text("\n".join(["user,item", *rows]))
+    for data, told in ((f"csv:{log}", True), (DATA, False)):
+        search = RunRequest("dp-fedmf", data, protocol="loo-full", public_catalogue=True)
+        out = tmp_path / data.partition(":")[0]
+        private = tune(search, trials=1, space=write_space(tmp_path, "rounds: [2]"), out=out)
+        request, _ = make_request(read_config_file(out / "best.yaml"), {"noise": "secure", "public_catalogue": True})
+        prepared = prepare(request)
+        assert ("settings were chosen by exact metrics" in (prepared.obstacle() or "")) == told
+        assert private.caveat() in prepared.guarantee().caveats
+        again, _ = make_request(read_config_file(out / "best.yaml"), {"noise": "secure", "data": DATA})
+        assert ("settings were chosen by exact metrics" in (prepare(again).obstacle() or "")) == told

@@ -117,7 +117,7 @@ def test_the_file_of_numbers_is_all_that_a_worker_reads(tmp_path):
 
 
 def test_pieces_are_shared_out_whole_and_in_order():
-    pieces = [Piece(start, np.arange(1), np.ones(1, np.bool_), {}) for start in range(5)]
+    pieces = [Piece(start, np.arange(1), np.arange(1), np.ones(1, np.bool_), {}) for start in range(5)]
     assert [[piece.start for piece in part] for part in shared_out(pieces, 2)] == [[0, 1], [2, 3, 4]]
     assert [[piece.start for piece in part] for part in shared_out(pieces[:1], 3)] == [[], [0], []]
     raises(BadInput, "--workers is 0", ProcessPool, 0, None, None, None)

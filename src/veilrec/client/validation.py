@@ -39,9 +39,13 @@ def is_validator(clients: Offsets, share: float, public_seed: int) -> Bools:
     return rng.uniforms(public_seed, rng.VALIDATORS, 0, clients)[:, 0] < share
 
 
-def parted(logs: Csr, share: float, public_seed: int) -> OwnImpressions:
-    """Logs of everybody as those of clients that train and of validation clients: each client has one of them."""
-    validators = is_validator(np.arange(len(logs), dtype=np.int64), share, public_seed)
+def parted(logs: Csr, share: float, public_seed: int, numbers: Offsets | None = None) -> OwnImpressions:
+    """Logs of everybody as those of clients that train and of validation clients: each client has one of them.
+
+    `numbers` has that of every client; None: its row.
+    """
+    known = np.arange(len(logs), dtype=np.int64) if numbers is None else numbers
+    validators = is_validator(known, share, public_seed)
     return OwnImpressions(_only(logs, ~validators), _only(logs, validators))
 
 

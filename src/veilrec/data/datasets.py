@@ -50,6 +50,7 @@ _LISTED = yaml.safe_load((files("veilrec.data") / "datasets.yaml").read_text("ut
 DATASETS: Mapping[str, Dataset] = {
     name: Dataset(name, **{key: _frozen(value) for key, value in about.items()}) for name, about in _LISTED.items()
 }
+SYNTHETIC = ("synthetic-news", "synthetic-ratings")  # data of nobody
 
 
 def find_dataset(name: str) -> Dataset:

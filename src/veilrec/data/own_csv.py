@@ -8,7 +8,6 @@ The header names the columns, in any order and case; names that are common elsew
 user_id:token, Kunde) are known, others are given. A user and an item must be there; a rating (any finite number) and a
 time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
 What ratings mean is said by their scale, which is given and not what occurs: from 1 to 5 unless told otherwise.
-Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
 Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts. Items
 are those of the log and of the table of items, if a file of features (own_features) names one.
 """
@@ -43,6 +42,10 @@ from veilrec.data.text_files import encode, encode_together
 
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
+_NO_HEADER = (
+    "without a header, what splits the rows and what their columns are is read off somebody's row: write a header into"
+    " the log"
+)
 
 # Names of columns, in small letters and without anything but letters and digits; the first that is found counts.
 _KNOWN = {
@@ -119,12 +122,20 @@ def read_csv(
     )
     facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
     facts |= _noticed(parts)
-    scale = None if interactions.ratings is None else chosen.scale
+    scale, guessed = None if interactions.ratings is None else chosen.scale, () if chosen.header else (_NO_HEADER,)
     if cut is not None and interactions.times is None:
         raise BadInput(f"--cut is a moment, and {paths[0]} has no times: name their column with --time-column")
     if schema is None:
         return Population(
-            "csv", users, items, interactions, facts=facts, cut=cut, rating_scale=scale, unlisted_items=unlisted
+            "csv",
+            users,
+            items,
+            interactions,
+            facts=facts,
+            cut=cut,
+            rating_scale=scale,
+            unlisted_items=unlisted,
+            exact=guessed,
         )
     log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
     ids = {"users": users, "items": items}
@@ -140,7 +151,7 @@ def read_csv(
         cut=cut,
         rating_scale=scale,
         unlisted_items=unlisted,
-        exact=known.exact,
+        exact=(*guessed, *known.exact),
     )
 
 

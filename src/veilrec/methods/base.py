@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from veilrec.client.local_training import LocalData, OwnItems
 from veilrec.client.rankers import Ranker
-from veilrec.core.arrays import Floats
+from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.core.features import Features
@@ -59,6 +59,7 @@ class Problem:
     ratings: Floats | None = None  # [len(train.items)], out of 1 by the scale of the data; None: it has none
     catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
     people: int | None = None  # public nominal number of clients; None: how many can learn, which is public itself
+    numbers: Offsets | None = None  # of every client, by its name alone: the key of its public draws; None: its row
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:
@@ -137,7 +138,8 @@ def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: byte
     if method.plan is not None:
         seeds = Seeds.all_from(problem.public_seed, secret)
         clients = method.clients(config, problem)
-        return Simulation(method.plan(config, problem), clients, problem.train, seeds, people=problem.people)
+        plan = method.plan(config, problem)
+        return Simulation(plan, clients, problem.train, seeds, people=problem.people, numbers=problem.numbers)
     if method.trainer is None:
         raise ValueError(f"{method.name} has neither a plan nor a trainer")
     return method.trainer(config, problem)

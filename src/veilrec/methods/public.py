@@ -219,7 +219,7 @@ def _with_places(problem: Problem) -> Problem:
             news, impressions=_shown(news.impressions, count + _PLACES - 1, told, np.zeros(len(told), np.uint8))
         )
     train = Csr(np.concatenate([problem.train.offsets, ends]), problem.train.items)
-    return replace(problem, train=train, features=features, news=news)
+    return replace(problem, train=train, features=features, news=news, numbers=None)
 
 
 def _changed(problem: Problem, person: int, items: Indices) -> Problem:

@@ -91,7 +91,7 @@ def save_model(folder: Path, model: ModelFiles) -> None:
         weights[_SENT] = model.sent
     with new_folder(folder / MODEL, replace=True) as part:
         about = {"format": _FORMAT, "method": model.method, "kind": kind}
-        _write(part / _WEIGHTS, weights, {name: str(value) for name, value in about.items()})
+        _write(part / _WEIGHTS, weights, {"about": json.dumps(about)})  # several entries come in any order
         # ids, titles and categories are public, and the same whoever has used the items
         named = {"ids": model.items, "titles": model.titles, "categories": model.categories}
         _write(part / _ITEMS, {key: v for name, strings in named.items() for key, v in _packed(name, strings).items()})

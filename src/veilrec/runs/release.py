@@ -25,6 +25,7 @@ from veilrec._version import __version__
 from veilrec.client.recommender import QueryBudget
 from veilrec.core.errors import BadInput
 from veilrec.core.files import new_folder
+from veilrec.data.datasets import SYNTHETIC
 from veilrec.data.population import Strings
 from veilrec.privacy.guarantee import Disclosure, Guarantee
 from veilrec.runs.checkpoint import read_config, read_result
@@ -123,9 +124,6 @@ def queries_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def _model_card_figures(figures: Mapping[str, Any]) -> list[str]:
     told = [f"- {name}: {value}" for name, value in figures.get("metrics", {}).items()]
     return [f"{figures['about']} {figures['rounds']} rounds.", *([""] if told else []), *told]
-
-
-_MADE_UP = ("synthetic-news", "synthetic-ratings")  # data of nobody: every figure may be shown
 
 
 @dataclass(frozen=True)
@@ -268,7 +266,7 @@ def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOpt
     """Return the figures to show: all of synthetic data, of people's only what was asked for, with a remark."""
     covered = {"rounds": result["rounds"]}
     main = {name: round(float(value), 4) for name, value in list(result["metrics"].items())[:4]}
-    if str(result.get("dataset", "")) in _MADE_UP:
+    if str(result.get("dataset", "")) in SYNTHETIC:  # of nobody: every figure may be shown
         return covered | {"metrics": main, "about": "Measured on synthetic data, which is nobody's."}
     if wishes.metrics:
         about = "Exact figures of real people, which the guarantee does not cover; shown because that was asked for."

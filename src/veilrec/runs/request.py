@@ -17,8 +17,8 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
-from veilrec.data.datasets import full_spec, load, short_name
-from veilrec.data.population import Population
+from veilrec.data.datasets import SYNTHETIC, full_spec, load, short_name
+from veilrec.data.population import Population, keys_of
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
 from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
@@ -65,6 +65,7 @@ class RunRequest:
     patience: int | None = None
     noise: Noise = "seeded"
     caveats: tuple[str, ...] = ()  # what the guarantee of a private run has to say beside its own words
+    searched: str | None = None  # the data whose people's exact metrics chose the settings
     start_from: Path | None = None  # an earlier run
     rounds_from: Path | None = None  # a run that stopped early, which found how many rounds are best
     real: Real | None = None  # how real clients learnt it; None: they were simulated
@@ -116,7 +117,7 @@ class PreparedRun:
         """What of the model is read off people's data, so that no noise covers it."""
         earlier = () if self.earlier is None else self.earlier.read_off
         items = () if self.request.public_catalogue else items_of_uses(self.population)
-        return (*items, *self.population.exact, *earlier, *self._planned_with_data())
+        return (*items, *self.population.exact, *_searched(self.request), *earlier, *self._planned_with_data())
 
     def _planned_with_data(self) -> tuple[str, ...]:
         """Say where the plan is made of more than public facts; looked for only where nothing else is in the way."""
@@ -170,6 +171,7 @@ class PreparedRun:
             "patience": r.patience,
             "noise": r.noise,
             "caveats": list(r.caveats),
+            **({} if r.searched is None else {"searched": r.searched}),
             "start_from": None if self.earlier is None else self.earlier.description(),
             "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
             "people": r.people,
@@ -185,6 +187,16 @@ def data_facts(population: Population, split: Split) -> dict[str, Any]:
     """What config.yaml says of the data, so that other data is noticed: how it was cut, what ratings mean, sizes."""
     scale = population.rating_scale
     return {"cut": split.cut, "rating_scale": None if scale is None else list(scale), **sizes(population)}
+
+
+def _searched(request: RunRequest) -> tuple[str, ...]:
+    """Say that exact metrics of people chose the settings; nothing where they are synthetic."""
+    if request.searched is None or request.searched.partition(":")[0] in SYNTHETIC:
+        return ()
+    return (
+        f"its settings were chosen by exact metrics of the people of {short_name(request.searched)}: leave them to the"
+        " preset, or search on synthetic data",
+    )
 
 
 def items_of_uses(population: Population) -> tuple[str, ...]:
@@ -279,7 +291,9 @@ def prepare(
     split = for_search(split) if searching else split
     problem = problem_of(population, split, seed, rounds)
     if not enrolled and request.real is None:
-        problem = replace(problem, people=_people(request, method, settings, problem))
+        # What a public seed draws for a client must be the same whoever else is there; enrolled ones have numbers.
+        numbers = None if secret is None else keys_of(population.users)
+        problem = replace(problem, people=_people(request, method, settings, problem), numbers=numbers)
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -353,7 +367,8 @@ def _made(
         return None, make_trainer(method, settings, problem)
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
-    return plan, Simulation(plan, method.clients(settings, problem), problem.train, seeds, people=problem.people)
+    clients, people = method.clients(settings, problem), problem.people
+    return plan, Simulation(plan, clients, problem.train, seeds, people=people, numbers=problem.numbers)
 
 
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:

@@ -115,6 +115,7 @@ def _described(trial: RunTrial) -> dict[str, Any]:
         "rounds": rounds,
         "config": config.model_dump(mode="json"),
         **({"caveats": list(asked.caveats)} if asked.caveats else {}),
+        **({} if asked.searched is None else {"searched": asked.searched}),
         **trial.sizes,
     }
 

@@ -500,7 +500,7 @@ def _finish(search: _Search, metric: str, popularity: float, *, private: bool) -
         private=private,
         folder=search.folder,
     )
-    tuned = replace(tuned, request=replace(tuned.request, caveats=(tuned.caveat(),)))
+    tuned = replace(tuned, request=replace(tuned.request, caveats=(tuned.caveat(),), searched=attempt.request.data))
     head = (
         f"# The best of {counted(tuned.trials, 'trial')}: {metric} {tuned.value:.4f} on validation items"
         f" (popularity: {popularity:.4f}).\n"

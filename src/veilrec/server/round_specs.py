@@ -91,6 +91,7 @@ class CohortSampler:
         *,
         secret: bytes | None = None,
         people: int | None = None,
+        numbers: Offsets | None = None,  # of all clients: the keys of what they meet by chance; None: their rows
     ) -> None:
         self.people = people if people and len(eligible) else len(eligible)
         if self.people < len(eligible):
@@ -101,7 +102,7 @@ class CohortSampler:
         self.settings = settings
         self.eligible = eligible
         self.seed = seed
-        self._secret = secret
+        self._secret, self._numbers = secret, numbers
 
     @property
     def _order(self) -> Offsets:
@@ -154,7 +155,8 @@ class CohortSampler:
         return ~self._chance(rng.DROP_OUT, round_number, clients, self.settings.drop_out)
 
     def _chance(self, purpose: int, round_number: int, clients: Offsets, chance: float) -> Bools:
-        return rng.uniforms(self.seed, purpose, round_number, clients)[:, 0] < chance
+        keys = clients if self._numbers is None else self._numbers[clients]
+        return rng.uniforms(self.seed, purpose, round_number, keys)[:, 0] < chance
 
 
 def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, over_selection: float) -> Offsets:

@@ -334,17 +334,20 @@ class SelectionOutcome:
         return cls("trained" if trained else "start", gain, threshold, int(validators))
 
 
-def selection_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
-    """Select a model by the messages of validation clients; a bad one raises before noise is drawn."""
+def selection_of(sent: Iterable[bytes], validators: int, mechanism: GainSum, noise: Source) -> SelectionOutcome:
+    """Select a model by the gains of so many enrolled validation clients; a bad one raises before noise is drawn."""
     told = [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
     noisy = mechanism.protect(np.array([mechanism.total(np.array(told, np.float64))]), noise)
-    return decide(float(noisy[0]), len(told), mechanism)
+    return decide(float(noisy[0]), validators, mechanism)
 
 
 def decide(noisy_sum: float, validators: int, mechanism: GainSum) -> SelectionOutcome:
-    """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance."""
+    """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance.
+
+    The number of validation clients has to be a public one: no noise covers it.
+    """
     if validators == 0:
         return SelectionOutcome("start", 0.0, mechanism.clip, 0)
     gain, threshold = noisy_sum / validators, mechanism.threshold(validators)

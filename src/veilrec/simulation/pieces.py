@@ -57,7 +57,8 @@ class Piece:
     """Clients of a round that train together."""
 
     start: int  # the place of the first among all of the round
-    clients: Offsets
+    clients: Offsets  # their rows
+    numbers: Offsets  # of each: the key of its draws
     arrives: Bools  # whose messages reach the server
     private: dict[str, Floats]  # what they keep; changed in place
 
@@ -130,7 +131,7 @@ class CohortWorker:
         if opened.place is not None:
             data = data.inside(opened.place)
         noise = self.local_noise(spec.number, piece.start)
-        cohort = Cohort(piece.clients, data, piece.private, self.seeds.draws, noise)
+        cohort = Cohort(piece.numbers, data, piece.private, self.seeds.draws, noise)
         learned = plan.trainer.learn(cohort, opened.model, spec)
         updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
         return plan.mechanism.bound(updates, spec), learned

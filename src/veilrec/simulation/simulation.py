@@ -82,19 +82,32 @@ _MODELS_COMPARED = 2  # that a validation client gets: the start and the trained
 class Simulation:
     """Simulated clients, a server, and the rounds between them."""
 
-    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, people: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        data: LocalData,
+        histories: Csr,
+        seeds: Seeds,
+        *,
+        people: int | None = None,
+        numbers: Offsets | None = None,
+    ) -> None:
         self.plan = plan
         self.data = data
         self.histories = histories  # the items of every client: what it ranks by
         self.seeds = seeds
+        # With its number and a seed a client draws; by rows, one person more would change the draws of all behind.
+        self.numbers: Offsets = np.arange(len(data.rows), dtype=np.int64) if numbers is None else numbers
         self.server_state = ServerState(plan)
         self.server = self.server_state.server
         self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
         # In a tree of noise the turns of the others must not depend on whether one person has data.
         in_turns = people is not None and isinstance(plan.mechanism, TreeSum)
         turns = np.arange(len(data.rows), dtype=np.int64) if in_turns else self._everybody
-        self.sampler = CohortSampler(plan.cohort, turns, seeds.cohorts, secret=seeds.secret, people=people)
-        self.private = plan.trainer.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
+        self.sampler = CohortSampler(
+            plan.cohort, turns, seeds.cohorts, secret=seeds.secret, people=people, numbers=self.numbers
+        )
+        self.private = plan.trainer.fresh_private_state(self.numbers, seeds.draws)
         self._trainer_of_sums = plan.trainer if isinstance(plan.trainer, SumLocalTrainer) else None
         self._tally: Tally | None = None  # where one serves the whole run
         self.start = plan.start  # what training is compared with in the end
@@ -166,11 +179,16 @@ class Simulation:
         else:
             counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
             noise = noise_of_histogram(secret, period)
-        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
-        tally = Tally(mechanism.protect(counts, noise), self.sampler.people if nominal else len(asked))
+        tally = Tally(mechanism.protect(counts, noise), self._reported(asked))
         if reports.once:
             self._tally = tally
         return tally, sent * messages.size(mechanism.length)
+
+    def _reported(self, asked: Offsets) -> int:
+        """How many reports a tally says that it is of: where all report to a trusted server, the nominal number."""
+        reports = self.plan.reports
+        nominal = reports is not None and reports.mechanism.under_masks and reports.who == "everybody"
+        return self.sampler.people if nominal else len(asked)
 
     @property
     def _takes_shortcuts(self) -> bool:
@@ -184,7 +202,7 @@ class Simulation:
             return _Sent()
         server, weighs = self.server, self.plan.sends_examples
         noise = self._hand.local_noise(server.spec.number, 0)
-        cohort = Cohort(clients, self.data.take(clients), {}, self.seeds.draws, noise)
+        cohort = Cohort(self.numbers[clients], self.data.take(clients), {}, self.seeds.draws, noise)
         learned, outlines = trainer.learn_sum(cohort, model, server.spec, weighs_examples=weighs)
         server.add(examples_if_asked(learned.updates, weighs))
         up_bytes, up_params = (
@@ -232,7 +250,7 @@ class Simulation:
         for start in range(0, len(clients), at_once):
             some = clients[start : start + at_once]
             private = {name: values[some] for name, values in self.private.items()}
-            yield Piece(start, some, arrives[start : start + at_once], private)
+            yield Piece(start, some, self.numbers[some], arrives[start : start + at_once], private)
 
     def _heard(self, opened: OpenRound, pieces: Iterator[Piece]) -> list[PieceReport]:
         """Train all pieces, add up their updates and store the private state of their clients."""
@@ -268,7 +286,8 @@ class Simulation:
         fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
         noise: Source = fast if secret is None else noise_of_comparison(secret)
         noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
-        self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        nominal = len(validators) if comparison.people is None else comparison.people  # exact numbers decide nothing
+        self.selection = decide(float(noisy[0]), nominal, mechanism)
         return len(validators)
 
     def parts(self) -> ModelParts:
@@ -318,7 +337,7 @@ class Simulation:
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
         if _TALLY in state:
-            self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+            self._tally = Tally(np.array(state[_TALLY]), self._reported(self._everybody))
             self.server_state.take_in(self._tally)
         self.selection = SelectionOutcome.restored(state[_SELECTION]) if _SELECTION in state else None
 

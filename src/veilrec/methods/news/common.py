@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Floats
+from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.evaluation.split import has_both_labels
@@ -111,7 +111,7 @@ def news_of(problem: Problem, method: str) -> NewsData:
     return problem.news
 
 
-def taking_part(logs: Csr, users: int, seed: int) -> Csr:
+def taking_part(logs: Csr, users: int, seed: int, numbers: Offsets | None = None) -> Csr:
     """Keep the logs of a number of users and empty the others; smaller numbers give subsets of larger ones."""
     eligible = np.flatnonzero(logs.lengths() > 0)
     if users > len(eligible):
@@ -120,20 +120,22 @@ def taking_part(logs: Csr, users: int, seed: int) -> Csr:
             f" choose from 1 to {len(eligible)}, or leave it out to take all"
         )
     chosen = np.zeros(len(logs), np.bool_)
-    chosen[eligible[np.argsort(_draws(logs, seed)[eligible], kind="stable")[:users]]] = True
+    chosen[eligible[np.argsort(_draws(logs, seed, numbers)[eligible], kind="stable")[:users]]] = True
     return _only(logs, chosen)
 
 
-def share_taking_part(logs: Csr, share: float, seed: int) -> Csr:
+def share_taking_part(logs: Csr, share: float, seed: int, numbers: Offsets | None = None) -> Csr:
     """Keep the logs of a share of the users and empty the others; smaller shares give subsets of larger ones.
 
-    Each user is drawn alone, by number: with another user's data or without, the same ones are left.
+    Each user is drawn alone, by number (its row where none is given): with another user's data or without, the same
+    ones are left.
     """
-    return _only(logs, _draws(logs, seed) < share)
+    return _only(logs, _draws(logs, seed, numbers) < share)
 
 
-def _draws(logs: Csr, seed: int) -> Floats:
-    drawn: Floats = rng.uniforms(seed, rng.PARTICIPANTS, 0, np.arange(len(logs), dtype=np.int64))[:, 0]
+def _draws(logs: Csr, seed: int, numbers: Offsets | None) -> Floats:
+    known = np.arange(len(logs), dtype=np.int64) if numbers is None else numbers
+    drawn: Floats = rng.uniforms(seed, rng.PARTICIPANTS, 0, known)[:, 0]
     return drawn
 
 

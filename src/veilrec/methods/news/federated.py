@@ -8,6 +8,7 @@ spend the whole epsilon (parallel composition).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -118,16 +119,16 @@ def clients(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
     """Local data of the clients that take part: their impressions."""
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
-        logs = share_taking_part(logs, config.train_share, problem.public_seed)
+        logs = share_taking_part(logs, config.train_share, problem.public_seed, problem.numbers)
     elif getattr(config, "calibration", None) == "proven":
         raise BadInput(
             f"train_users is {config.train_users}: a fixed number takes in another user for one who leaves, which no"
             " proof covers; use train_share"
         )
     else:
-        logs = taking_part(logs, config.train_users, problem.public_seed)
+        logs = taking_part(logs, config.train_users, problem.public_seed, problem.numbers)
     share = config.active_validation.share
-    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed)
+    return OwnImpressions(logs) if share == 0.0 else parted(logs, share, problem.public_seed, problem.numbers)
 
 
 def count_clients(config: FederatedConfig, problem: Problem, method: str) -> int:
@@ -193,7 +194,9 @@ def plan_of(
         server=server,
         averaging=config.averaging,
         ranker=ranker,
-        model_selection=None if validators is None else validators.comparison(ranker, adjacency_of(cohort)),
+        model_selection=None
+        if validators is None
+        else validators.comparison(ranker, adjacency_of(cohort), problem.people),
         clients_per_batch=max(1, min(_CLIENTS_PER_BATCH, _ENTRIES_AT_ONCE // max(update, 1))),
     )
 
@@ -206,12 +209,14 @@ class ValidationBudget:
     epsilon: float
     delta: float
 
-    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
-        """Private model selection at the end of a run; None without validation clients."""
+    def comparison(self, ranker: Ranker, adjacency: Adjacency, people: int | None) -> ModelSelection | None:
+        """Private model selection at the end of a run that so many nominal clients train; None without validation."""
         if self.config.share == 0.0:
             return None
         mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
-        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism)
+        share = self.config.share
+        nominal = None if people is None else math.ceil(people * share / (1.0 - share))
+        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism, people=nominal)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
