@@ -166,11 +166,16 @@ class Simulation:
         else:
             counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
             noise = noise_of_histogram(secret, period)
-        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
-        tally = Tally(mechanism.protect(counts, noise), self.sampler.people if nominal else len(asked))
+        tally = Tally(mechanism.protect(counts, noise), self._told_of(asked))
         if reports.once:
             self._tally = tally
         return tally, sent * messages.size(mechanism.length)
+
+    def _told_of(self, asked: Offsets) -> int:
+        """Number of clients that a tally is of; of counts that the server sees in sum alone it is the nominal one."""
+        reports = self.plan.reports
+        nominal = reports is not None and reports.mechanism.under_masks and reports.who == "everybody"
+        return self.sampler.people if nominal else len(asked)
 
     @property
     def _takes_shortcuts(self) -> bool:
@@ -318,7 +323,7 @@ class Simulation:
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
         if _TALLY in state:
-            self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+            self._tally = Tally(np.array(state[_TALLY]), self._told_of(self._everybody))
             self.server_state.take_in(self._tally)
         self.selection = SelectionOutcome.restored(state[_SELECTION]) if _SELECTION in state else None
 
