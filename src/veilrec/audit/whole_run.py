@@ -8,6 +8,7 @@ with itself, every round with every other one, so that noise that ignores its st
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtr, gammaincinv, stdtr
+from scipy.special import chdtr, gammaincinv
 
 from veilrec.audit import observe
 from veilrec.audit.observe import ALPHA, AuditCheck
+from veilrec.audit.streams import LENGTHS, repeats, tails, within
 from veilrec.client.local_training import Cohort, LocalData, LocalResults
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr
@@ -48,17 +50,20 @@ WARM_NOISE = "pairs of streams of a run and of its warm start whose noise repeat
 COINS = "pairs of rounds whose cohorts depend on each other"
 NOISE_COINS = "cohorts that are drawn from the words of another stream"
 LIES = "pairs of reports whose lies depend on each other"
+WITHIN = "rounds whose noise repeats itself"
+TAILS = "share of the noise that lies far out"
+PAST = "rounds after which data has reached the model past the noise"
+BESIDE = "clients whose bounded update depends on who is beside them"
+SECRET = "bytes of the secret that noise does not depend on"
 
 _FAR = 1e6  # times the bound: what an oversized update has
 _CLIENTS = 2  # that send one: in all numbers, and in the first number of every tensor
+_MOST_CLIENTS = 64  # of the first round, where messages have noise of their own
+_NUMBERS = 2_000_000  # of their messages together, at most
 _WORDS = 64  # of a stream that are compared
 _OF_A_CLIENT = 8
 _KEPT = 1_000_000  # numbers of a tensor's noise that are kept, of all rounds together
-_LENGTHS = (512, 64, 8)  # first numbers of two streams that are correlated
 _ENOUGH = 2_000  # numbers of noise on a tensor in a round
-_SHIFTED = 400  # streams that are also compared with each other's shifts
-_UNLIKELY = 16.0  # a squared cosine, times the length: below that no pair is worth a second look
-_SAME = 2.0**-19  # of a standard deviation
 _AFTER_RESTART = 3  # rounds
 _SLACK = 0.002
 
@@ -85,6 +90,9 @@ class SeenRun:
     cohorts: list[Offsets] = field(default_factory=list)
     lies: list[tuple[str, Bools]] = field(default_factory=list)
     state: dict[str, NDArray[Any]] = field(default_factory=dict)  # in the middle of the run
+    beside: int = 0  # clients whose bounded update was another one with others beside it
+    script: float | None = None  # standard deviation of the numbers that stand in the place of all that is protected
+    models: list[bytes] = field(default_factory=list)  # digest after every round, with a script
 
     @property
     def words(self) -> int:
@@ -99,13 +107,13 @@ class SeenRun:
 
 
 class _Oversized:
-    """Clients that send as much as they can, whatever they know."""
+    """Clients that send as much as they can, or nothing, whatever they know."""
 
     keeps_state = False
 
-    def __init__(self, plan: Plan, seen: SeenRun) -> None:
+    def __init__(self, plan: Plan, seen: SeenRun, times: float = _FAR) -> None:
         self._schema, self._seen = plan.schema, seen
-        self._far: float = _FAR * getattr(plan.mechanism, "clip_norm", 1.0)
+        self._far: float = times * getattr(plan.mechanism, "clip_norm", 1.0)
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
         return {}
@@ -141,7 +149,12 @@ class _Mechanism:
 
     def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         bounded = self._mechanism.bound(updates, spec)
-        if bounded.count:
+        if bounded.count and self._seen.script is None:
+            view = spec.view(self._plan.schema)
+            whole = to_vectors(bounded, view)
+            alone = [self._mechanism.bound(one_of(updates, place), spec) for place in range(min(bounded.count, _CLIENTS))]
+            apart = [np.abs(to_vectors(one, view)[0] - row).max() for one, row in zip(alone, whole, strict=False)]
+            self._seen.beside += sum(far > _SLACK * self._limit(spec) for far in apart)
             self._seen.norms.append(float(observe.norms_of(bounded).max()) / self._limit(spec))
             longer = observe.times(one_of(bounded, 0), 2.0)
             if observe.answer_of(self._plan, longer, spec) != "refused":
@@ -159,6 +172,13 @@ class _Mechanism:
 
     def protect(self, sums: MutableMapping[str, Doubles], spec: RoundSpec, source: Source) -> None:
         seen = self._seen
+        if seen.script is not None:
+            for name, total in sums.items():
+                entries = spec.entries(name, total.size)
+                inside = slice(None) if entries is None else entries
+                total[...] = 0.0
+                total.reshape(-1)[inside] = _scripted(seen.script, total.reshape(-1)[inside].size, spec.number, name)
+            return
         seen.opened(("sum of a round", spec.number), source, seen.words)
         before = {name: total.copy() for name, total in sums.items()}
         self._mechanism.protect(sums, spec, source)
@@ -233,6 +253,8 @@ class _Reports:
         return np.asarray(told.sum(axis=0))
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
+        if self._seen.script is not None:
+            return _scripted(self._seen.script, len(counts), self._asked, "reports")
         self._seen.opened(("counts of reports", self._asked), source, self._seen.words)
         protected = self._mechanism.protect(counts, source)
         self._seen.others[f"counts of reports {self._asked}"] = protected - counts * self._mechanism.step
@@ -249,8 +271,10 @@ class _Gains:
         return getattr(self._mechanism, name)
 
     def protect(self, total: Doubles, source: Source) -> Doubles:
+        if self._seen.script is not None:
+            return _scripted(self._seen.script, len(total), 0, "gains")
         self._seen.opened(("model selection",), source, self._seen.words)
-        noise = self._mechanism.protect(np.zeros(_LENGTHS[0]), source)
+        noise = self._mechanism.protect(np.zeros(LENGTHS[0]), source)
         self._seen.others["sum of gains"] = noise
         return np.asarray(total + noise[: len(total)])
 
@@ -268,29 +292,46 @@ class _Indifferent:
         return np.zeros(len(data.rows))
 
 
-class _Few:
-    """The sampler of a plan, recorded; whoever it draws, the same two clients take part."""
+def _scripted(size: float, count: int, number: int, name: str) -> Doubles:
+    """Numbers that are the same in every run, in the place of what is protected."""
+    key = int.from_bytes(hashlib.sha256(f"{number} {name}".encode()).digest()[:8], "little")
+    return np.asarray(size * np.random.default_rng(key).standard_normal(count))
 
-    def __init__(self, sampler: Any, seen: SeenRun) -> None:
-        self._sampler, self._seen = sampler, seen
+
+class _Few:
+    """The sampler of a plan, recorded; whoever it draws, the same few clients take part."""
+
+    def __init__(self, sampler: Any, seen: SeenRun, first: int) -> None:
+        self._sampler, self._seen, self._first = sampler, seen, first
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
     def draw(self, number: int) -> Offsets:
         self._seen.cohorts.append(np.searchsorted(self._sampler.eligible, self._sampler.draw(number)))
-        return np.asarray(self._sampler.eligible[:_CLIENTS])
+        return np.asarray(self._sampler.eligible[: self._first if number == 0 else _CLIENTS])
 
     def arrives(self, number: int, clients: Offsets) -> Bools:
         return np.ones(len(clients), np.bool_)
 
 
 def run(
-    plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, resumed: tuple[int, SeenRun] | None = None
+    plan: Plan,
+    data: LocalData,
+    histories: Csr,
+    seeds: Seeds,
+    *,
+    resumed: tuple[int, SeenRun] | None = None,
+    script: float | None = None,
+    times: float = _FAR,
 ) -> SeenRun:
-    """Run all rounds of a plan, or some after a restart from the state of another run, and record them."""
+    """Run all rounds of a plan, or some after a restart from the state of another run, and record them.
+
+    With a `script`, numbers of this standard deviation stand in the place of all that is protected, the same in every
+    run; `times` is how large an update is, in clip norms.
+    """
     people = int((data.rows.lengths() > 0).sum())
-    seen = SeenRun(people, max(_LENGTHS[0], _KEPT // plan.rounds))
+    seen = SeenRun(people, max(LENGTHS[0], _KEPT // plan.rounds), script=script)
     selection, reports = plan.model_selection, plan.reports
     if selection is not None:
         gains = cast(GainSum, _Gains(selection.mechanism, seen))
@@ -301,10 +342,14 @@ def run(
             mechanism=cast(ItemReports, _Reports(reports.mechanism, seen, 0 if resumed is None else resumed[0])),
         )
     mechanism = cast(UpdateMechanism, _Mechanism(plan, seen))
-    trainer = cast(Any, _Oversized(plan, seen))
+    trainer = cast(Any, _Oversized(plan, seen, times))
     watched = replace(plan, mechanism=mechanism, reports=reports, trainer=trainer, model_selection=selection)
     simulation = Simulation(watched, data, histories, seeds)
-    simulation.sampler = cast(Any, _Few(simulation.sampler, seen))
+    first_ones = _CLIENTS
+    if plan.mechanism.noise_on == "message":
+        numbers = sum(tensor.size for tensor in plan.schema.learnt.tensors)
+        first_ones = max(_CLIENTS, min(_MOST_CLIENTS, _NUMBERS // max(numbers, 1)))
+    simulation.sampler = cast(Any, _Few(simulation.sampler, seen, first_ones))
     first, end, half = 0, plan.rounds, plan.rounds // 2
     if resumed is not None:
         first, end = resumed[0], min(plan.rounds, resumed[0] + _AFTER_RESTART)
@@ -315,11 +360,49 @@ def run(
                 seen.state = {name: np.array(values) for name, values in simulation.state().items()}
             before = float(simulation.server.weights[BOUND][0]) if plan.clipping_rule is not None else 0.0
             simulation.step(number)
-            if plan.clipping_rule is not None and seen.counts:
+            if script is not None:
+                seen.models.append(_digest(simulation))
+            elif plan.clipping_rule is not None and seen.counts:
                 wanted = np.float32(plan.clipping_rule.next(before, seen.counts[-1]))
                 after = simulation.server.weights[BOUND][0]
                 seen.strayed += bool(after != wanted or seen.specs[-1].clip_norm != before)
     return seen
+
+
+def _digest(simulation: Simulation) -> bytes:
+    """Digest all that the server knows after a round, and the model that would be released."""
+    total = hashlib.sha256()
+    parts = {**simulation.server_state.state(), **simulation.parts().weights}
+    for name in sorted(parts):
+        total.update(name.encode() + np.ascontiguousarray(parts[name]).tobytes())
+    return total.digest()
+
+
+def _past(plan: Plan, data: LocalData, histories: Csr, seed: int, secrets: Sequence[bytes]) -> AuditCheck:
+    """Check that a model is made of protected numbers alone, in every round: with these given, no data changes it."""
+    size = float(plan.mechanism.facts().get("sigma", 1.0))
+    one = run(plan, data, histories, Seeds.all_from(seed, secrets[0]), script=size)
+    clients, everybody = np.arange(len(data.rows)), np.flatnonzero(data.rows.lengths() > 0)
+    clients[everybody] = everybody[::-1]
+    other = run(
+        plan, data.take(clients), histories, Seeds.all_from(seed + 17, secrets[1]), script=size, times=-1.0 / _FAR
+    )
+    differing = [number for number, pair in enumerate(zip(one.models, other.models, strict=True)) if len({*pair}) > 1]
+    where = f"from round {differing[0]} on" if differing else ""
+    return observe.is_equal(PAST, len(differing), 0, where)
+
+
+def _bytes_of_secret(plan: Plan, data: LocalData, histories: Csr, seed: int, secret: bytes) -> AuditCheck:
+    """Check that every byte of a secret changes the noise of a round."""
+    simulation = Simulation(plan, data, histories, Seeds.all_from(seed, secret))
+    seen, idle = set(), 0
+    for place in range(-1, len(secret)):
+        other = secret if place < 0 else secret[:place] + bytes([secret[place] ^ 1]) + secret[place + 1 :]
+        simulation.seeds = replace(simulation.seeds, secret=other)
+        words = simulation._source_of_sums(0).words(4).tobytes()
+        idle += words in seen
+        seen.add(words)
+    return observe.is_equal(SECRET, idle, 0, f"{len(secret)} bytes")
 
 
 def checks(
@@ -354,8 +437,20 @@ def checks(
     yield observe.is_equal(PASSED, len(set().union(*(seen.passed for seen in runs.values()))), 0)
     yield observe.is_equal(STRAYED, sum(seen.strayed for seen in runs.values()), 0)
     yield observe.is_equal(BARE, sum(seen.bare for seen in runs.values()), 0)
+    yield observe.is_equal(BESIDE, sum(seen.beside for seen in runs.values()), 0)
+    yield _past(plan, data, histories, seed, secrets)
+    yield _bytes_of_secret(plan, data, histories, seed, secrets[0])
     for way, seen in runs.items():
         yield from _spreads(plan, seen, needed, way)
+    noises = [
+        (f"round {spec.number}, {way}", np.concatenate([np.zeros(0), *(n for name, n in one.items() if name != BOUND)]))
+        for way, seen in runs.items()
+        for spec, one in zip(seen.specs, _own_noise(plan, seen), strict=True)
+    ]
+    yield within(WITHIN, noises)
+    middle = [noise for way in runs for noise in [n for what, n in noises if what.endswith(f", {way}")][half:]]
+    yield from tails(TAILS, np.concatenate([noise for _, noise in noises]), "all rounds")
+    yield from tails(TAILS, np.concatenate(middle), f"from round {half} on")
     yield repeats(REPEATS, streams, shifts=True)
     if many:
         yield repeats(REPEATS, tensors, shifts=False)
@@ -393,7 +488,7 @@ def _streams(plan: Plan, runs: Mapping[str, SeenRun]) -> list[tuple[str, Doubles
     found = []
     for way, seen in runs.items():
         for spec, noise in zip(seen.specs, _own_noise(plan, seen), strict=True):
-            found.append((f"round {spec.number}, {way}", np.concatenate([*noise.values()])[: _LENGTHS[0]]))
+            found.append((f"round {spec.number}, {way}", np.concatenate([*noise.values()])[: LENGTHS[0]]))
         found += [(f"{name}, {way}", noise) for name, noise in seen.others.items()]
     return found
 
@@ -440,56 +535,6 @@ def _own_noise(plan: Plan, seen: SeenRun) -> list[dict[str, Doubles]]:
         place = spec.number % plan.mechanism.steps + 1
         inside = seen.noise[last + 1 - (place & -place) : last + 1]
         found.append({name: np.sum([one[name] for one in inside], axis=0) for name in inside[0]})
-    return found
-
-
-def repeats(name: str, streams: Sequence[tuple[str, Doubles]], *, shifts: bool) -> AuditCheck:
-    """Check that no noise repeats another, as it is, with its sign turned, or (few streams) shifted.
-
-    Of two independent Gaussian vectors the cosine follows Student's t exactly, and the part of it where a shifted one
-    overlaps is smaller. All pairs and shifts share ALPHA. Vectors of 2 to 7 numbers may not be equal.
-    """
-    pairs = max(1, math.comb(len(streams), 2))
-    found: list[str] = []
-    names = np.array([name for name, _ in streams], object)
-    sizes = np.array([len(noise) for _, noise in streams])
-    above = math.inf
-    for length in _LENGTHS:
-        places = np.flatnonzero(sizes >= length)
-        if len(places) < 2:
-            continue
-        rows = np.array([streams[place][1][:length] for place in places.tolist()])
-        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
-        lags = 2 * length - 1 if shifts and len(rows) <= _SHIFTED else 1
-        cosines = _shifted(rows) if lags > 1 else np.abs(rows @ rows.T)
-        short = sizes[places] < above  # pairs of longer ones were compared over a greater length
-        firsts, seconds = np.nonzero(
-            np.triu((short[:, np.newaxis] | short) & (cosines**2 * length > min(_UNLIKELY, length / 2)), 1)
-        )
-        r = np.minimum(cosines[firsts, seconds], 1.0 - 1e-15)
-        chances = 2.0 * stdtr(length - 1, -r * np.sqrt((length - 1) / (1.0 - r * r)))
-        near = np.flatnonzero(chances < ALPHA / (pairs * lags * len(_LENGTHS)))
-        found += [f"{names[places[firsts[at]]]} and {names[places[seconds[at]]]}" for at in near]
-        above = length
-    for size in range(2, _LENGTHS[-1]):
-        places = np.flatnonzero(sizes == size)
-        if len(places) > 1:
-            rows = np.array([streams[place][1] for place in places.tolist()])
-            apart = np.abs(rows[:, np.newaxis] - rows).max(axis=-1)
-            equal = np.argwhere(np.triu(apart <= _SAME * np.std(rows), 1))
-            found += [
-                f"{streams[int(places[first])][0]} and {streams[int(places[second])][0]}" for first, second in equal
-            ]
-    return AuditCheck(name, len(found), "is", 0, not found, "".join(found[:1]), ALPHA)
-
-
-def _shifted(rows: Doubles) -> Doubles:
-    """The largest cosine of two vectors over all shifts of one of them, [n, n] above the diagonal."""
-    count, length = rows.shape
-    waves, found = np.fft.rfft(rows, 2 * length, axis=1), np.zeros((count, count))
-    for row in range(count - 1):
-        crossed = np.fft.irfft(waves[row] * waves[row + 1 :].conj(), 2 * length, axis=1)
-        found[row, row + 1 :] = np.abs(crossed).max(axis=1)
     return found
 
 
