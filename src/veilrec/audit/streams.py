@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.special import ndtr, ndtri, pdtrc, stdtr
 
-from veilrec.audit.observe import ALPHA, AuditCheck, is_equal, rate_at_least
+from veilrec.audit.observe import ALPHA, AuditCheck, rate_at_least
 from veilrec.core.arrays import Doubles
 
 LENGTHS = (512, 64, 8)  # first numbers of two streams that are correlated

@@ -114,7 +114,9 @@ class Guarantee:
             del fields["obstacle"]
         told = fields.pop("disclosure")
         if told is not None:  # with lists, as it is read back
-            fields["disclosure"] = {name: list(part) if isinstance(part, tuple) else part for name, part in told.items()}
+            fields["disclosure"] = {
+                name: list(part) if isinstance(part, tuple) else part for name, part in told.items()
+            }
         return fields
 
     @classmethod
