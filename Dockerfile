@@ -17,8 +17,12 @@ ARG PIP_EXTRA_INDEX_URL=""
 WORKDIR /source
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src ./src
+COPY hashes ./hashes
+COPY tools ./tools
 RUN python -m venv /opt/veilrec
-RUN /opt/veilrec/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[train,report,release,serve]'
+# Every file is checked against its hash where hashes/ has this platform (linux/amd64, Python 3.11); torch is not.
+RUN /opt/veilrec/bin/python tools/supply_chain.py install demo --no-cache-dir
+RUN /opt/veilrec/bin/pip install --no-cache-dir --disable-pip-version-check $(/opt/veilrec/bin/python tools/supply_chain.py isolation) -c constraints.txt '.[train,report,release,serve]'
 
 FROM python:${PYTHON}-slim
 RUN useradd --create-home --uid 10001 veilrec && mkdir /work /cache && chown veilrec /work && chmod 1777 /work /cache

@@ -5,17 +5,20 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo serve test test-processes test-flower check bench docs site docker-check clean
+.PHONY: demo serve test test-processes test-flower check bench docs site docker-check hashes materials audit-dependencies clean
 
 # What the demo needs, and nothing for developers; after that `make test` adds the rest, and the other way round.
-$(VENV)/.demo-ready: pyproject.toml constraints.txt
+# Every file is checked against its hash where hashes/ has this platform; torch, which differs by registry, is not.
+$(VENV)/.demo-ready: pyproject.toml constraints.txt hashes/demo.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -c constraints.txt -e '.[train,report,release,serve]'
+	$(BIN)/python tools/supply_chain.py install demo
+	$(INSTALL) $$($(BIN)/python tools/supply_chain.py isolation) -c constraints.txt -e '.[train,report,release,serve]'
 	touch $@
 
-$(VENV)/.ready: $(VENV)/.demo-ready
-	$(INSTALL) -c constraints.txt -e '.[dev]'
+$(VENV)/.ready: $(VENV)/.demo-ready hashes/test.txt
+	$(BIN)/python tools/supply_chain.py install test
+	$(INSTALL) $$($(BIN)/python tools/supply_chain.py isolation) -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.demo-ready  ## install (once), train on made-up data and write report.html
@@ -60,5 +63,20 @@ site: $(VENV)/.ready  ## docs/ as a site: open site/index.html
 docker-check: $(VENV)/.ready  ## the steps of the Dockerfile in a temporary folder: without Docker, in minutes
 	$(BIN)/python tests/docker_steps.py
 
+hashes: $(VENV)/.ready  ## write hashes/ again, after constraints.txt has changed; needs the registry of pip
+	$(BIN)/python tools/supply_chain.py hashes
+
+materials: $(VENV)/.ready  ## a CycloneDX bill of what the package stands on: materials.json
+	$(BIN)/python tools/supply_chain.py materials materials.json
+
+# pip-audit lives in an environment of its own; it asks a public database for known vulnerabilities of these versions.
+.venv-audit/.ready:
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3'
+	touch $@
+
+audit-dependencies: .venv-audit/.ready  ## known vulnerabilities of the pins; needs a network
+	.venv-audit/bin/pip-audit --disable-pip --no-deps -r hashes/demo.txt -r hashes/test.txt
+
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache site report.html veilrec-demo runs
+	rm -rf $(VENV) .venv-bench .venv-audit materials.json .mypy_cache .ruff_cache .pytest_cache site report.html veilrec-demo runs

@@ -333,7 +333,7 @@ def test_the_contract_refuses_a_plan_of_data_and_nothing_made_of_it_is_published
     monkeypatch.setattr("veilrec.runs.request.get", lambda name: bad)
     prepared = prepare(request)
     assert "plans with more than public facts" in prepared.obstacle()
-    assert any("Not to be published" in words for words in prepared.guarantee().caveats)
+    assert any("Not to be published" in words for words in prepared.guarantee().remarks())
 
 
 def test_a_difference_is_named_wherever_it_hides():

@@ -152,6 +152,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     yield observe.is_equal("numbers of the model that data reaches past the noise", past, 0)
     for first in (sums.spec for sums in plan_sums.firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
+    yield _alone(run, secret[0])
     if run.plan.clipping_rule is not None:
         yield from plan_sums.learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
@@ -279,6 +280,16 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
     yield observe.is_equal(
         "a message with NaN in it", observe.answer_of(plan, observe.times(fits, math.nan), spec), "refused"
     )
+
+
+def _alone(run: _Run, together: ObservedRun) -> AuditCheck:
+    """Check that no client's update depends on another's: the sum of a round is the same where each trains alone."""
+    plan = replace(run.plan, clients_per_batch=1)
+    apart = replace(run, plan=plan, rounds=1).secret(0).sums[0].before
+    first = together.sums[0].before
+    squares = sum(float(np.sum((first[name] - apart[name]) ** 2)) for name in first)
+    moved = math.sqrt(squares) / getattr(plan.mechanism, "clip_norm", math.inf)
+    return observe.at_most("how far a sum moves where its clients train one by one, in clip norms", moved, _SLACK)
 
 
 def _hostile(plan: Plan, spec: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:

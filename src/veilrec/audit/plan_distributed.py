@@ -21,7 +21,8 @@ from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is
 from veilrec.audit.observe import spread_at_least as spread
 from veilrec.audit.plan import RunAccount, announced, claim, secret_of
 from veilrec.audit.plan_sums import NUMBERS, worst
-from veilrec.audit.whole_run import ROUNDS, repeats
+from veilrec.audit.streams import repeats
+from veilrec.audit.whole_run import ROUNDS
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan

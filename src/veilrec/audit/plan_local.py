@@ -19,6 +19,7 @@ from scipy.special import chdtr, gammaincinv
 
 from veilrec.audit import whole_run
 from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, has_law, is_equal, none_repeats, rate_at_most
+from veilrec.audit.streams import repeats
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, OwnSources
 from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
@@ -270,7 +271,7 @@ def _every_round(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditC
     yield is_equal(whole_run.WORDS, len(together) - len(np.unique(together)), 0, f"{len(words):,} streams")
     flat = [(name, noise.ravel()) for name, noise in streams]
     flat += [(f"round {number}", _noise(plan, one).ravel()) for number, one in enumerate(heard)]
-    yield whole_run.repeats(whole_run.REPEATS, flat, shifts=False)
+    yield repeats(whole_run.REPEATS, flat, shifts=False)
     mechanism = cast(MadeOfReports, plan.mechanism)
     charged, attention = mechanism.attention.event(), mechanism.attention
     epsilon = charged.epsilon if isinstance(charged, LaplaceEvent) else 0.0

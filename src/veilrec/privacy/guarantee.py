@@ -110,9 +110,13 @@ class Guarantee:
         """All fields, for result files."""
         fields = asdict(self) | {"caveats": list(self.caveats)}
         fields["event"] = None if self.event is None else event_to_json(self.event)
-        for name, value in (("obstacle", self.obstacle), ("disclosure", self.disclosure)):  # of runs and releases alone
-            if not value:
-                del fields[name]
+        if not self.obstacle:  # of runs and releases alone, as is the disclosure
+            del fields["obstacle"]
+        told = fields.pop("disclosure")
+        if told is not None:  # with lists, as it is read back
+            fields["disclosure"] = {
+                name: list(part) if isinstance(part, tuple) else part for name, part in told.items()
+            }
         return fields
 
     @classmethod

@@ -91,7 +91,7 @@ def save_model(folder: Path, model: ModelFiles) -> None:
         weights[_SENT] = model.sent
     with new_folder(folder / MODEL, replace=True) as part:
         about = {"format": _FORMAT, "method": model.method, "kind": kind}
-        _write(part / _WEIGHTS, weights, {"about": json.dumps(about)})  # several entries come in any order
+        _write(part / _WEIGHTS, weights)
         # ids, titles and categories are public, and the same whoever has used the items
         named = {"ids": model.items, "titles": model.titles, "categories": model.categories}
         _write(part / _ITEMS, {key: v for name, strings in named.items() for key, v in _packed(name, strings).items()})
@@ -203,18 +203,16 @@ def _outside_ranker(place: Path, kind: str, method: str) -> type[Ranker]:
     return brought[kind]
 
 
-def _write(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> None:
-    with _written(path, arrays, metadata):
+def _write(path: Path, arrays: Arrays) -> None:
+    with _written(path, arrays):
         pass
 
 
 @contextmanager
-def _written(
-    path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None, *, mode: int = 0o644
-) -> Iterator[None]:
+def _written(path: Path, arrays: Arrays, *, mode: int = 0o644) -> Iterator[None]:
     whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     with replacing(path, mode=mode) as part:
-        save_file(whole, part, metadata=None if metadata is None else dict(metadata))
+        save_file(whole, part)  # without metadata, whose order the library leaves to chance
         yield
 
 
