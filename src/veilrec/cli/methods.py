@@ -65,7 +65,7 @@ def _print_list(entries: list[dict[str, Any]]) -> None:
         typer.echo("No method is left: leave out --private, --data or --paper.")
         return
     width, columns = max(len(entry["name"]) for entry in entries), _columns()
-    titles = {key: title for key, (title, _) in PAPERS.items()} | {"others": "of other packages"}
+    titles = PAPERS | {"others": "of other packages"}
     for group, title in titles.items():
         mine = [entry for entry in entries if entry["group"] == group]
         if mine:
