@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.data.test_mind import write_split
 from veilrec.core.csr import Csr
 from veilrec.data import mind
-from veilrec.data.check import _ODD_TEXTS, check, check_text, render
+from veilrec.data.check import _WORDS, check, check_text, render
 from veilrec.data.movielens import read_100k
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
@@ -143,7 +143,7 @@ def test_every_oddity_of_texts_is_counted_and_told(tmp_path):
 def test_news_in_order_and_films_have_nothing_odd(tmp_path, real):
     news = [[f"N{k}", "news", "us", "A title of words", "", "", "[]", "[]"] for k in (1, 2, 3, 98, 99)]
     text = check_text(mind.read(write_split(tmp_path / "tidy", BEHAVIOURS, news)))
-    assert not any(text[name] for name in _ODD_TEXTS)
+    assert not any(text[name] for name in _WORDS["odd_texts"])
     write_split(tmp_path / "mind", BEHAVIOURS, ODD_NEWS)
     (tmp_path / "mind" / "entity_embedding.vec").write_text("Q65\t0.5\t-0.5\n")
     assert check_text(mind.read(tmp_path / "mind"))["entities_without_vector"] == 0

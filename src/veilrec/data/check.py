@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Bools, Offsets
 from veilrec.core.errors import counted
@@ -66,13 +68,7 @@ _BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
 _OTHER_SCRIPT = r"[\p{L}--[\p{Latin}\p{Common}]]"
 _EMOJI = r"\p{Emoji_Presentation}"
-# facts that the table or the odd things say already
-_SAID_ALREADY = {
-    *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
-    *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out", "features_from"),
-    *("users_without_features", "items_without_features", "titles_read"),
-    *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
-}
+_WORDS = yaml.safe_load(Path(__file__).with_name("check.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -99,20 +95,6 @@ class SplitReport:
     users: int
     without_both_labels: int
     empty_histories: int
-
-
-_ODD_TEXTS = {  # by what `check_text` counts: what is odd, and what comes of it
-    "without_title": "news without a title: read as one unknown word",
-    "without_any_text": "news with neither title nor abstract: models of text rank them by their category",
-    "one_word_titles": "titles of one word",
-    "clipped_titles": f"titles of more than {TITLE_WORDS} words: the rest is cut off",
-    "titles_in_other_scripts": "titles with letters that are not Latin: their words are learnt; GloVe and MiniLM know"
-    " English alone",
-    "titles_with_emoji": "titles with emoji: each is a word",
-    "without_category": "news without a category: all share that of the unknown",
-    "unreadable_entities": "news whose entities are not MIND's JSON: taken as having none",
-    "entities_without_vector": "of {entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
-}
 
 
 def _count_phrase(count: int, what: str) -> str:
@@ -253,7 +235,8 @@ def _odd(
         in_histories = text["history_without_title"] - unknown["in_histories"]
         found += [(untitled, "shown candidates that are known without a title")]
         found += [(in_histories, "clicks in histories on news without a title")]
-        found += [(text[name], what.format(**text)) for name, what in _ODD_TEXTS.items()]
+        said = {"title_words": TITLE_WORDS, **text}
+        found += [(text[name], what.format(**said)) for name, what in _WORDS["odd_texts"].items()]
     odd = [_count_phrase(count, what) for count, what in found if count] + about_times(last)
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
@@ -270,22 +253,9 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     """How an own file was read, as far as that is worth saying, in words."""
     kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
     listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
-    unlisted = "{} of the log not listed in the file of features: all that it says is unknown of them"
-    said = {  # by fact: how it is told, and what it counts where it is a number
-        "rows_left_out": (f"{{}} left out: {listed}", "bad row"),
-        "blank_lines": ("{} passed over", "blank line"),
-        "ids_stripped": ("{} had blanks around, which were taken off", "id"),
-        "columns_used": ("columns that were read: {}", ""),
-        "times_in": ("times were read as {} since 1970", ""),
-        "users_without_features": (unlisted, "user"),
-        "items_without_features": (unlisted, "item"),
-        "titles_read": ("titles were read of {}", "item"),
-        "features_from": ("features were read as {} says", ""),
-        "columns_ignored": ("columns that were ignored: {}", ""),
-    }
     return [
-        words.replace("{}", counted(int(facts[name]), what) if what else str(facts[name]))
-        for name, (words, what) in said.items()
+        words.format(counted(int(facts[name]), what) if what else str(facts[name]), kinds=listed)
+        for name, (words, what) in _WORDS["notices"].items()
         if name in facts
     ]
 
@@ -407,7 +377,7 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         )
     rows += [(f"{feature.side}: {feature.name}", feature.summary()) for feature in report.features]
     for key, value in report.facts.items():
-        if key not in _SAID_ALREADY and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
+        if key not in _WORDS["said_already"] and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
 

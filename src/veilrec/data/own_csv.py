@@ -8,7 +8,6 @@ The header names the columns, in any order and case; names that are common elsew
 user_id:token, Kunde) are known, others are given. A user and an item must be there; a rating (any finite number) and a
 time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
 What ratings mean is said by their scale, which is given and not what occurs: from 1 to 5 unless told otherwise.
-Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
 Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts. Items
 are those of the log and of the table of items, if a file of features (own_features) names one.
 """
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Bools
 from veilrec.core.errors import BadInput, bad_line, unknown_name
@@ -44,23 +44,9 @@ from veilrec.data.text_files import encode, encode_together
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
 
-# Names of columns, in small letters and without anything but letters and digits; the first that is found counts.
-_KNOWN = {
+_KNOWN: dict[str, list[str]] = {  # names of columns, by what they hold; the first that is found counts
     role: names.split()
-    for role, names in {
-        "user": "user userid uid username customer customerid customernumber customerno kunde kundenid kundennr"
-        " kundennummer client clientid visitor visitorid member memberid account accountid subscriber subscriberid"
-        " reviewer reviewerid person personid buyer buyerid profileid listener listenerid viewer viewerid reader"
-        " readerid player playerid nutzer nutzerid deviceid",
-        "item": "item itemid iid movie movieid film filmid product productid sku asin article articleid artikel"
-        " artikelid artikelnr artikelnummer news newsid track trackid song songid artist artistid book bookid isbn"
-        " video videoid app appid game gameid content contentid show showid business businessid page pageid document"
-        " documentid docid recipe recipeid listing listingid hotel hotelid offer offerid post postid course courseid",
-        "rating": "rating ratings score scores stars star overall reviewrating preference bewertung wertung"
-        " sterne punkte",
-        "time": "time timestamp ts unixtime unixreviewtime unixtimestamp datetime createdat eventtime eventtimestamp"
-        " ratedat date zeit zeitpunkt zeitstempel datum",
-    }.items()
+    for role, names in yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text("utf-8")).items()
 }
 _NEEDED = ("user", "item")
 _LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time

@@ -107,31 +107,22 @@ def read_run(folder: Path) -> RunSummary:
     result = read_result(folder)
     split, points = _read_points(folder / "metrics.jsonl")
     try:
+        known = config | result | result["communication"]
+        names = ("method", "dataset", "data", "protocol", "seed", "preset", "rounds", "users", "items", "rows")
         return RunSummary(
             label=result["method"],
             folder=folder.name,
-            method=result["method"],
             kind=get(result["method"]).kind,
-            dataset=result["dataset"],
-            data=config["data"],
-            protocol=result["protocol"],
-            seed=result["seed"],
-            preset=config["preset"],
             settings=tuple(config["settings"]),
-            rounds=int(result["rounds"]),
-            users=int(config["users"]),
-            items=int(config["items"]),
-            rows=int(config["rows"]),
             metrics=_numbers(result["metrics"]),
             baselines={name: _numbers(values) for name, values in dict(result["baselines"]).items()},
             guarantee=Guarantee.from_json(result["guarantee"]),
-            down_bytes=int(result["communication"]["down_bytes"]),
-            up_bytes=int(result["communication"]["up_bytes"]),
             seconds=float(result["seconds"]),
             split=split,
             points=points,
             noise=config.get("noise", "seeded"),
             config=dict(config.get("config") or {}),
+            **{name: known[name] for name in (*names, "down_bytes", "up_bytes")},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
