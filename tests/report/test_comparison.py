@@ -125,23 +125,6 @@ def test_html_is_escaped_and_loads_nothing(compared):
     assert not re.search(r"&lt;/?(?:dt|dd|p|code|strong)", page)
 
 
-def test_the_least_active_stand_beside_the_rest_in_every_form(compared):
-    sides = {"least_active": Spread((0.25, 0.35)), "rest": Spread((0.5, 0.6)), "spread": Spread((0.25, 0.25))}
-    fair = replace(compared, entries=tuple(replace(e, fairness={} if e.problem else sides) for e in compared.entries))
-    (grid,) = report.fairness_grids(fair)
-    assert [row[0] for row in grid.rows] == [entry.label for entry in compared.measured]
-    assert grid.rows[0][1:] == ["0.3000 ± 0.0707", "0.5500 ± 0.0707", "0.2500 ± 0.0000"]
-    assert "HR@10 of the least active fifth" in report.to_html(fair, "")
-    assert report.to_latex(fair).count(r"\begin{tabular}") == 3
-    row = next(csv.DictReader(io.StringIO(report.to_csv(fair))))
-    assert float(row["hr@10_spread"]) == 0.25
-    found = report.to_json(fair, "")["methods"]
-    assert found[0]["fairness"]["least_active"]["mean"] == pytest.approx(0.3)
-    assert found[3]["fairness"] is None
-    assert report.fairness_grids(compared) == []  # impressions: nothing of the kind is measured
-    assert "least active" not in report.to_html(compared, "")
-
-
 def test_every_form_is_written_and_the_picture_has_a_bar_a_method_with_its_interval(compared):
     names = report.save(compared, "veilrec compare mf")
     assert sorted(names) == sorted(path.name for path in compared.folder.iterdir())

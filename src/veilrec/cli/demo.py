@@ -196,14 +196,12 @@ def _show_part(console: Console, finding: DemoFinding) -> None:
 
 
 def _show_person(console: Console, person: Person) -> None:
-    from veilrec.report.person import OVERLAP_NOTE
-
     most = ", ".join(f"{name} ({count})" for name, count in person.favourites.items())
     lately = "; ".join(item.named(_WORDS) for item in person.latest[:3])
     console.print(f"{person.user} has {person.used} items, most of: {most}. Lately: {lately}.", markup=False)
     console.print(_recommended(person))
-    console.print(text_table(person.fit_head(), person.fit_rows()))
-    console.print(OVERLAP_NOTE, markup=False)
+    fitting = ", ".join(f"{own.method} {sum(own.fits)} of {len(own.items)}" for own in person.lists)
+    console.print(f"Items of these favourite categories: {fitting}.", markup=False)
     console.print()
 
 

@@ -200,8 +200,6 @@ def _print_run(result: dict[str, Any], console: Console, metrics: str, per_user:
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
     console.print((every_metric if metrics == "all" else metrics_table)(title, rows))
     console.print(_groups_table(result["method"], result["groups"]))
-    if result["fairness"] is not None:
-        console.print(_fairness_line(result["method"], result["fairness"]))
     if "personalisation" in result:
         console.print(_personalisation_table(result["method"], result["personalisation"]))
     for warning in result["warnings"]:
@@ -255,20 +253,6 @@ def _personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> 
         for point in points
     ]
     return text_table(head, rows, f"{method} by how many items of a new user it is given")
-
-
-def _fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
-    """Compare the least active fifth of the users with the rest, in a sentence."""
-    metric, users, known = fairness["metric"], fairness["users"], fairness["known_items"]
-    return (
-        f"{metric} of the least active fifth of the users ({users:.0f} of them, up to {counted(known, 'known item')})"
-        f" and of the rest: {method} {_sides(fairness['model'])}; popularity {_sides(fairness['popularity'])}."
-    )
-
-
-def _sides(found: Mapping[str, Any]) -> str:
-    error = "" if found["error"] is None else f" ± {found['error']:.4f}"
-    return f"{found['least_active']:.4f} and {found['rest']:.4f}, spread {found['spread']:+.4f}{error}"
 
 
 def _print_serving(result: Mapping[str, Any], console: Console) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from veilrec._version import __version__
 from veilrec.core.errors import counted
 from veilrec.core.files import write_json, write_text
-from veilrec.evaluation.evaluator import FAIRNESS_METRIC
 from veilrec.report.html import render_template
 from veilrec.report.labels import human_bytes, meaning, provenance, spelt
 from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
@@ -78,14 +77,6 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
     return [scores, _pair_grid(comparison)]
 
 
-def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
-    """Return the table of the least active users beside the rest; none where it was not measured."""
-    metric = spelt(FAIRNESS_METRIC)
-    rows = [[e.label, *map(spread_words, e.fairness.values())] for e in comparison.measured if e.fairness]
-    head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
-    return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
-
-
 def _pair_grid(comparison: MethodComparison) -> ComparisonTable:
     rows = [
         [pair.first, pair.second, f"{pair.difference:+.4f}", _p(pair.p_value), _p(pair.corrected), _verdict(pair)]
@@ -119,10 +110,6 @@ def warnings(comparison: MethodComparison) -> list[str]:
 
 
 _STARS = "* the best; = not different from it."
-_FIFTH = (
-    "The least active fifth are the test users of whom the fewest items are known; the spread is the rest minus these,"
-    " above 0 where they get worse lists."
-)
 
 
 def _mark(comparison: MethodComparison, entry: ComparisonEntry) -> str:
@@ -187,10 +174,6 @@ def to_latex(comparison: MethodComparison) -> str:
     """Format the tables as LaTeX for booktabs, the best in bold, with spread and test in the captions."""
     scores, pairs = grids(comparison)
     best = comparison.best.label + " *"
-    fair = [
-        _tabular(grid, f"{scores.title}. {grid.title}. {comparison.how_spread()}")
-        for grid in fairness_grids(comparison)
-    ]
     return "\n".join(
         [
             f"% veilrec {__version__}; needs \\usepackage{{booktabs}}",
@@ -200,7 +183,6 @@ def to_latex(comparison: MethodComparison) -> str:
                 bold=best,
             ),
             _tabular(pairs, f"{scores.title}. {comparison.how_tested()}"),
-            *fair,
         ]
     )
 
@@ -247,8 +229,6 @@ def to_html(comparison: MethodComparison, command: str, picture: Path | None = N
         picture_words=f"{spelt(comparison.metric)} of every method, which the table has as numbers",
         pairs=pairs,
         test_note=comparison.how_tested(),
-        fairness=fairness_grids(comparison),
-        fairness_note=_FIFTH,
         private=[entry for entry in measured if entry.guarantee.basis != "none"],
         facts=facts,
     )
@@ -293,7 +273,6 @@ def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:
             name: {"mean": spread.mean, "sd": spread.sd, "n": len(spread.values), "values": list(spread.values)}
             for name, spread in entry.metrics.items()
         },
-        "fairness": {name: {"mean": spread.mean, "sd": spread.sd} for name, spread in entry.fairness.items()} or None,
         "guarantee": entry.guarantee.to_json(),
         "seconds": entry.seconds,
         "down_bytes": entry.down_bytes,

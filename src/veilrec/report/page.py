@@ -17,7 +17,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.html import refuse_foreign, render_template
 from veilrec.report.labels import human_bytes, meaning, provenance, spelt
-from veilrec.report.person import FITS_NOTE, OVERLAP_NOTE, Person
+from veilrec.report.person import FITS_NOTE, Person
 from veilrec.report.plots import PLOT_ENDINGS, Chart, colour_numbers, inline, over_bytes, personalisation_chart, save
 from veilrec.runs.checkpoint import read_config, read_result
 
@@ -259,7 +259,6 @@ def render_parts(
         runs=runs,
         traffic=[_traffic(run) for run in runs if run.kind == "federated"],
         traffic_note=_TRAFFIC_NOTE,
-        overlap_note=OVERLAP_NOTE,
         fits_note=FITS_NOTE,
         facts=_facts(parts, command),
     )

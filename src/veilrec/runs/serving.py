@@ -129,7 +129,7 @@ class _Asked:
         return {
             "serving": serving.mode,
             "serving_seed": serving.seed,
-            **{name: measured[name] for name in ("metrics", "groups", "fairness")},
+            **{name: measured[name] for name in ("metrics", "groups")},
             "recall@100": served.recall,
             "recall_queries": served.recalled,
             "skew": served.skew,

@@ -1,10 +1,7 @@
-"""Results as a reader gets them: tables for the terminal, JSON, CSV and Markdown."""
+"""Results as a reader gets them: tables for the terminal, JSON and Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,12 +27,6 @@ _NAMES = {
 _MAX_METRICS = 5  # in one table, each with the paper's beside it
 _DIVERGED = "diverged"  # as a failed run says it
 _VERSIONS = ("veilrec", "Python", "Libraries")
-_TERMS = ("epsilon", "delta", "unit", "adjacency", "scope", "trust", "basis", "honest_epsilon", "honest_delta")
-_COLUMNS = (
-    *("data", "protocol", "label", "method", "preset", "calibration", "settings", "reads_order", *_TERMS),
-    *("metric", "seeds", "mean", "sd", "standard_error_over_seeds", "standard_error_over_users", "lowest", "highest"),
-    *("values", "cases", "rounds", "seconds", "up_bytes", "down_bytes", "problem"),
-)
 
 
 def name_of(metric: str) -> str:
@@ -338,58 +329,6 @@ def error_over_users(line: ResultLine, metric: str) -> float | None:
         return None
     rate = line.measured[metric].mean
     return math.sqrt(rate * (1.0 - rate) / line.measured["cases"].mean)
-
-
-def to_csv(summary: StudySummary) -> str:
-    """Write a CSV line for every metric of every row, with seeds, errors, seconds and bytes; also for failed rows."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for panel in summary.panels:
-        for line in panel.lines:
-            for metric in summary.study.experiment.metrics:
-                writer.writerow(_csv_row(panel, line, metric))
-    return text.getvalue()
-
-
-def _csv_row(panel: PanelResults, line: ResultLine, metric: str) -> dict[str, Any]:
-    row, promise = line.variant.row, line.guarantee
-    return {
-        "data": panel.data.partition(":")[0],
-        "protocol": panel.protocol,
-        "label": row.label,
-        "method": row.method,
-        "preset": line.variant.preset,
-        "calibration": line.variant.calibration,
-        "settings": " ".join(row.settings),
-        "reads_order": int(row.reads_order),
-        **({name: getattr(promise, name) for name in _TERMS} if promise is not None else {"epsilon": row.at}),
-        "metric": metric,
-        "rounds": line.rounds,
-        "problem": line.problem,
-        **_csv_numbers(line, metric, panel.protocol),
-        **{
-            name: line.measured[name].mean
-            for name in ("cases", "seconds", "up_bytes", "down_bytes")
-            if name in line.measured
-        },
-    }
-
-
-def _csv_numbers(line: ResultLine, metric: str, protocol: str) -> dict[str, Any]:
-    if metric not in line.measured:
-        return {"seeds": 0}
-    found = line.measured[metric]
-    return {
-        "seeds": len(found.values),
-        "mean": found.mean,
-        "sd": found.sd,
-        "standard_error_over_seeds": None if found.sd is None else found.sd / math.sqrt(len(found.values)),
-        "standard_error_over_users": error_over_users(line, metric) if protocol.startswith("loo-") else None,
-        "lowest": min(found.values),
-        "highest": max(found.values),
-        "values": json.dumps(list(found.values)),
-    }
 
 
 def to_markdown(summary: StudySummary, command: str, picture: str) -> str:
