@@ -26,7 +26,7 @@ def write_everybody(model: SavedModel, out: Path, k: int) -> int:
     import polars as pl
 
     check_file(out)
-    types = {"rank": pl.Int32, "score": pl.Float32}
+    types = {"rank": pl.Int32, "score": pl.Float64}
     columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
     schema = {name: types.get(name, pl.String) for name in columns}
     frames, rows = [pl.DataFrame(schema=schema)], _rows(model, k)
