@@ -277,9 +277,9 @@ def _attack_all(
 def _show(found: Sequence[Result], output: AttackOutput, table: Callable[[Console, Result], None]) -> None:
     """Show findings as a picture, and as JSON or tables."""
     if output.plot is not None:
-        from veilrec.report.plots import save_attack
+        from veilrec.report.plots import draw_attack, save_figure
 
-        save_attack(found, output.plot)
+        save_figure(draw_attack(found), output.plot)
     if output.json_output:
         _print_json(found[0].attack, found, output.seed)
         return
@@ -477,9 +477,9 @@ def repeated_queries(
         say(f"attack {number}/{len(runs)}  {folder}")
         found.append(attack_queries(folder, populations, asking, counts=queries or COUNTS, seed=output.seed))
     if output.plot is not None:
-        from veilrec.report.plots import save_queries
+        from veilrec.report.plots import draw_queries, save_figure
 
-        save_queries(found, output.plot)
+        save_figure(draw_queries(found), output.plot)
     if output.json_output:
         _print_json("repeated-queries", found, output.seed)
     else:

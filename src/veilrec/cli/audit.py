@@ -265,9 +265,9 @@ def _audit_mechanisms(
     result = auditor.audit(cases, quick=quick, seed=seed, progress=_shown)
     methods, skipped = _all_methods(quick=quick, seed=seed, jobs=jobs) if name == "all" else ([], {})
     if plot is not None:
-        from veilrec.report.plots import save_audit
+        from veilrec.report.plots import draw_audit, save_figure
 
-        save_audit(result.verdicts, plot)
+        save_figure(draw_audit(result.verdicts), plot)
     passed = result.passed and all(method.holds for method in methods)
     if json_output:
         of_methods = {

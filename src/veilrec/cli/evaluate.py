@@ -160,9 +160,9 @@ def evaluate(
         refuse_other_options(metrics, per_user, personalisation=personalisation, html=html)
         result = ask_for(run, serving, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
-            from veilrec.report.plots import save_serving
+            from veilrec.report.plots import draw_serving, save_figure
 
-            save_serving(result, plot)
+            save_figure(draw_serving(result), plot)
     if json_output:
         print_json(result)
         return

@@ -1,4 +1,4 @@
-"""Data report: counts, histograms and oddities of a data set, of its news texts and of its features."""
+"""Data report: counts and oddities of a data set, of its news texts and of its features."""
 
 from __future__ import annotations
 
@@ -63,26 +63,10 @@ def check_features(population: Population) -> tuple[FeatureReport, ...]:
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_MAX_RATING_VALUES = 12  # shown one by one; more are counted in bins
-_BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
 _OTHER_SCRIPT = r"[\p{L}--[\p{Latin}\p{Common}]]"
 _EMOJI = r"\p{Emoji_Presentation}"
 _WORDS = yaml.safe_load(Path(__file__).with_name("check.yaml").read_text("utf-8"))
-
-
-@dataclass(frozen=True)
-class Bin:
-    """How many things fall between two bounds, both included."""
-
-    low: float
-    high: float
-    count: int
-
-    @property
-    def label(self) -> str:
-        """The bounds as text."""
-        return f"{self.low:,g}" if self.low == self.high else f"{self.low:,g} to {self.high:,g}"
 
 
 @dataclass(frozen=True)
@@ -116,8 +100,8 @@ class DataReport:
     rows: int
     pairs: int
     density: float
-    history_lengths: tuple[Bin, ...]
-    ratings: tuple[Bin, ...]
+    history_lengths: Mapping[str, float]
+    ratings: Mapping[str, float]  # empty: there are none
     first_time: str | None
     last_time: str | None
     splits: Mapping[str, SplitReport]
@@ -146,8 +130,8 @@ def check(population: Population) -> DataReport:
         rows=len(log),
         pairs=pairs,
         density=pairs / max(1, population.n_users * population.n_items),
-        history_lengths=_doubling_bins(lengths),
-        ratings=_rating_bins(population),
+        history_lengths=_lengths(lengths),
+        ratings=_ratings(population),
         first_time=_moment(first),
         last_time=_moment(last),
         splits=splits,
@@ -260,31 +244,20 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     ]
 
 
-def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:
-    """Counts of lengths 0, 1, 2-3, 4-7, 8-15 and so on, up to the longest."""
+def _lengths(lengths: Offsets) -> dict[str, float]:
+    """The shortest, the middle and the longest history."""
     if not len(lengths):
-        return ()
-    exponents = np.where(lengths > 0, np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) + 1, 0)
-    counts = np.bincount(exponents)
-    first = int(np.flatnonzero(counts)[0])
-    return tuple(
-        Bin(0 if k == 0 else 2 ** (k - 1), 0 if k == 0 else 2**k - 1, int(counts[k])) for k in range(first, len(counts))
-    )
+        return {}
+    return {"least": int(lengths.min()), "median": float(np.median(lengths)), "most": int(lengths.max())}
 
 
-def _rating_bins(population: Population) -> tuple[Bin, ...]:
+def _ratings(population: Population) -> dict[str, float]:
+    """The range of the ratings, their mean, and how many different ones there are; nothing without ratings."""
     ratings = population.interactions.ratings
     if ratings is None or not len(ratings):
-        return ()
-    values, counts = np.unique(ratings, return_counts=True)
-    if len(values) <= _MAX_RATING_VALUES:
-        return tuple(Bin(float(v), float(v), int(n)) for v, n in zip(values, counts, strict=True))
-    if values[0] > 0 and values[-1] / values[0] > 100 and np.all(values == np.floor(values)):
-        return _doubling_bins(ratings.astype(np.int64))
-    counts, edges = np.histogram(ratings, bins=10)
-    return tuple(
-        Bin(float(low), float(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
-    )
+        return {}
+    low, high, mean = (float(of(ratings)) for of in (np.min, np.max, np.mean))
+    return {"low": low, "high": high, "mean": mean, "different": len(np.unique(ratings))}
 
 
 def _moment(seconds: int | None) -> str | None:
@@ -343,7 +316,7 @@ def _without_vector(catalogue: ItemTable, entities: pl.Series) -> int:
 
 
 def render(report: DataReport) -> RenderableType:
-    """The report for people: a table, small histograms, and what is odd."""
+    """The report for people: a table, and what is odd."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -354,8 +327,6 @@ def render(report: DataReport) -> RenderableType:
     for name, value in _summary(report):
         table.add_row(name, value)
     parts: list[RenderableType] = [table]
-    parts += _histogram("items per user", report.history_lengths)
-    parts += _histogram("ratings", report.ratings)
     parts.append(Text("what is odd" if report.odd else "nothing is odd", style="bold"))
     parts += [Text(f"  - {line}") for line in report.odd]
     return Group(*parts)
@@ -369,6 +340,8 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         ("distinct pairs", f"{report.pairs:,}"),
         ("density", f"{report.density:.4%}"),
     ]
+    told = {"items per user": report.history_lengths, "ratings": report.ratings}
+    rows += [(name, ", ".join(f"{what} {n:,g}" for what, n in found.items())) for name, found in told.items() if found]
     if report.first_time is not None:
         rows.append(("time", f"{report.first_time} to {report.last_time}"))
     for name, split in report.splits.items():
@@ -380,17 +353,3 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         if key not in _WORDS["said_already"] and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
-
-
-def _histogram(title: str, bins: tuple[Bin, ...]) -> list[RenderableType]:
-    from rich.text import Text
-
-    if not bins:
-        return []
-    most = max(bin_.count for bin_ in bins) or 1
-    width = max(len(bin_.label) for bin_ in bins)
-    lines: list[RenderableType] = [Text(title, style="bold")]
-    for bin_ in bins:
-        bar = "█" * round(_BAR_WIDTH * bin_.count / most) or ("▏" if bin_.count else "")
-        lines.append(Text(f"  {bin_.label:>{width}}  {bar} {bin_.count:,}"))
-    return lines

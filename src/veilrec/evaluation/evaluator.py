@@ -157,7 +157,7 @@ def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tu
 def _scores_of_impressions(impressions: Impressions, model: Model) -> Floats:
     if isinstance(model, ImpressionScorer):
         return model.score_impressions(impressions)
-    return _scores_of_shown(impressions, model.fold_in(impressions.histories))
+    return scores_of_shown(impressions, model.fold_in(impressions.histories))
 
 
 def validator_impressions(
@@ -191,7 +191,7 @@ def _with_lists_of_shown(result: EvaluationResult, shown: Csr, scores: Floats, i
     return _with_lists(result, lists, reachable)
 
 
-def _scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:
+def scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:
     """A score for every shown item, asked for in rectangles of impressions of like length."""
     shown = impressions.shown
     lengths = shown.lengths()

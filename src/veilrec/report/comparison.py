@@ -48,11 +48,11 @@ def save(comparison: MethodComparison, command: str) -> list[str]:
 
 def _picture(comparison: MethodComparison) -> Path | None:
     try:
-        from veilrec.report.plots import save_comparison
+        from veilrec.report.plots import draw_comparison, save_figure
     except ModuleNotFoundError:  # matplotlib is an extra
         return None
     path = comparison.folder / f"{NAME}.png"
-    save_comparison(comparison, path)
+    save_figure(draw_comparison(comparison), path)
     return path
 
 
@@ -237,15 +237,11 @@ def to_html(comparison: MethodComparison, command: str, picture: Path | None = N
 def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:
     """Return all results as JSON, with every seed's values."""
     c = comparison
+    named = {name: getattr(c, name) for name in ("data", "dataset", "protocol", "users", "cases", "metric")}
     return {
         "command": command,
-        "data": c.data,
-        "dataset": c.dataset,
-        "protocol": c.protocol,
+        **named,
         "seeds": list(c.seeds),
-        "users": c.users,
-        "cases": c.cases,
-        "metric": c.metric,
         "spread": c.how_spread(),
         "test": c.how_tested(),
         "methods": [_entry_json(entry) for entry in c.entries],
@@ -262,21 +258,15 @@ def _pair_json(pair: PairedDifference) -> dict[str, Any]:
 
 
 def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:
-    return {
-        "label": entry.label,
-        "method": entry.method,
-        "kind": entry.kind,
+    names = ("label", "method", "kind", "rounds", "seconds", "down_bytes", "up_bytes")
+    return {name: getattr(entry, name) for name in names} | {
         "preset": entry.preset or None,
         "settings": list(entry.settings),
-        "rounds": entry.rounds,
         "metrics": {
             name: {"mean": spread.mean, "sd": spread.sd, "n": len(spread.values), "values": list(spread.values)}
             for name, spread in entry.metrics.items()
         },
         "guarantee": entry.guarantee.to_json(),
-        "seconds": entry.seconds,
-        "down_bytes": entry.down_bytes,
-        "up_bytes": entry.up_bytes,
         "runs": [str(run) for run in entry.runs],
         "problem": entry.problem or None,
     }

@@ -262,17 +262,12 @@ def to_json(summary: StudySummary, command: str) -> dict[str, Any]:
     study, experiment = summary.study, summary.study.experiment
     return {
         "experiment": experiment.name,
-        "title": experiment.title,
-        "paper": experiment.paper,
-        "quick": study.quick,
+        **{name: getattr(experiment, name) for name in ("title", "paper", "metrics")},
+        **{name: getattr(study, name) for name in ("quick", "seeds", "protocol")},
         "command": command,
-        "seeds": list(study.seeds),
-        "protocol": study.protocol,
-        "metrics": list(experiment.metrics),
         "panels": [_panel_json(panel) for panel in summary.panels],
         "tables": [
-            {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
-            for grid in summary.calculated.grids
+            {name: getattr(grid, name) for name in ("title", "head", "rows")} for grid in summary.calculated.grids
         ],
         "notes": list(summary.notes),
         "problems": problems(summary),
@@ -299,14 +294,10 @@ def _spread_json(spread: Spread) -> dict[str, Any]:
 
 
 def _line_json(line: ResultLine) -> dict[str, Any]:
-    row, guarantee = line.variant.row, line.guarantee
+    row, variant, guarantee = line.variant.row, line.variant, line.guarantee
     return {
-        "label": row.label,
-        "method": row.method,
-        "preset": line.variant.preset,
-        "calibration": line.variant.calibration,
-        "settings": list(row.settings),
-        "untrained": row.untrained,
+        **{name: getattr(row, name) for name in ("label", "method", "settings", "untrained")},
+        **{name: getattr(variant, name) for name in ("preset", "calibration")},
         "serving": None if row.serving is None else describe_serving(row.serving),
         "rounds": line.rounds,
         "theirs": {
@@ -319,7 +310,7 @@ def _line_json(line: ResultLine) -> dict[str, Any]:
         "claimed": claimed(guarantee) if guarantee else None,
         "holds": holds(guarantee) if guarantee else None,
         "problem": line.problem or None,
-        "runs": [trial.folder.name for trial in line.variant.trials],
+        "runs": [trial.folder.name for trial in variant.trials],
     }
 
 
