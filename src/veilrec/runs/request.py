@@ -155,9 +155,7 @@ class PreparedRun:
         """What config.yaml says."""
         r = self.request
         source = source_of(r.method)
-        asked = {
-            name: getattr(r, name) for name in ("seed", "preset", "checkpoint_every", "patience", "noise", "people")
-        }
+        named = ("seed", "preset", "checkpoint_every", "patience", "noise", "people", "public_catalogue")
         return {
             "veilrec": __version__,
             "method": self.method.name,
