@@ -151,7 +151,7 @@ def personalised(method, values, **other):
     return {"method": method, "personalisation": points, **about, **other}
 
 
-def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_levels(runs):
+def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_levels():
     fedmf = personalised("fedmf", (0.1, 0.3, 0.4))
     chart = personalisation_chart([fedmf, personalised("ease", (0.0, 0.2, 0.5)), personalised("ease", (0, 0, 0))])
     assert [(curve.label, list(curve.x), list(curve.y)) for curve in chart.curves] == [
@@ -162,24 +162,8 @@ def test_personalisation_is_a_curve_a_run_over_what_was_given_and_baselines_are_
     assert chart.ticks == ["0", "5", "half"]
     assert chart.levels == {"popularity": 0.2, "random": 0.01}
     assert personalisation_chart([fedmf], "ndcg@10").levels["popularity"] == 0.1
-    page = report.render(runs, report.Story("A page", personalisation=personalisation_chart([fedmf])))
-    says(page, "How soon does it know a new user?", "fedmf ends at 0.4000; popularity: 0.2000; random: 0.0100.")
-    assert "How soon" not in report.render(runs, report.Story("A page"))
     for other in ({"seed": 1}, {"dataset": "frappe"}, {"protocol": "holdout-users-liked"}):
         with pytest.raises(BadInput, match=f"ease has {next(iter(other))} .*: one plot compares runs of the same"):
             personalisation_chart([fedmf, personalised("ease", (0.1, 0.3, 0.4), **other)])
     with pytest.raises(BadInput, match="at least one run"):
         personalisation_chart([])
-
-
-def test_files_of_personalisation_are_checked_before_the_work(tmp_path, run_folders):
-    run = run_folders["mf"]
-    report.check_personalisation_files(run, tmp_path / "a.svg", tmp_path / "a.html")
-    (tmp_path / "own.html").write_text("mine")
-    for folder, plot, html, words in (
-        (run, tmp_path / "a.pdf", None, "ends in .svg or .png"),
-        (run, None, tmp_path / "own.html", "is no report of veilrec"),
-        (tmp_path, None, tmp_path / "a.html", r"config\.yaml"),
-    ):
-        with pytest.raises(BadInput, match=words):
-            report.check_personalisation_files(folder, plot, html)

@@ -62,7 +62,7 @@ def compare(
     """Compare methods over seeds with paired tests, beside popularity and chance; train missing runs.
 
     Finished runs of the same request are read again, those that were stopped go on. The folder gets comparison.json,
-    .csv, .tex, .html and .png, and pairs.csv. Where a run fails, the others are compared, and the exit code is 1.
+    .csv, .tex and .png, and pairs.csv. Where a run fails, the others are compared, and the exit code is 1.
 
     Examples:
 

@@ -98,9 +98,6 @@ def evaluate(
             help="holdout-users: also by how many items of a new user the model is given: 0, 1, 2, 5, 10, 20, half.",
         ),
     ] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="With --personalisation: a page on the run with the curve, to this file.")
-    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw to this file, .svg or .png: --personalisation, or ways of --serving over epsilon."),
@@ -146,18 +143,19 @@ def evaluate(
         alone = [*given, *([] if epsilon is None else ["epsilon"])]
         if alone:
             raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
-        _check_files(run, plot, html, personalisation=personalisation)
+        if plot is not None:
+            _check_picture(plot, personalisation=personalisation)
         result = evaluate_run(
             run, protocol, data, metrics=metrics, per_user=per_user, personalisation=personalisation, method=method
         )
-        if plot is not None or html is not None:
-            from veilrec.report.page import save_personalisation
+        if plot is not None:
+            from veilrec.report.plots import personalisation_chart, save
 
-            save_personalisation(result, run, plot, html)
+            save(personalisation_chart([result]), plot)
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
-        refuse_other_options(metrics, per_user, personalisation=personalisation, html=html)
+        refuse_other_options(metrics, per_user, personalisation=personalisation)
         result = ask_for(run, serving, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
             from veilrec.report.plots import draw_serving, save_figure
@@ -171,28 +169,24 @@ def evaluate(
     console = Console()
     if serving is None:
         _print_run(result, console, metrics, per_user)
-        for file in (plot, html):
-            if file is not None:
-                console.print(f"Curve in {file}", soft_wrap=True)
     else:
         (_print_ways if "ways" in result else _print_serving)(result, console)
-        if plot is not None:
-            console.print(f"Picture in {plot}", soft_wrap=True)
+    if plot is not None:
+        console.print(f"{'Curve' if serving is None else 'Picture'} in {plot}", soft_wrap=True)
 
 
-def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
-    if plot is None and html is None:
-        return
+def _check_picture(plot: Path, *, personalisation: bool) -> None:
+    """Refuse before the evaluation what cannot be drawn after it."""
     from veilrec.core.errors import BadInput
     from veilrec.core.resources import require
 
     if not personalisation:
-        name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")
-        raise BadInput(f"{name} belongs to --personalisation{others}: give it as well, or leave {name} out")
+        raise BadInput("--plot belongs to --personalisation or to --serving: give it as well, or leave --plot out")
     require("a picture", "matplotlib")
-    from veilrec.report.page import check_personalisation_files
+    from veilrec.report.plots import PLOT_ENDINGS
 
-    check_personalisation_files(run, plot, html)
+    if plot.suffix not in PLOT_ENDINGS:
+        raise BadInput(f"cannot draw to {plot}: give a name that ends in .svg or .png")
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: str, per_user: Path | None) -> None:

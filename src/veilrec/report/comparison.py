@@ -1,8 +1,7 @@
-"""A comparison of methods as text tables, CSV, LaTeX, an HTML page and JSON."""
+"""A comparison of methods as text tables, CSV, LaTeX and JSON."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 from collections.abc import Sequence
@@ -13,8 +12,7 @@ from typing import Any
 from veilrec._version import __version__
 from veilrec.core.errors import counted
 from veilrec.core.files import write_json, write_text
-from veilrec.report.html import render_template
-from veilrec.report.labels import human_bytes, meaning, provenance, spelt
+from veilrec.report.labels import human_bytes, spelt
 from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 NAME = "comparison"  # of the files
@@ -34,7 +32,7 @@ class ComparisonTable:
 
 def save(comparison: MethodComparison, command: str) -> list[str]:
     """Write every format into the comparison's folder; return the file names. Plots need matplotlib."""
-    folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex", f"{NAME}.html"]
+    folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex"]
     write_json(folder / names[0], to_json(comparison, command))
     write_text(folder / names[1], to_csv(comparison))
     write_text(folder / names[2], pairs_to_csv(comparison))
@@ -42,7 +40,6 @@ def save(comparison: MethodComparison, command: str) -> list[str]:
     picture = _picture(comparison)
     if picture is not None:
         names.append(picture.name)
-    write_text(folder / names[4], to_html(comparison, command, picture))
     return names
 
 
@@ -210,28 +207,6 @@ def _tabular(grid: ComparisonTable, caption: str, bold: str = "") -> str:
 def _tex(text: str) -> str:
     escaped = "".join(_LATEX.get(letter, letter) for letter in text.replace("\\", "/"))
     return escaped.replace("±", r"$\pm$").replace("^", r"\^{}").replace("<", "$<$").replace(">", "$>$")
-
-
-def to_html(comparison: MethodComparison, command: str, picture: Path | None = None) -> str:
-    """Render the comparison as one HTML page, with the plot `picture` embedded."""
-    scores, pairs = grids(comparison)
-    measured = comparison.measured
-    facts = [("Command", command, True), ("Data", comparison.data, False)]
-    facts += [(name, value, False) for name, value in provenance().items()]
-    facts += [(f"Settings of {e.label}", " ".join(e.settings) or "none", True) for e in measured if e.runs]
-    return render_template(
-        "comparison",
-        title=f"Comparison on {comparison.dataset}",
-        scores=scores,
-        warnings=warnings(comparison),
-        score_notes=[scores.title, comparison.how_spread(), _STARS, meaning(comparison.metric)],
-        picture=None if picture is None else base64.b64encode(picture.read_bytes()).decode(),
-        picture_words=f"{spelt(comparison.metric)} of every method, which the table has as numbers",
-        pairs=pairs,
-        test_note=comparison.how_tested(),
-        private=[entry for entry in measured if entry.guarantee.basis != "none"],
-        facts=facts,
-    )
 
 
 def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.html import refuse_foreign, render_template
 from veilrec.report.labels import human_bytes, meaning, provenance, spelt
 from veilrec.report.person import FITS_NOTE, Person
-from veilrec.report.plots import PLOT_ENDINGS, Chart, colour_numbers, inline, over_bytes, personalisation_chart, save
+from veilrec.report.plots import Chart, colour_numbers, inline, over_bytes
 from veilrec.runs.checkpoint import read_config, read_result
 
 if TYPE_CHECKING:
@@ -204,7 +204,6 @@ class Story:
     best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is synthetic
     person: Person | None = None
     notes: Sequence[str] = ()
-    personalisation: Chart | None = None  # of `personalisation_chart`
 
 
 @dataclass(frozen=True)
@@ -270,25 +269,6 @@ def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, floa
     return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
 
 
-def check_personalisation_files(run: Path, plot: Path | None, html: Path | None) -> None:
-    """Refuse files that cannot be written, and a run that no page can be about, before the evaluation."""
-    if plot is not None and plot.suffix not in PLOT_ENDINGS:
-        raise BadInput(f"cannot draw to {plot}: give a name that ends in .svg or .png")
-    if html is not None:
-        refuse_foreign(html)
-        read_run(run)
-
-
-def save_personalisation(result: Mapping[str, Any], run: Path, plot: Path | None, html: Path | None) -> None:
-    """Write the personalisation curve of an evaluated run, and a page on the run that shows it."""
-    chart = personalisation_chart([result])
-    if plot is not None:
-        save(chart, plot)
-    if html is not None:
-        title = f"{result['method']} on {result['dataset']}: users who join after training"
-        write_report(html, [read_run(run)], Story(title, personalisation=chart))
-
-
 def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
     """Compute what the template shows of one dataset."""
     runs, story = part.runs, part.story
@@ -304,17 +284,14 @@ def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
     if story.best_possible:
         rows.append([("best possible", "synthetic data"), "no method", *_values(story.best_possible, names)])
         notes.append(_BEST_NOTE)
-    charts = {
-        "How did it learn?": over_bytes(runs, metric, story.best_possible, numbers),
-        "How soon does it know a new user?": story.personalisation,
-    }
+    chart = over_bytes(runs, metric, story.best_possible, numbers)
     return {
         "story": story,
         "head": ["method", "privacy", *map(spelt, names)],
         "rows": rows,
         "numbers": range(2, 2 + len(names)),
         "notes": [*notes, *story.notes],
-        "charts": [_figure(heading, chart) for heading, chart in charts.items() if chart],
+        "curves": chart and _figure(chart),
     }
 
 
@@ -327,11 +304,11 @@ def _values(metrics: Mapping[str, float], names: Sequence[str]) -> list[str]:
     return [f"{metrics[name]:.4f}" if name in metrics else "" for name in names]
 
 
-def _figure(heading: str, chart: Chart) -> dict[str, str]:
+def _figure(chart: Chart) -> dict[str, str]:
     ends = [f"{c.label} ends at {c.y[-1]:.4f}" for c in chart.curves if c.y]
     levels = [f"{label}: {height:.4f}" for label, height in chart.levels.items()]
     svg = Markup(inline(chart))  # noqa: S704  (matplotlib escapes every text of a picture)
-    return {"heading": heading, "svg": svg, "label": chart.title, "caption": "; ".join(ends + levels) + "."}
+    return {"svg": svg, "label": chart.title, "caption": "; ".join(ends + levels) + "."}
 
 
 def _traffic(run: RunSummary) -> list[object]:

@@ -191,13 +191,12 @@ def _users_of(asked: OpenedRun, serving: Serving) -> Any:
     return NewsUsers(ranks)
 
 
-def refuse_other_options(metrics: str, per_user: Path | None, *, personalisation: bool, html: Path | None) -> None:
+def refuse_other_options(metrics: str, per_user: Path | None, *, personalisation: bool) -> None:
     """What is measured of a run as it is, and not of a served one."""
     asked = {
         "--metrics all": metrics != "main",
         "--per-user": per_user is not None,
         "--personalisation": personalisation,
-        "--html": html is not None,
     }
     for option, is_given in asked.items():
         if is_given:
