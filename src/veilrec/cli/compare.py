@@ -11,6 +11,7 @@ import typer
 from veilrec.cli.output import (
     Json,
     data_names,
+    following,
     method_names,
     print_json,
     print_wide,
@@ -74,7 +75,6 @@ def compare(
 
         veilrec compare nrms naml --data mind:MINDsmall --seeds 3 --metric mrr
     """
-    from veilrec.cli.output import following
     from veilrec.report.comparison import save
     from veilrec.runs import comparison
 

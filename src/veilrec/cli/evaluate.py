@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console, Group
 
 from veilrec.cli.output import Json, PluginMethod, Run, flat_options, metrics_table, print_json, text_table
-from veilrec.core.errors import counted
+from veilrec.core.errors import BadInput, counted
 from veilrec.privacy.guarantee import Guarantee
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-
 
 _SERVING = "Serving"  # where the help lists what belongs to --serving
 
@@ -137,7 +134,6 @@ def evaluate(
     """
     given = options.given()
     if serving is None:
-        from veilrec.core.errors import BadInput
         from veilrec.runs.evaluation import evaluate_run
 
         alone = [*given, *([] if epsilon is None else ["epsilon"])]
@@ -164,7 +160,6 @@ def evaluate(
     if json_output:
         print_json(result)
         return
-    from rich.console import Console
 
     console = Console()
     if serving is None:
@@ -177,7 +172,6 @@ def evaluate(
 
 def _check_picture(plot: Path, *, personalisation: bool) -> None:
     """Refuse before the evaluation what cannot be drawn after it."""
-    from veilrec.core.errors import BadInput
     from veilrec.core.resources import require
 
     if not personalisation:

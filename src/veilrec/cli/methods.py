@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from veilrec.cli.output import Json, data_names, method_names, print_json, say, text_table
+from veilrec.core.errors import BadInput, known_name
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from veilrec.audit.contract import CheckOutcome
 
 
@@ -96,7 +97,6 @@ def _cut(line: str, columns: int | None) -> str:
 
 
 def _one(name: str, json_output: bool, *, filtered: bool) -> None:
-    from veilrec.core.errors import BadInput
     from veilrec.methods.registry import everything
 
     if filtered:
@@ -105,14 +105,12 @@ def _one(name: str, json_output: bool, *, filtered: bool) -> None:
     if json_output:
         print_json(about)
         return
-    from rich.console import Console
 
     _print_all(about, Console())
 
 
 def _print_all(about: Mapping[str, Any], console: Console) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
     from veilrec.privacy.guarantee import Guarantee
 
@@ -198,7 +196,6 @@ def check_method(
         veilrec check method my-method/src/my_method.py --only cohort --only resume
     """
     from veilrec.audit.contract import CONTRACT, check_method
-    from veilrec.core.errors import known_name
     from veilrec.core.resources import require
     from veilrec.methods.registry import get
 
@@ -276,7 +273,6 @@ def doctor(json_output: Json = False) -> None:
     if json_output:
         print_json(findings)
         return
-    from rich.console import Console
 
     console = Console()
     machine = findings["machine"]

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console, Group
+from rich.text import Text
 
 from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
     from rich.text import Text
@@ -107,9 +108,7 @@ def text_table(
         left: Columns that are aligned to the left; the others are numbers.
         whole: Columns that are never wrapped; what is too long for another is folded, never cut off.
     """
-    from rich.console import Group
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
     for column, name in enumerate(head):
@@ -122,8 +121,6 @@ def text_table(
 
 def print_wide(table: Group) -> None:
     """Print a table as wide as the terminal, or 180 columns wide where there is none."""
-    from rich.console import Console
-
     Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
 
 
@@ -227,11 +224,9 @@ def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Liste
     if not sys.stderr.isatty():
         yield PlainLines(f"{title}: {unit}", rounds)
         return
-    from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
-    from rich.text import Text
 
     bar = Bar(
         TextColumn("{task.description}", markup=False),

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from veilrec.cli.output import Json, print_json, print_wide, public_spec, say, text_table
-from veilrec.core.errors import counted
+from veilrec.cli.output import Json, following, print_json, print_wide, public_spec, say, text_table
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.results import StudySummary
@@ -103,8 +104,6 @@ def reproduce(
 
 
 def _list(json_output: bool) -> None:
-    from rich.console import Console
-
     from veilrec import papers
     from veilrec.report.reproduce.experiment import load_experiment
 
@@ -122,8 +121,6 @@ def _list(json_output: bool) -> None:
 def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tuple[StudySummary, Path]:
     import os
 
-    from veilrec.cli.output import following
-    from veilrec.core.errors import BadInput
     from veilrec.core.files import check_place
     from veilrec.core.resources import require
     from veilrec.report.reproduce.experiment import load_experiment

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -225,8 +225,6 @@ def _fields_of(kind: type[Any], values: Mapping[str, Any], prefix: str) -> Itera
 
 def _annotations(kind: type[Any]) -> list[tuple[str, Any]]:
     if is_dataclass(kind):
-        from typing import get_type_hints
-
         hints = get_type_hints(kind)
         return [(field.name, hints[field.name]) for field in fields(kind) if field.default is not MISSING or field.init]
     return [(name, info.annotation) for name, info in kind.model_fields.items()]
