@@ -47,8 +47,7 @@ def test_the_usual_table_is_short_and_a_run_that_loses_to_popularity_says_so(idl
     for words in (said, trained):
         assert "This run ranks no better than popularity (ndcg@10" in words
         assert "recall@10" not in words
-    fifth = "hr@10 of the least active fifth of the users (16 of them, up to"
-    says(said, "ndcg@10", "fedmf by how much is known of a user", "│ 1-5 ", fifth)
+    says(said, "ndcg@10", "fedmf by how much is known of a user", "│ 1-5 ")
 
 
 def test_all_metrics_and_every_case(idle, tmp_path):
@@ -77,9 +76,9 @@ def test_impressions_in_json_and_in_groups(runs, tmp_path):
     says(shown("evaluate", news), "popularity by how much is known of a user", "auc")
 
 
-def test_personalisation_is_a_table_a_curve_a_page_and_a_list(newcomers, tmp_path):
-    curve, page = tmp_path / "curve.svg", tmp_path / "page.html"
-    code, said, wrong = veilrec("evaluate", newcomers, "--personalisation", "--plot", curve, "--html", page)
+def test_personalisation_is_a_table_a_curve_and_a_list(newcomers, tmp_path):
+    curve = tmp_path / "curve.svg"
+    code, said, wrong = veilrec("evaluate", newcomers, "--personalisation", "--plot", curve)
     assert (code, wrong) == (0, "")
     table = said[said.index("ease by how many items of a new user it is given") :]
     rows = [line.split("│")[1:-1] for line in table.splitlines() if line.startswith("│")]
@@ -87,7 +86,6 @@ def test_personalisation_is_a_table_a_curve_a_page_and_a_list(newcomers, tmp_pat
     assert len({tuple(row[4:]) for row in rows}) == 1  # popularity and chance, which look at nobody
     assert "…" not in table
     assert "ease" in curve.read_text()
-    assert "How soon does it know a new user?" in page.read_text()
     found = told("evaluate", newcomers, "--personalisation")
     points = found["personalisation"]
     assert [point["given"] for point in points] == ["0", "1", "2", "5", "10", "20", "half"]
@@ -104,9 +102,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(idle, tmp_path, monk
         ("--personalisation", "loo-99 has none: train with --protocol holdout-users"),
         ("--personalisation --protocol holdout-users", "train again with --protocol holdout-users"),
         ("--personalisation --plot curve.pdf", "cannot draw to curve.pdf: give a name that ends in .svg or .png"),
-        ("--personalisation --html .", ". is a folder: give the name of a file"),
         ("--plot curve.svg", "--plot belongs to --personalisation or to --serving: give it as well"),
-        ("--html page.html", "--html belongs to --personalisation: give it as well"),
         ("--personalisation --serving plain", "--personalisation is not for --serving"),
         ("--per-user users.xlsx", "give a name with .csv, .parquet"),
         ("--per-user .", "give a name with .csv, .parquet"),

@@ -125,19 +125,3 @@ def test_trouble_is_one_line(monkeypatch, capsys):
         said = capsys.readouterr().err
         assert (leaving.value.code, said.count("\n")) == (code, 1), raised
         assert words in said
-
-
-def test_a_former_name_is_told_what_it_is_called_now():
-    for line, told_now in {
-        "bench serve --quick": "bench is now a script",
-        "federate device x": "device is now client",
-        "federate init x --devices 3": "--devices is now --clients",
-        "audit dp-fedmf --shares": "--shares is now --distributed-noise",
-        "attack inversion --method dp-fedmf --uploads 3": "--uploads is now --updates",
-        "train privaterec --data synthetic-news --set judges.share=0.1": "judges.share is now validators.share",
-        "train fedmf --data synthetic-ratings --set cohort.sampling=turns": "is now cohort.sampling=cyclic",
-    }.items():
-        done = veilrec(*line.split())
-        assert done.code == 2, line
-        assert told_now in done.err.strip().splitlines()[-1], line
-    assert "is now" not in veilrec("train", "fedmf", "--data", "synthetic-ratings", "--devices", "3").err

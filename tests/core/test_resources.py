@@ -20,9 +20,9 @@ def names(requirements):
     return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
 
 
-@pytest.mark.parametrize("module", resources._PARTS)
+@pytest.mark.parametrize("module", resources.PARTS)
 def test_an_extra_brings_what_it_is_named_for(module):
-    package, extra = resources._PARTS[module]
+    package, extra = resources.PARTS[module]
     assert package in names(DECLARED["optional-dependencies"][extra])
     assert package not in names(DECLARED["dependencies"])
 

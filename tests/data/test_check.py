@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.data.test_mind import write_split
 from veilrec.core.csr import Csr
 from veilrec.data import mind
-from veilrec.data.check import _ODD_TEXTS, check, check_text, render
+from veilrec.data.check import _WORDS, check, check_text, render
 from veilrec.data.movielens import read_100k
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
@@ -70,23 +70,16 @@ def test_milliseconds_a_lonely_user_and_an_empty_log_are_reported():
     assert (report.users, report.density, report.first_time) == (0, 0.0, None)
 
 
-def test_many_rating_values_are_binned_without_loss():
-    for ratings in (np.arange(1, 501), np.linspace(0.5, 9.5, 500), -np.arange(500)):
-        log = Interactions(np.array([0, 500]), np.zeros(500, np.int32), ratings=ratings.astype(np.float32))
-        bins = check(Population("many", Strings.of(["u"]), Strings.of(["a"]), log)).ratings
-        assert len(bins) <= 12
-        assert sum(bin_.count for bin_ in bins) == 500
-
-
 def test_report_for_people_and_for_programs():
     report = check(population(impressions={"dev": impressions()}))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(render(report))
     text = console.export_text()
-    for expected in ("small", "37.5000%", "dev impressions", "2 to 3", "█", "what is odd"):
+    for expected in ("small", "37.5000%", "dev impressions", "least 1, median", "what is odd"):
         assert expected in text
     plain = json.loads(json.dumps(report.as_json()))
-    assert plain["history_lengths"][0] == {"low": 1, "high": 1, "count": 1}
+    assert plain["history_lengths"] == {"least": 1, "median": 1.5, "most": 2}
+    assert plain["ratings"] == {"low": -5, "high": 2, "mean": 0, "different": 3}
     assert plain["splits"]["dev"]["clicks"] == 2
 
 
@@ -143,12 +136,12 @@ def test_every_oddity_of_texts_is_counted_and_told(tmp_path):
 def test_news_in_order_and_films_have_nothing_odd(tmp_path, real):
     news = [[f"N{k}", "news", "us", "A title of words", "", "", "[]", "[]"] for k in (1, 2, 3, 98, 99)]
     text = check_text(mind.read(write_split(tmp_path / "tidy", BEHAVIOURS, news)))
-    assert not any(text[name] for name in _ODD_TEXTS)
+    assert not any(text[name] for name in _WORDS["odd_texts"])
     write_split(tmp_path / "mind", BEHAVIOURS, ODD_NEWS)
     (tmp_path / "mind" / "entity_embedding.vec").write_text("Q65\t0.5\t-0.5\n")
     assert check_text(mind.read(tmp_path / "mind"))["entities_without_vector"] == 0
     films = check(read_100k(real("ml-100k")))
-    assert (films.pairs, sum(bin_.count for bin_ in films.history_lengths)) == (100_000, 943)
+    assert (films.pairs, films.history_lengths) == (100_000, {"least": 20, "median": 65.0, "most": 737})
     assert (films.text, films.as_json()["text"], films.odd) == (None, None, ())  # titles of films are not judged
 
 

@@ -6,13 +6,14 @@ import io
 import tarfile
 import threading
 import zipfile
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.data import fetch as fetch_module
-from veilrec.data.fetch import Archive, fetch
+from veilrec.data.datasets import DATASETS, Archive
+from veilrec.data.fetch import fetch
 
 U_DATA = b"1\t1\t5\t1\n1\t2\t4\t2\n2\t1\t3\t3\n" * 200
 
@@ -79,7 +80,11 @@ def publish(server, monkeypatch, content, file="ml-100k.zip", **changes):
         "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
         "sha256_inside": {"u.data": hashlib.sha256(U_DATA).hexdigest()},
     } | changes
-    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive(file, (server.base,), **checks)})
+    offer(monkeypatch, Archive(file, (server.base,), **checks))
+
+
+def offer(monkeypatch, archive):
+    monkeypatch.setitem(DATASETS, "ml-100k", replace(DATASETS["ml-100k"], archive=archive))
 
 
 def yes(_licence):
@@ -187,7 +192,7 @@ def test_without_network_or_room_it_says_what_to_do(tmp_path, monkeypatch, archi
     with monkeypatch.context() as patched, pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
         patched.setenv("VEILREC_CACHE", str(tmp_path / "file"))
         fetch("ml-100k", accept=yes)
-    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive("x.zip", ("http://127.0.0.1:1/",))})
+    offer(monkeypatch, Archive("x.zip", ("http://127.0.0.1:1/",)))
     by_hand = r"could not be downloaded .*download http://127\.0\.0\.1:1/x\.zip by hand and unpack it into"
     with pytest.raises(BadInput, match=by_hand):
         fetch("ml-100k", accept=yes)

@@ -55,7 +55,7 @@ def test_the_table_marks_the_best_and_what_is_not_told_apart_from_it(compared):
 
 
 def test_an_epsilon_never_stands_alone(compared):
-    for text in (report.to_latex(compared), report.to_html(compared, ""), " ".join(report.notes(compared))):
+    for text in (report.to_latex(compared), " ".join(report.notes(compared))):
         assert LINE in re.sub(r"\s+", " ", text)
     row = list(csv.DictReader(io.StringIO(report.to_csv(compared))))[1]
     terms = ("basis", "unit", "adjacency", "epsilon", "delta", "scope", "trust")
@@ -63,14 +63,13 @@ def test_an_epsilon_never_stands_alone(compared):
     assert promised == ["proven", "user", "add-remove", "4.0", "1e-06", "whole run", "server"]
     labels = [text.get_text().replace("\n", " ") for text in draw_comparison(compared).axes[0].get_yticklabels()]
     assert f"{SECOND} {LINE}" in labels
-    assert "A caveat." in report.to_html(compared, "")
+    assert "A caveat." in " ".join(report.notes(compared))
 
 
 def test_rounds_and_presets_stand_in_every_form(compared):
     told = "rounds (epochs): mf:dim=8,start=0.1 7, slow_mf 9; preset: mf:dim=8,start=0.1 tuned, slow_mf paper"
     assert report.grids(compared)[0].title.endswith(told)
     assert told.replace("_", r"\_") in report.to_latex(compared)
-    assert told in report.to_html(compared, "")
     assert told in draw_comparison(compared).axes[0].get_title(loc="left").replace("\n", " ")
     alike = replace(compared, entries=tuple(replace(e, rounds=2, preset="small") for e in compared.entries))
     assert alike.how_long() == "rounds (epochs): 2; preset: small"
@@ -84,8 +83,7 @@ def test_what_failed_and_what_is_no_better_than_popularity_is_said_below(compare
     assert report.notes(compared)[:2] == told
     assert report.to_json(compared, "")["warnings"] == told
     assert report.grids(compared)[0].rows[3] == ["nr_ms", "failed", "failed", "", ""]
-    for text in (report.to_latex(compared), report.to_html(compared, "")):
-        assert "ranks no better than popularity" in text
+    assert "ranks no better than popularity" in report.to_latex(compared)
 
 
 def test_csv_and_json_have_every_metric_and_read_back(compared):
@@ -117,36 +115,10 @@ def test_latex_is_escaped_and_in_balance(compared):
     assert r"\textbf{mf:dim=8,start=0.1 *} & \textbf{0.3000 $\pm$ 0.0707}" in body
 
 
-def test_html_is_escaped_and_loads_nothing(compared):
-    page = report.to_html(compared, "veilrec compare mf")
-    assert "&lt;news&gt;" in page and "<news>" not in page
-    assert not re.search(r'(?:src|href)="(?!data:)', page)
-    assert "<dt>Command</dt><dd><code>veilrec compare mf</code></dd>\n<dt>Data</dt><dd>ml-100k</dd>" in page
-    assert not re.search(r"&lt;/?(?:dt|dd|p|code|strong)", page)
-
-
-def test_the_least_active_stand_beside_the_rest_in_every_form(compared):
-    sides = {"least_active": Spread((0.25, 0.35)), "rest": Spread((0.5, 0.6)), "spread": Spread((0.25, 0.25))}
-    fair = replace(compared, entries=tuple(replace(e, fairness={} if e.problem else sides) for e in compared.entries))
-    (grid,) = report.fairness_grids(fair)
-    assert [row[0] for row in grid.rows] == [entry.label for entry in compared.measured]
-    assert grid.rows[0][1:] == ["0.3000 ± 0.0707", "0.5500 ± 0.0707", "0.2500 ± 0.0000"]
-    assert "HR@10 of the least active fifth" in report.to_html(fair, "")
-    assert report.to_latex(fair).count(r"\begin{tabular}") == 3
-    row = next(csv.DictReader(io.StringIO(report.to_csv(fair))))
-    assert float(row["hr@10_spread"]) == 0.25
-    found = report.to_json(fair, "")["methods"]
-    assert found[0]["fairness"]["least_active"]["mean"] == pytest.approx(0.3)
-    assert found[3]["fairness"] is None
-    assert report.fairness_grids(compared) == []  # impressions: nothing of the kind is measured
-    assert "least active" not in report.to_html(compared, "")
-
-
 def test_every_form_is_written_and_the_picture_has_a_bar_a_method_with_its_interval(compared):
     names = report.save(compared, "veilrec compare mf")
     assert sorted(names) == sorted(path.name for path in compared.folder.iterdir())
     assert (compared.folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert "data:image/png;base64," in (compared.folder / "comparison.html").read_text()
     axes = draw_comparison(compared).axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.3, 0.25, 0.15, 0.1])  # best first
     assert len(axes.collections) == 4  # an interval each

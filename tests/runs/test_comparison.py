@@ -121,11 +121,6 @@ def test_a_method_that_fails_stops_no_other(tmp_path):
 
 def test_users_of_several_seeds_are_one_cluster_each(tmp_path):
     found = compare(["ease"], DATA, seeds=3, protocol="holdout-users", out=tmp_path)
-    for entry in found.entries:
-        sides = [read_result(run)["fairness"]["model"] for run in entry.runs]
-        assert not sides or entry.fairness["spread"].values == pytest.approx([side["spread"] for side in sides])
-        whole = 0.2 * entry.fairness["least_active"].mean + 0.8 * entry.fairness["rest"].mean
-        assert whole == pytest.approx(entry.metrics["hr@10"].mean)
     assert found.cases == 33  # of 150 users, each drawn alone
     assert 30 < found.users <= 90  # other users in every seed, some of them again
     means = {entry.label: entry.metrics["ndcg@10"].mean for entry in found.entries}
@@ -137,7 +132,6 @@ def test_news_are_compared_by_impressions(tmp_path):
     found = compare(["fm", "ease"], data, seeds=1, rounds=1, out=tmp_path)
     assert (found.protocol, found.metric) == ("mind", "auc")
     assert found.users < found.cases  # some have several impressions
-    assert not any(entry.fairness for entry in found.entries)
     assert not any(entry.problem for entry in found.entries)
     means = {entry.label: entry.metrics["auc"].mean for entry in found.entries}
     assert found.pairs[0].difference == pytest.approx(means["fm"] - means["ease"])

@@ -9,7 +9,7 @@ from safetensors.numpy import save
 from veilrec.client.released import one_history, packed, program_of, unpacked
 from veilrec.client.veil import Reading, ReleasedSums, Steps
 from veilrec.client.veil_ranker import Learnt, VeilRanker
-from veilrec.models.veil import ALONE, Content, Places
+from veilrec.models.veil import ALONE, Content, ItemPlaces
 
 N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
 SIDES = (4, 4, 7)  # of the tables: two over the values of one feature, one over those of another
@@ -63,7 +63,7 @@ def made(seed, *, plain, directions, caution, passes=1):
     values, expected = _numbers(generator, N_ITEMS, directions), _numbers(generator, N_ITEMS, directions, size=0.3)
     gains = generator.uniform(0.1, 2.0, (N_ITEMS, directions)).astype(np.float32)
     learnt = Learnt(
-        ReleasedSums.of(popularity.astype(np.float32), Places(values, gains, expected), content, passes),
+        ReleasedSums.of(popularity.astype(np.float32), ItemPlaces(values, gains, expected), content, passes),
         _numbers(generator, features, size=0.3),
         _numbers(generator, READING.tastes(width), width, size=0.5),
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from rich.console import Console
 
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import Json, data_names, flat_options, method_names, print_json, say, text_table
+from veilrec.core.errors import BadInput, known_name
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from veilrec.attacks.running import QueryAttack, Result
     from veilrec.attacks.subjects import AttackSubject
 
@@ -94,7 +94,6 @@ def attack(
 
 def run_folders(folders: Sequence[Path] | None) -> list[Path]:
     """Resolve run folders; a finished federation has its run in a subfolder."""
-    from veilrec.core.errors import BadInput
     from veilrec.federation.federation import FILE, RUN
 
     found = []
@@ -143,7 +142,6 @@ def membership(
     """
     from veilrec.attacks.membership import KINDS, MembershipEffort
     from veilrec.attacks.running import attack_members
-    from veilrec.core.errors import known_name
 
     kind = known_name("kind of canaries", kind, (*KINDS, "both"))
     kinds: Any = tuple(KINDS) if kind == "both" else (kind,)
@@ -239,7 +237,6 @@ def poisoning(
     """
     from veilrec.attacks.poisoning import DEFENCES, POISONS
     from veilrec.attacks.running import SHARES, attack_poisoning
-    from veilrec.core.errors import known_name
 
     chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or POISONS]
     against: Any = [known_name("defence", name, tuple(DEFENCES)) for name in defences or ("none", "bound")]
@@ -277,13 +274,12 @@ def _attack_all(
 def _show(found: Sequence[Result], output: AttackOutput, table: Callable[[Console, Result], None]) -> None:
     """Show findings as a picture, and as JSON or tables."""
     if output.plot is not None:
-        from veilrec.report.plots import save_attack
+        from veilrec.report.plots import draw_attack, save_figure
 
-        save_attack(found, output.plot)
+        save_figure(draw_attack(found), output.plot)
     if output.json_output:
         _print_json(found[0].attack, found, output.seed)
         return
-    from rich.console import Console
 
     console = Console()
     for one in found:
@@ -397,7 +393,6 @@ def gradient_rows(
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
     from veilrec.attacks.running import attack_updates
-    from veilrec.core.errors import BadInput
 
     if updates < 1 or rounds < 1:
         name, value = ("updates", updates) if updates < 1 else ("rounds", rounds)
@@ -451,11 +446,8 @@ def repeated_queries(
 
         veilrec attack repeated-queries runs/mine --calibration as-published --plot queries.png
     """
-    from typing import get_args
-
     from veilrec.attacks.running import COUNTS, QueryNoise, attack_queries, clip_norm_of
     from veilrec.attacks.subjects import Populations
-    from veilrec.core.errors import BadInput, known_name
     from veilrec.privacy.mechanisms.attention import Noise
     from veilrec.privacy.mechanisms.base import Calibration
 
@@ -477,9 +469,9 @@ def repeated_queries(
         say(f"attack {number}/{len(runs)}  {folder}")
         found.append(attack_queries(folder, populations, asking, counts=queries or COUNTS, seed=output.seed))
     if output.plot is not None:
-        from veilrec.report.plots import save_queries
+        from veilrec.report.plots import draw_queries, save_figure
 
-        save_queries(found, output.plot)
+        save_figure(draw_queries(found), output.plot)
     if output.json_output:
         _print_json("repeated-queries", found, output.seed)
     else:
@@ -487,8 +479,6 @@ def repeated_queries(
 
 
 def _print_queries(found: Sequence[QueryAttack], output: AttackOutput) -> None:
-    from rich.console import Console
-
     console, head = Console(), ("queries", "found", "95 %", "error", "epsilon together")
     for one in found:
         console.print(f"{one.folder}: {one.method}, {one.users} test users, {one.interests} interests", markup=False)

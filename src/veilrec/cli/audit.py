@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, Group
+from rich.text import Text
 
 from veilrec.cli.output import Json, print_json, say, text_table
-from veilrec.core.errors import BadInput, counted
+from veilrec.core.errors import BadInput, counted, known_name
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
-
     from veilrec.audit.auditor import Audit, AuditVerdict
     from veilrec.audit.claims import ClaimCase
     from veilrec.audit.method import MethodAudit
@@ -67,8 +67,6 @@ def _print_method(found: MethodAudit, console: Console) -> None:
 
 def _print_methods(methods: Sequence[MethodAudit], skipped: Mapping[str, str]) -> None:
     """Print a line for every method."""
-    from rich.console import Console
-
     if not methods and not skipped:
         return
     console, rows = Console(), []
@@ -235,8 +233,6 @@ def _audit_method(
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})
     else:
-        from rich.console import Console
-
         _print_method(found, Console())
     return found.holds
 
@@ -253,7 +249,6 @@ def _audit_mechanisms(
 ) -> bool:
     from veilrec.audit import auditor
     from veilrec.audit.auditor import ALL, all_cases, serving_cases, serving_names
-    from veilrec.core.errors import known_name
     from veilrec.methods.registry import names
 
     known = {"all", *(case.name for case in all_cases()), *serving_names(), *names()}
@@ -265,9 +260,9 @@ def _audit_mechanisms(
     result = auditor.audit(cases, quick=quick, seed=seed, progress=_shown)
     methods, skipped = _all_methods(quick=quick, seed=seed, jobs=jobs) if name == "all" else ([], {})
     if plot is not None:
-        from veilrec.report.plots import save_audit
+        from veilrec.report.plots import draw_audit, save_figure
 
-        save_audit(result.verdicts, plot)
+        save_figure(draw_audit(result.verdicts), plot)
     passed = result.passed and all(method.holds for method in methods)
     if json_output:
         of_methods = {
@@ -343,15 +338,12 @@ def _shown(cases: Iterable[ClaimCase]) -> Iterator[ClaimCase]:
             say(f"audit {number}/{len(waiting)}  {case.name} ({case.calibration})")
             yield case
         return
-    from rich.console import Console
     from rich.progress import track
 
     yield from track(waiting, description="audit", console=Console(stderr=True))
 
 
 def _print(result: Audit, plot: Path | None) -> None:
-    from rich.console import Console
-
     console = Console()
     console.print(_table(result))
     console.print(
@@ -387,8 +379,6 @@ def _terms(verdict: AuditVerdict) -> str:
 
 def _table(result: Audit) -> Group:
     """Build four columns, so that nothing is cut off in a terminal of 80."""
-    from rich.text import Text
-
     rows = []
     for verdict in result.verdicts:
         mechanism = " ".join(filter(None, (verdict.name, verdict.size, f"({verdict.calibration})")))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilrec.cli.output import (
     Json,
     data_names,
+    following,
     method_names,
     print_json,
     print_wide,
@@ -26,8 +26,6 @@ from veilrec.core.errors import counted
 if TYPE_CHECKING:
     from veilrec.runs.comparison import MethodComparison
     from veilrec.runs.tuning import Tuned
-
-_SUFFIXES = {"csv": "csv", "latex": "tex", "html": "html"}
 
 
 def compare(
@@ -60,16 +58,12 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the files and of new runs. Default: runs/compare-DATA.")
     ] = None,
-    form: Annotated[
-        Literal["table", "csv", "latex", "html", "json"],
-        typer.Option("--format", case_sensitive=False, help="What is printed; the folder gets every form."),
-    ] = "table",
     json_output: Json = False,
 ) -> None:
     """Compare methods over seeds with paired tests, beside popularity and chance; train missing runs.
 
     Finished runs of the same request are read again, those that were stopped go on. The folder gets comparison.json,
-    .csv, .tex, .html and .png, and pairs.csv. Where a run fails, the others are compared, and the exit code is 1.
+    .csv, .tex and .png, and pairs.csv. Where a run fails, the others are compared, and the exit code is 1.
 
     Examples:
 
@@ -77,11 +71,10 @@ def compare(
 
         veilrec compare dp-fedmf:privacy.epsilon=2 dp-fedmf:privacy.epsilon=8 fedmf --data ml-1m
 
-        veilrec compare fedmf mf --data ml-100k --set fedmf.local.epochs=3 --format latex
+        veilrec compare fedmf mf --data ml-100k --set fedmf.local.epochs=3
 
         veilrec compare nrms naml --data mind:MINDsmall --seeds 3 --metric mrr
     """
-    from veilrec.cli.output import following
     from veilrec.report.comparison import save
     from veilrec.runs import comparison
 
@@ -101,7 +94,7 @@ def compare(
     )
     command = _compare_command(result, methods, settings or [], preset=preset, rounds=rounds)
     names = save(result, command)
-    _print_comparison(result, command, "json" if json_output else form)
+    _print_comparison(result, command, json_output)
     say(f"Saved in {result.folder}: {', '.join(names)}")
     if not any(name.endswith(".png") for name in names):
         say("No picture: matplotlib is not installed; pip install 'veilrec[report]'")
@@ -122,19 +115,17 @@ def _compare_command(
     return shlex.join(words)
 
 
-def _print_comparison(result: MethodComparison, command: str, form: str) -> None:
+def _print_comparison(result: MethodComparison, command: str, json_output: bool) -> None:
     from veilrec.report import comparison as report
 
-    if form == "json":
+    if json_output:
         print_json(report.to_json(result, command))
-    elif form == "table":
-        for grid in (*report.grids(result), *report.fairness_grids(result)):
-            words = [column for column in range(len(grid.head)) if column not in grid.numbers]
-            print_wide(text_table(grid.head, grid.rows, grid.title, left=words))
-        for note in report.notes(result):
-            typer.echo(note)
-    else:
-        sys.stdout.write((result.folder / f"{report.NAME}.{_SUFFIXES[form]}").read_text(encoding="utf-8"))
+        return
+    for grid in report.grids(result):
+        words = [column for column in range(len(grid.head)) if column not in grid.numbers]
+        print_wide(text_table(grid.head, grid.rows, grid.title, left=words))
+    for note in report.notes(result):
+        typer.echo(note)
 
 
 def tune(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from veilrec.cli.output import Json, flat_options, print_json, say
-from veilrec.core.errors import counted
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
     from veilrec.data.delimited import CsvOptions
@@ -102,9 +104,7 @@ def list_datasets(as_json: Json = False) -> None:
     if as_json:
         print_json({"datasets": rows})
         return
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table("name", "what it is, where it is or how to get it, and its licence", show_lines=True)
     for row in rows:
@@ -140,7 +140,6 @@ def check(
     if as_json:
         print_json(report.as_json())
         return
-    from rich.console import Console
 
     Console().print(render(report))
 
@@ -191,8 +190,6 @@ def import_files(
 
     Example: veilrec train fedmf --data csv:shop
     """
-    from dataclasses import replace
-
     from veilrec.core.files import refuse_existing
     from veilrec.data import packed
     from veilrec.data.check import about_times, last_time, notices
@@ -236,7 +233,6 @@ def fetch(
 
     Example: veilrec data fetch ml-1m --accept-licence
     """
-    from rich.console import Console
     from rich.progress import Progress
 
     from veilrec.data.fetch import fetch as fetch_dataset
@@ -282,8 +278,6 @@ def export(
 
 
 def _read_own(files: list[Path], kind: OwnKind, options: FileOptions, features: Path | None) -> Population:
-    from veilrec.core.errors import BadInput
-
     csv, cut = options.csv(), options.moment
     if kind == "csv":
         from veilrec.data.own_csv import read_csv

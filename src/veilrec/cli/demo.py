@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console, Group
 
-from veilrec.cli.output import Json, metrics_table, print_json, say, text_table
+from veilrec.cli.output import Json, following, metrics_table, print_json, say, text_table
 from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
-
     from veilrec.report.demo import DemoFinding, ServiceDemo
     from veilrec.report.person import Person
     from veilrec.runs.request import RunRequest
@@ -123,7 +122,6 @@ def typed_name() -> str:
 
 
 def _train(request: RunRequest, folder: Path) -> None:
-    from veilrec.cli.output import following
     from veilrec.methods.registry import get
     from veilrec.runs.request import prepare
     from veilrec.runs.training import train
@@ -135,8 +133,6 @@ def _train(request: RunRequest, folder: Path) -> None:
 
 
 def _show(findings: list[DemoFinding], report: Path, out: Path, services: list[tuple[ServiceDemo, str]]) -> None:
-    from rich.console import Console
-
     console = Console()
     for finding in findings:
         _show_part(console, finding)
@@ -196,14 +192,12 @@ def _show_part(console: Console, finding: DemoFinding) -> None:
 
 
 def _show_person(console: Console, person: Person) -> None:
-    from veilrec.report.person import OVERLAP_NOTE
-
     most = ", ".join(f"{name} ({count})" for name, count in person.favourites.items())
     lately = "; ".join(item.named(_WORDS) for item in person.latest[:3])
     console.print(f"{person.user} has {person.used} items, most of: {most}. Lately: {lately}.", markup=False)
     console.print(_recommended(person))
-    console.print(text_table(person.fit_head(), person.fit_rows()))
-    console.print(OVERLAP_NOTE, markup=False)
+    fitting = ", ".join(f"{own.method} {sum(own.fits)} of {len(own.items)}" for own in person.lists)
+    console.print(f"Items of these favourite categories: {fitting}.", markup=False)
     console.print()
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console, Group
 
 from veilrec.cli.output import Json, PluginMethod, Run, flat_options, metrics_table, print_json, text_table
-from veilrec.core.errors import counted
+from veilrec.core.errors import BadInput, counted
 from veilrec.privacy.guarantee import Guarantee
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-
 
 _SERVING = "Serving"  # where the help lists what belongs to --serving
 
@@ -98,9 +95,6 @@ def evaluate(
             help="holdout-users: also by how many items of a new user the model is given: 0, 1, 2, 5, 10, 20, half.",
         ),
     ] = False,
-    html: Annotated[
-        Path | None, typer.Option(help="With --personalisation: a page on the run with the curve, to this file.")
-    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw to this file, .svg or .png: --personalisation, or ways of --serving over epsilon."),
@@ -140,59 +134,53 @@ def evaluate(
     """
     given = options.given()
     if serving is None:
-        from veilrec.core.errors import BadInput
         from veilrec.runs.evaluation import evaluate_run
 
         alone = [*given, *([] if epsilon is None else ["epsilon"])]
         if alone:
             raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
-        _check_files(run, plot, html, personalisation=personalisation)
+        if plot is not None:
+            _check_picture(plot, personalisation=personalisation)
         result = evaluate_run(
             run, protocol, data, metrics=metrics, per_user=per_user, personalisation=personalisation, method=method
         )
-        if plot is not None or html is not None:
-            from veilrec.report.page import save_personalisation
+        if plot is not None:
+            from veilrec.report.plots import personalisation_chart, save
 
-            save_personalisation(result, run, plot, html)
+            save(personalisation_chart([result]), plot)
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
-        refuse_other_options(metrics, per_user, personalisation=personalisation, html=html)
+        refuse_other_options(metrics, per_user, personalisation=personalisation)
         result = ask_for(run, serving, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
-            from veilrec.report.plots import save_serving
+            from veilrec.report.plots import draw_serving, save_figure
 
-            save_serving(result, plot)
+            save_figure(draw_serving(result), plot)
     if json_output:
         print_json(result)
         return
-    from rich.console import Console
 
     console = Console()
     if serving is None:
         _print_run(result, console, metrics, per_user)
-        for file in (plot, html):
-            if file is not None:
-                console.print(f"Curve in {file}", soft_wrap=True)
     else:
         (_print_ways if "ways" in result else _print_serving)(result, console)
-        if plot is not None:
-            console.print(f"Picture in {plot}", soft_wrap=True)
+    if plot is not None:
+        console.print(f"{'Curve' if serving is None else 'Picture'} in {plot}", soft_wrap=True)
 
 
-def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
-    if plot is None and html is None:
-        return
-    from veilrec.core.errors import BadInput
+def _check_picture(plot: Path, *, personalisation: bool) -> None:
+    """Refuse before the evaluation what cannot be drawn after it."""
     from veilrec.core.resources import require
 
     if not personalisation:
-        name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")
-        raise BadInput(f"{name} belongs to --personalisation{others}: give it as well, or leave {name} out")
+        raise BadInput("--plot belongs to --personalisation or to --serving: give it as well, or leave --plot out")
     require("a picture", "matplotlib")
-    from veilrec.report.page import check_personalisation_files
+    from veilrec.report.plots import PLOT_ENDINGS
 
-    check_personalisation_files(run, plot, html)
+    if plot.suffix not in PLOT_ENDINGS:
+        raise BadInput(f"cannot draw to {plot}: give a name that ends in .svg or .png")
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: str, per_user: Path | None) -> None:
@@ -200,8 +188,6 @@ def _print_run(result: dict[str, Any], console: Console, metrics: str, per_user:
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
     console.print((every_metric if metrics == "all" else metrics_table)(title, rows))
     console.print(_groups_table(result["method"], result["groups"]))
-    if result["fairness"] is not None:
-        console.print(_fairness_line(result["method"], result["fairness"]))
     if "personalisation" in result:
         console.print(_personalisation_table(result["method"], result["personalisation"]))
     for warning in result["warnings"]:
@@ -255,20 +241,6 @@ def _personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> 
         for point in points
     ]
     return text_table(head, rows, f"{method} by how many items of a new user it is given")
-
-
-def _fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
-    """Compare the least active fifth of the users with the rest, in a sentence."""
-    metric, users, known = fairness["metric"], fairness["users"], fairness["known_items"]
-    return (
-        f"{metric} of the least active fifth of the users ({users:.0f} of them, up to {counted(known, 'known item')})"
-        f" and of the rest: {method} {_sides(fairness['model'])}; popularity {_sides(fairness['popularity'])}."
-    )
-
-
-def _sides(found: Mapping[str, Any]) -> str:
-    error = "" if found["error"] is None else f" ± {found['error']:.4f}"
-    return f"{found['least_active']:.4f} and {found['rest']:.4f}, spread {found['spread']:+.4f}{error}"
 
 
 def _print_serving(result: Mapping[str, Any], console: Console) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veilrec.cli.output import Json, data_names, flat_options, method_names, print_json, protocol_names, say
+from veilrec.core.errors import BadInput
 
 if TYPE_CHECKING:
     from threading import Event
@@ -234,7 +235,6 @@ def show_status(
     json_output: Json = False,
 ) -> None:
     """Show rounds, clients, bytes, and the privacy spent by the ledgers of local clients."""
-    from veilrec.core.errors import BadInput
     from veilrec.federation.running import status
 
     if watch and json_output:
@@ -436,7 +436,6 @@ def invite(
 
         veilrec federate invite trial --data csv:anna.csv
     """
-    from veilrec.core.errors import BadInput
     from veilrec.data.datasets import load
     from veilrec.federation.joining import invite as hand_out
 

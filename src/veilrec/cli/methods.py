@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from veilrec.cli.output import Json, data_names, method_names, print_json, say, text_table
+from veilrec.core.errors import BadInput, known_name
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from veilrec.audit.contract import CheckOutcome
 
 
@@ -65,7 +66,7 @@ def _print_list(entries: list[dict[str, Any]]) -> None:
         typer.echo("No method is left: leave out --private, --data or --paper.")
         return
     width, columns = max(len(entry["name"]) for entry in entries), _columns()
-    titles = {key: title for key, (title, _) in PAPERS.items()} | {"others": "of other packages"}
+    titles = PAPERS | {"others": "of other packages"}
     for group, title in titles.items():
         mine = [entry for entry in entries if entry["group"] == group]
         if mine:
@@ -96,7 +97,6 @@ def _cut(line: str, columns: int | None) -> str:
 
 
 def _one(name: str, json_output: bool, *, filtered: bool) -> None:
-    from veilrec.core.errors import BadInput
     from veilrec.methods.registry import everything
 
     if filtered:
@@ -105,14 +105,12 @@ def _one(name: str, json_output: bool, *, filtered: bool) -> None:
     if json_output:
         print_json(about)
         return
-    from rich.console import Console
 
     _print_all(about, Console())
 
 
 def _print_all(about: Mapping[str, Any], console: Console) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
     from veilrec.privacy.guarantee import Guarantee
 
@@ -171,31 +169,6 @@ def _flat(values: Any, prefix: str = "") -> str:
     return ", ".join(parts)
 
 
-# package, what it is for, the extra that brings it ("" = always needed)
-_PARTS = (
-    ("numpy", "arrays", ""),
-    ("scipy", "linear algebra and statistics", ""),
-    ("cryptography", "secure noise, signatures", ""),
-    ("safetensors", "checkpoints", ""),
-    ("jinja2", "HTML pages", ""),
-    ("numba", "compiled kernels", "train"),
-    ("torch", "neural models", "train"),
-    ("polars", "large files", "train"),
-    ("dp-accounting", "privacy accounting", "train"),
-    ("matplotlib", "curves in reports", "report"),
-    ("starlette", "serve", "serve"),
-    ("uvicorn", "serve", "serve"),
-    ("msgspec", "serve", "serve"),
-    ("optuna", "tune", "tune"),
-    ("tensorboard", "train --log tensorboard", "tensorboard"),
-    ("mlflow-skinny", "train --log mlflow", "mlflow"),
-    ("mkdocs", "these pages as a site: make site", "docs"),
-    ("pfl", "a peer in benchmarks/simulate.py", "bench"),
-    ("flwr", "a peer in benchmarks/simulate.py", "bench"),
-    ("faiss-cpu", "a peer in benchmarks/serve.py", "bench"),
-    ("hnswlib", "a peer in benchmarks/serve.py", "bench"),
-)
-
 check_app = typer.Typer(no_args_is_help=True, help="Check a custom method against the contract of all methods.")
 
 
@@ -223,7 +196,6 @@ def check_method(
         veilrec check method my-method/src/my_method.py --only cohort --only resume
     """
     from veilrec.audit.contract import CONTRACT, check_method
-    from veilrec.core.errors import known_name
     from veilrec.core.resources import require
     from veilrec.methods.registry import get
 
@@ -301,7 +273,6 @@ def doctor(json_output: Json = False) -> None:
     if json_output:
         print_json(findings)
         return
-    from rich.console import Console
 
     console = Console()
     machine = findings["machine"]
@@ -311,8 +282,8 @@ def doctor(json_output: Json = False) -> None:
         f"{machine['disk_free_gb']:.0f} GB free in the cache folder {machine['cache']}",
         markup=False,
     )
-    parts = [(part["name"], part["version"] or f"missing: {part['get']}", part["use"]) for part in findings["parts"]]
-    console.print(text_table(("part", "version", "for"), parts, "Parts", left=range(3)))
+    parts = [(part["name"], part["version"] or f"missing: {part['get']}", part["extra"]) for part in findings["parts"]]
+    console.print(text_table(("part", "version", "extra"), parts, "Parts", left=range(3)))
     data = [(entry["name"], entry["found"] or f"no; to get it: {entry['get']}") for entry in findings["data"]]
     console.print(text_table(("data set", "found"), data, "Data sets", left=range(2)))
     for problem in findings["problems"]:
@@ -322,9 +293,10 @@ def doctor(json_output: Json = False) -> None:
 def diagnose() -> dict[str, Any]:
     """Collect versions, machine, datasets and problems for `veilrec doctor`, ready for JSON."""
     from veilrec._version import __version__
+    from veilrec.core.resources import CORE, PARTS
     from veilrec.data.datasets import DATASETS, whereabouts
 
-    parts = [_part(*entry) for entry in _PARTS]
+    parts = [_part(name, "") for name in CORE] + [_part(*part) for part in dict.fromkeys(PARTS.values())]
     data = [
         {"name": d.name, "found": str(place) if (place := whereabouts(d)) is not None else None, "get": d.how_to_get}
         for d in DATASETS.values()
@@ -333,11 +305,11 @@ def diagnose() -> dict[str, Any]:
     return {"veilrec": __version__, "machine": _machine(), "parts": parts, "data": data, "problems": _problems(parts)}
 
 
-def _part(name: str, use: str, extra: str) -> dict[str, str | None]:
-    get = f"pip install 'veilrec[{extra}]'" if extra else f"pip install {name}"
+def _part(name: str, extra: str) -> dict[str, str | None]:
     from veilrec.report.labels import installed
 
-    return {"name": name, "version": installed(name), "use": use, "extra": extra, "get": get}
+    get = f"pip install 'veilrec[{extra}]'" if extra else f"pip install {name}"
+    return {"name": name, "version": installed(name), "extra": extra, "get": get}
 
 
 def _machine() -> dict[str, Any]:

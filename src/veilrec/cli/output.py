@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console, Group
+from rich.text import Text
 
-from veilrec.report.labels import human_bytes, human_seconds
+from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Group
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
     from rich.text import Text
@@ -107,9 +108,7 @@ def text_table(
         left: Columns that are aligned to the left; the others are numbers.
         whole: Columns that are never wrapped; what is too long for another is folded, never cut off.
     """
-    from rich.console import Group
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
     for column, name in enumerate(head):
@@ -122,8 +121,6 @@ def text_table(
 
 def print_wide(table: Group) -> None:
     """Print a table as wide as the terminal, or 180 columns wide where there is none."""
-    from rich.console import Console
-
     Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
 
 
@@ -168,10 +165,7 @@ def protocol_names(typed: str) -> list[str]:
 
 
 _FOLLOWED = ("hr@10", "ndcg@10", "auc", "mrr")  # as many as fit into a line
-_TIMED = 3.0  # seconds of rounds after the first, before their mean says anything
 _REMEMBERED = 3600.0  # seconds of rounds that the bar, which leaves out the first too, takes the mean of
-_SHORT = 10.0  # seconds; of shorter rounds tenths are told
-_LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
@@ -186,37 +180,19 @@ def _traffic(progress: Progress) -> str:
 
 
 class PlainLines:
-    """One line per evaluation, and early on how long the rest will take."""
+    """One line per evaluation."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self._title = title
         self._rounds = rounds
-        self._first: tuple[int, float] | None = None  # rounds and seconds of learning when the first round ended
-        self._has_told = False
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Print once how long the rest will take, if long; the first round, which may compile, does not count."""
-        if self._has_told:
-            return
-        if self._first is None:
-            self._first = progress.rounds_done, progress.learning_seconds
-            return
-        rounds, seconds = progress.rounds_done - self._first[0], progress.learning_seconds - self._first[1]
-        if seconds < _TIMED:
-            return
-        self._has_told = True
-        each = seconds / rounds
-        left = each * (self._rounds - progress.rounds_done)
-        if left >= _LONG_WAIT:
-            time = f"{each:.1f} s" if each < _SHORT else human_seconds(each)
-            self._say(progress, f"{time} each, about {human_seconds(left)} of learning left")
+        """Print nothing."""
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Print the metrics."""
-        self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
-
-    def _say(self, progress: Progress, words: str) -> None:
-        say(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip())
+        words = f"{self._title} {progress.rounds_done}/{self._rounds}  {_metrics(metrics)}  {_traffic(progress)}"
+        say(words.rstrip())
 
 
 class LiveBar:
@@ -248,11 +224,9 @@ def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Liste
     if not sys.stderr.isatty():
         yield PlainLines(f"{title}: {unit}", rounds)
         return
-    from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
-    from rich.text import Text
 
     bar = Bar(
         TextColumn("{task.description}", markup=False),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veilrec.cli.output import Json, print_json
-from veilrec.core.errors import counted
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
     from veilrec.privacy.budget import Setting
@@ -198,7 +198,6 @@ def account(
         veilrec privacy account --noise-multiplier 1 --rounds 1000 --delta 1e-6 --sampling fixed
         --population 4800 --cohort 30
     """
-    from veilrec.core.errors import BadInput
     from veilrec.privacy.accounting import Rounds
     from veilrec.privacy.budget import epsilon_of_training
 
@@ -232,7 +231,6 @@ def _tell(asked: dict[str, Any], plan: Setting, json_output: bool) -> None:
 
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    from veilrec.core.errors import BadInput
     from veilrec.runs.checkpoint import read_config
 
     config = read_config(run)

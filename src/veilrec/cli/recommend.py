@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from veilrec.cli.output import Json, PluginMethod, Run, items_table, print_json, say
-from veilrec.core.errors import counted
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
     from veilrec.client.recommender import Recommendations, RecommenderClient
@@ -61,9 +63,6 @@ def recommend(
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --all --out best.csv
     """
-    from dataclasses import asdict
-
-    from veilrec.core.errors import BadInput
     from veilrec.runs.saved import about_history, about_people, open_model, read_about, read_history, read_history_file
 
     if users is not None and len(users) > 1:
@@ -113,7 +112,6 @@ def recommend(
             }
         )
         return
-    from rich.console import Console
 
     whom = "a new user" if user is None else f"user {user}"
     Console().print(items_table(f"For {whom}", [(best.item, best.title, best.score) for best in found]))
@@ -214,8 +212,6 @@ def _read_items(history: str | None) -> list[str]:
 
 
 def _show(client: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
-    from dataclasses import asdict
-
     spent = client.spent()
     if json_output:
         print_json(
@@ -234,7 +230,6 @@ def _show(client: RecommenderClient, answer: Recommendations, json_output: bool)
             }
         )
         return
-    from rich.console import Console
 
     for note in answer.notes:
         say(note)

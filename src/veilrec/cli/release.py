@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from veilrec.cli.output import Json, Run, print_json, say
+from veilrec.core.errors import BadInput
 
 if TYPE_CHECKING:
     from veilrec.serving.service import Embed
@@ -190,7 +191,6 @@ def revoke(
 def _sentence(path: Path) -> Any:
     import json
 
-    from veilrec.core.errors import BadInput
     from veilrec.wire.signing import sentence_of
 
     try:

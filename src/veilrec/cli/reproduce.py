@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from veilrec.cli.output import Json, print_json, print_wide, public_spec, say, text_table
-from veilrec.core.errors import counted
+from veilrec.cli.output import Json, following, print_json, print_wide, public_spec, say, text_table
+from veilrec.core.errors import BadInput, counted
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.results import StudySummary
@@ -56,7 +57,7 @@ def reproduce(
 ) -> None:
     """Reproduce a paper's table or figure: its numbers beside ours, and the epsilon that holds.
 
-    Writes TABLE.json, TABLE.csv, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on
+    Writes TABLE.json, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on
     where it stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are
     looked for before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1.
     Minutes in the list are estimates for 3 seeds on two quiet cores with --jobs 2.
@@ -103,8 +104,6 @@ def reproduce(
 
 
 def _list(json_output: bool) -> None:
-    from rich.console import Console
-
     from veilrec import papers
     from veilrec.report.reproduce.experiment import load_experiment
 
@@ -122,8 +121,6 @@ def _list(json_output: bool) -> None:
 def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tuple[StudySummary, Path]:
     import os
 
-    from veilrec.cli.output import following
-    from veilrec.core.errors import BadInput
     from veilrec.core.files import check_place
     from veilrec.core.resources import require
     from veilrec.report.reproduce.experiment import load_experiment
@@ -163,13 +160,12 @@ def _how_long(study: Study) -> str:
 def _finish(summary: StudySummary, command: str, folder: Path, json_output: bool) -> None:
     from veilrec.core.files import write_json, write_text
     from veilrec.report.reproduce import figures
-    from veilrec.report.reproduce.summary import grids, problems, to_csv, to_json, to_markdown
+    from veilrec.report.reproduce.summary import grids, problems, to_json, to_markdown
 
     name = summary.study.experiment.name
     report = to_json(summary, command)
     write_json(folder / f"{name}.json", report)
     write_text(folder / f"{name}.md", to_markdown(summary, command, f"images/{name}.png"))
-    write_text(folder / f"{name}.csv", to_csv(summary))
     pictures = figures.save_all(summary, folder)
     if json_output:
         print_json(report | {"out": str(folder)})
@@ -179,7 +175,7 @@ def _finish(summary: StudySummary, command: str, folder: Path, json_output: bool
     for line in (*summary.notes, *problems(summary)):
         typer.echo(line)
     runs = " and the runs" if summary.panels else ""
-    typer.echo(f"Saved in {folder}: {name}.json, .csv, .md, {', '.join(f'{one}.svg, .png' for one in pictures)}{runs}.")
+    typer.echo(f"Saved in {folder}: {name}.json, .md, {', '.join(f'{one}.svg, .png' for one in pictures)}{runs}.")
 
 
 def _command(table: str, options: StudyOptions) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names, say
-from veilrec.core.errors import counted
+from veilrec.cli.output import Json, data_names, following, method_names, metrics_table, print_json, protocol_names, say
+from veilrec.core.errors import BadInput, VeilrecError, counted, file_trouble, is_full
 from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
@@ -123,7 +124,6 @@ def train(
 
         veilrec train fedmf --data ml-1m --set cohort.size=2000 --engine processes --workers 2
     """
-    from veilrec.core.errors import BadInput, VeilrecError, file_trouble, is_full
     from veilrec.methods.registry import get, refused
     from veilrec.runs.checkpoint import CONFIG, check_out
     from veilrec.runs.config_file import make_request, read_config_file
@@ -193,7 +193,6 @@ def _typed(context: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
 def _train(
     request: RunRequest, folder: Path, resume: bool, log: list[str], unit: str, engine: Engine
 ) -> dict[str, Any]:
-    from veilrec.cli.output import following
     from veilrec.runs import training
     from veilrec.runs.checkpoint import check_out
     from veilrec.runs.loop import check_loggers, make_loggers
@@ -213,8 +212,6 @@ def _train(
 
 
 def _print_result(result: dict[str, Any], folder: Path) -> None:
-    from rich.console import Console
-
     from veilrec.privacy.guarantee import Guarantee
     from veilrec.server.server import SelectionOutcome
 

@@ -40,7 +40,7 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Indices
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.models.scores import FactorScores, Model, RestsOn, SaysWhatItUses
-from veilrec.models.veil import ALONE, Content, Places
+from veilrec.models.veil import ALONE, Content, ItemPlaces
 from veilrec.privacy.mechanisms.attention import decompose
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
@@ -374,7 +374,7 @@ FORMULAS = (1, 2)  # by which scores are made, 2: with two passes of places; a c
 _CONTENT, _PLACES, _WHITENING = "content.", "places.", "whitening"
 _POPULARITY, _WEIGHTS, _MAP = "learnt.popularity", "learnt.weights", "learnt.map"
 _HALF = {f"{_CONTENT}{name}" for name in ("tables", "texts", "basis")}
-_HALF |= {f"{_PLACES}{field.name}" for field in fields(Places)}
+_HALF |= {f"{_PLACES}{field.name}" for field in fields(ItemPlaces)}
 _LONG = {f"{_CONTENT}{name}" for name in ("starts", "widths")}
 _LARGEST_HALF = 65_000.0  # that 16 bits hold
 _WHOLE = (np.uint8, np.int8, np.uint16, np.int16, np.int32)  # the narrowest that holds all is taken
@@ -397,7 +397,7 @@ def packed(ranker: VeilRanker, learnt: Learnt) -> dict[str, NDArray[Any]]:
     told = learnt.told
     wide = {**ranker.content.arrays(_CONTENT), _WHITENING: ranker.whitening}
     wide |= {_POPULARITY: told.popularity, _WEIGHTS: learnt.weights, _MAP: learnt.map}
-    wide |= {_PLACES + field.name: getattr(told.places, field.name) for field in fields(Places)}
+    wide |= {_PLACES + field.name: getattr(told.places, field.name) for field in fields(ItemPlaces)}
     return {name: _narrow(name, values) for name, values in wide.items()}
 
 
@@ -418,7 +418,7 @@ def unpacked(program: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_i
     try:
         wide = {name: _wide(name, arrays[name]) for name in arrays}
         content = Content.from_arrays(wide, _CONTENT)
-        places = Places(**{field.name: wide[_PLACES + field.name] for field in fields(Places)})
+        places = ItemPlaces(**{field.name: wide[_PLACES + field.name] for field in fields(ItemPlaces)})
         reading = TypeAdapter(Reading).validate_python(program["reading"])
         if (
             FORMULAS.index(program["formulas"]) + 1 != reading.place_passes

@@ -29,7 +29,7 @@ from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec
-from veilrec.models.veil import Content, Places, decays_of, joined, no_places, placed, profiles, unknown_places
+from veilrec.models.veil import Content, ItemPlaces, decays_of, joined, no_places, placed, profiles, unknown_places
 
 FEWEST_BEFORE = 4  # items before a target
 _TRIES = 20  # to draw an item that was not used
@@ -70,13 +70,13 @@ class ReleasedSums:
     """What was released, as clients read it."""
 
     popularity: Floats  # [items, 2]: t, and how much a vote moves it
-    places: Places  # beyond content
+    places: ItemPlaces  # beyond content
     basis: Floats  # [items, D]: content, then places beyond it
     among: tuple[Floats, ...]  # [items, directions] for each pass: what items lay among, along directions all as long
     mark: bytes  # the same where all of it is the same
 
     @classmethod
-    def of(cls, popularity: Floats, places: Places, content: Content, passes: int = 1) -> ReleasedSums:
+    def of(cls, popularity: Floats, places: ItemPlaces, content: Content, passes: int = 1) -> ReleasedSums:
         """What follows from what was released."""
         basis = np.column_stack([content.basis, np.float32(_IN_BASIS) * places.values])
         directions = places.values.shape[1] // passes
@@ -312,7 +312,7 @@ class Steps:
             places = joined(places, self._placed(model, name, uses, np.column_stack([content.basis, places.values])))
         return ReleasedSums.of(popularity, places, content, max(len(passes), 1))
 
-    def _placed(self, model: Mapping[str, Floats], name: str, uses: Doubles, known: Floats) -> Places:
+    def _placed(self, model: Mapping[str, Floats], name: str, uses: Doubles, known: Floats) -> ItemPlaces:
         """What a sum says beyond what was known already; before its round that is nothing."""
         if not model[name].any():
             return unknown_places(model[name].shape)

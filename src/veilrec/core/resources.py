@@ -78,8 +78,9 @@ def require_room(rows: int, width: int, *, entry_bytes: int = 4) -> None:
         )
 
 
+CORE = ("numpy", "scipy", "cryptography", "safetensors", "jinja2")  # packages that are always needed
 # module: the package that it comes with, and veilrec's extra for it
-_PARTS = {
+PARTS = {
     "numba": ("numba", "train"),
     "llvmlite": ("numba", "train"),
     "torch": ("torch", "train"),
@@ -115,9 +116,9 @@ def missing_part(who: str, error: ModuleNotFoundError) -> MissingPart | None:
     if module == "veilrec":
         line = "compiled code of another version lies beside the package: remove its __pycache__ folders and try again"
         return MissingPart(f"{who}: {line}", name=error.name)
-    if module not in _PARTS:
+    if module not in PARTS:
         return None
-    package, extra = _PARTS[module]
+    package, extra = PARTS[module]
     line = f"{who} needs {package}, which is not installed: pip install 'veilrec[{extra}]'"
     return MissingPart(line, name=module)
 

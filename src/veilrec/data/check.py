@@ -1,4 +1,4 @@
-"""Data report: counts, histograms and oddities of a data set, of its news texts and of its features."""
+"""Data report: counts and oddities of a data set, of its news texts and of its features."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Bools, Offsets
 from veilrec.core.errors import counted
@@ -61,32 +63,10 @@ def check_features(population: Population) -> tuple[FeatureReport, ...]:
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_MAX_RATING_VALUES = 12  # shown one by one; more are counted in bins
-_BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
 _OTHER_SCRIPT = r"[\p{L}--[\p{Latin}\p{Common}]]"
 _EMOJI = r"\p{Emoji_Presentation}"
-# facts that the table or the odd things say already
-_SAID_ALREADY = {
-    *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
-    *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out", "features_from"),
-    *("users_without_features", "items_without_features", "titles_read"),
-    *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
-}
-
-
-@dataclass(frozen=True)
-class Bin:
-    """How many things fall between two bounds, both included."""
-
-    low: float
-    high: float
-    count: int
-
-    @property
-    def label(self) -> str:
-        """The bounds as text."""
-        return f"{self.low:,g}" if self.low == self.high else f"{self.low:,g} to {self.high:,g}"
+_WORDS = yaml.safe_load(Path(__file__).with_name("check.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -99,20 +79,6 @@ class SplitReport:
     users: int
     without_both_labels: int
     empty_histories: int
-
-
-_ODD_TEXTS = {  # by what `check_text` counts: what is odd, and what comes of it
-    "without_title": "news without a title: read as one unknown word",
-    "without_any_text": "news with neither title nor abstract: models of text rank them by their category",
-    "one_word_titles": "titles of one word",
-    "clipped_titles": f"titles of more than {TITLE_WORDS} words: the rest is cut off",
-    "titles_in_other_scripts": "titles with letters that are not Latin: their words are learnt; GloVe and MiniLM know"
-    " English alone",
-    "titles_with_emoji": "titles with emoji: each is a word",
-    "without_category": "news without a category: all share that of the unknown",
-    "unreadable_entities": "news whose entities are not MIND's JSON: taken as having none",
-    "entities_without_vector": "of {entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
-}
 
 
 def _count_phrase(count: int, what: str) -> str:
@@ -134,8 +100,8 @@ class DataReport:
     rows: int
     pairs: int
     density: float
-    history_lengths: tuple[Bin, ...]
-    ratings: tuple[Bin, ...]
+    history_lengths: Mapping[str, float]
+    ratings: Mapping[str, float]  # empty: there are none
     first_time: str | None
     last_time: str | None
     splits: Mapping[str, SplitReport]
@@ -164,8 +130,8 @@ def check(population: Population) -> DataReport:
         rows=len(log),
         pairs=pairs,
         density=pairs / max(1, population.n_users * population.n_items),
-        history_lengths=_doubling_bins(lengths),
-        ratings=_rating_bins(population),
+        history_lengths=_lengths(lengths),
+        ratings=_ratings(population),
         first_time=_moment(first),
         last_time=_moment(last),
         splits=splits,
@@ -253,7 +219,8 @@ def _odd(
         in_histories = text["history_without_title"] - unknown["in_histories"]
         found += [(untitled, "shown candidates that are known without a title")]
         found += [(in_histories, "clicks in histories on news without a title")]
-        found += [(text[name], what.format(**text)) for name, what in _ODD_TEXTS.items()]
+        said = {"title_words": TITLE_WORDS, **text}
+        found += [(text[name], what.format(**said)) for name, what in _WORDS["odd_texts"].items()]
     odd = [_count_phrase(count, what) for count, what in found if count] + about_times(last)
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
@@ -270,51 +237,27 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     """How an own file was read, as far as that is worth saying, in words."""
     kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
     listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
-    unlisted = "{} of the log not listed in the file of features: all that it says is unknown of them"
-    said = {  # by fact: how it is told, and what it counts where it is a number
-        "rows_left_out": (f"{{}} left out: {listed}", "bad row"),
-        "blank_lines": ("{} passed over", "blank line"),
-        "ids_stripped": ("{} had blanks around, which were taken off", "id"),
-        "columns_used": ("columns that were read: {}", ""),
-        "times_in": ("times were read as {} since 1970", ""),
-        "users_without_features": (unlisted, "user"),
-        "items_without_features": (unlisted, "item"),
-        "titles_read": ("titles were read of {}", "item"),
-        "features_from": ("features were read as {} says", ""),
-        "columns_ignored": ("columns that were ignored: {}", ""),
-    }
     return [
-        words.replace("{}", counted(int(facts[name]), what) if what else str(facts[name]))
-        for name, (words, what) in said.items()
+        words.format(counted(int(facts[name]), what) if what else str(facts[name]), kinds=listed)
+        for name, (words, what) in _WORDS["notices"].items()
         if name in facts
     ]
 
 
-def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:
-    """Counts of lengths 0, 1, 2-3, 4-7, 8-15 and so on, up to the longest."""
+def _lengths(lengths: Offsets) -> dict[str, float]:
+    """The shortest, the middle and the longest history."""
     if not len(lengths):
-        return ()
-    exponents = np.where(lengths > 0, np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) + 1, 0)
-    counts = np.bincount(exponents)
-    first = int(np.flatnonzero(counts)[0])
-    return tuple(
-        Bin(0 if k == 0 else 2 ** (k - 1), 0 if k == 0 else 2**k - 1, int(counts[k])) for k in range(first, len(counts))
-    )
+        return {}
+    return {"least": int(lengths.min()), "median": float(np.median(lengths)), "most": int(lengths.max())}
 
 
-def _rating_bins(population: Population) -> tuple[Bin, ...]:
+def _ratings(population: Population) -> dict[str, float]:
+    """The range of the ratings, their mean, and how many different ones there are; nothing without ratings."""
     ratings = population.interactions.ratings
     if ratings is None or not len(ratings):
-        return ()
-    values, counts = np.unique(ratings, return_counts=True)
-    if len(values) <= _MAX_RATING_VALUES:
-        return tuple(Bin(float(v), float(v), int(n)) for v, n in zip(values, counts, strict=True))
-    if values[0] > 0 and values[-1] / values[0] > 100 and np.all(values == np.floor(values)):
-        return _doubling_bins(ratings.astype(np.int64))
-    counts, edges = np.histogram(ratings, bins=10)
-    return tuple(
-        Bin(float(low), float(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
-    )
+        return {}
+    low, high, mean = (float(of(ratings)) for of in (np.min, np.max, np.mean))
+    return {"low": low, "high": high, "mean": mean, "different": len(np.unique(ratings))}
 
 
 def _moment(seconds: int | None) -> str | None:
@@ -373,7 +316,7 @@ def _without_vector(catalogue: ItemTable, entities: pl.Series) -> int:
 
 
 def render(report: DataReport) -> RenderableType:
-    """The report for people: a table, small histograms, and what is odd."""
+    """The report for people: a table, and what is odd."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -384,8 +327,6 @@ def render(report: DataReport) -> RenderableType:
     for name, value in _summary(report):
         table.add_row(name, value)
     parts: list[RenderableType] = [table]
-    parts += _histogram("items per user", report.history_lengths)
-    parts += _histogram("ratings", report.ratings)
     parts.append(Text("what is odd" if report.odd else "nothing is odd", style="bold"))
     parts += [Text(f"  - {line}") for line in report.odd]
     return Group(*parts)
@@ -399,6 +340,8 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         ("distinct pairs", f"{report.pairs:,}"),
         ("density", f"{report.density:.4%}"),
     ]
+    told = {"items per user": report.history_lengths, "ratings": report.ratings}
+    rows += [(name, ", ".join(f"{what} {n:,g}" for what, n in found.items())) for name, found in told.items() if found]
     if report.first_time is not None:
         rows.append(("time", f"{report.first_time} to {report.last_time}"))
     for name, split in report.splits.items():
@@ -407,20 +350,6 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         )
     rows += [(f"{feature.side}: {feature.name}", feature.summary()) for feature in report.features]
     for key, value in report.facts.items():
-        if key not in _SAID_ALREADY and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
+        if key not in _WORDS["said_already"] and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
-
-
-def _histogram(title: str, bins: tuple[Bin, ...]) -> list[RenderableType]:
-    from rich.text import Text
-
-    if not bins:
-        return []
-    most = max(bin_.count for bin_ in bins) or 1
-    width = max(len(bin_.label) for bin_ in bins)
-    lines: list[RenderableType] = [Text(title, style="bold")]
-    for bin_ in bins:
-        bar = "█" * round(_BAR_WIDTH * bin_.count / most) or ("▏" if bin_.count else "")
-        lines.append(Text(f"  {bin_.label:>{width}}  {bar} {bin_.count:,}"))
-    return lines

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import yaml
+from pydantic import TypeAdapter
 
 from veilrec.core.errors import BadInput, known_name, unknown_name, written_name
 from veilrec.core.resources import cache_folder
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 
 Kind = Literal["ratings", "news", "own file", "synthetic"]
 _LARGEST_OPTION = 2**63 - 1  # compiled code takes no larger whole number
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What is downloaded for a data set, and how we know that it is the right one."""
+
+    file: str
+    addresses: tuple[str, ...]  # folders that hold the file: the official one, then mirrors
+    md5: str | None = None  # as the publisher gives it
+    sha256_inside: Mapping[str, str] = field(default_factory=dict)  # of unpacked files
 
 
 @dataclass(frozen=True)
@@ -40,15 +50,12 @@ class Dataset:
     how_to_get: str
     files: tuple[str, ...] = ()  # official names that the reader uses, plain or with .gz; may be globs
     marks: tuple[str, ...] = ()  # one of these makes a folder the data set's; the first is tried first
+    archive: Archive | None = None  # None: it cannot be fetched by a program
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-_LISTED = yaml.safe_load((files("veilrec.data") / "datasets.yaml").read_text("utf-8"))
+_LISTED = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text("utf-8"))
 DATASETS: Mapping[str, Dataset] = {
-    name: Dataset(name, **{key: _frozen(value) for key, value in about.items()}) for name, about in _LISTED.items()
+    name: TypeAdapter(Dataset).validate_python({"name": name, **about}) for name, about in _LISTED.items()
 }
 SYNTHETIC = ("synthetic-news", "synthetic-ratings")  # data of nobody
 

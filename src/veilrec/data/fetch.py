@@ -7,8 +7,7 @@ import http.client
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
@@ -26,35 +25,6 @@ _TIMEOUT_SECONDS = 30
 Progress: TypeAlias = Callable[[int, int | None], None]  # bytes so far; bytes in all, where the server says so
 
 
-@dataclass(frozen=True)
-class Archive:
-    """What is downloaded for a data set, and how we know that it is the right one."""
-
-    file: str
-    addresses: tuple[str, ...]  # folders that hold the file: the official one, then mirrors
-    md5: str | None = None  # as the publisher gives it
-    sha256_inside: Mapping[str, str] = field(default_factory=dict)  # of unpacked files
-
-
-_GROUPLENS = ("https://files.grouplens.org/datasets/movielens/", "http://files.grouplens.org/datasets/movielens/")
-
-ARCHIVES: Mapping[str, Archive] = {
-    "ml-100k": Archive(
-        "ml-100k.zip",
-        _GROUPLENS,
-        md5="0e33842e24a9c977be4e0107933c0723",
-        sha256_inside={"u.data": "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"},
-    ),
-    "ml-1m": Archive(
-        "ml-1m.zip",
-        _GROUPLENS,
-        md5="c4d9eecfca2ab87c1945afe126590906",
-        sha256_inside={"movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9"},
-    ),
-    "adressa": Archive("one_week.tar.gz", ("https://reclab.idi.ntnu.no/dataset/",)),
-}
-
-
 def fetch(
     name: str, *, accept: Callable[[str], bool], mirror: str | None = None, progress: Progress | None = None
 ) -> Path:
@@ -66,7 +36,7 @@ def fetch(
     folder = datasets_folder() / name
     if folder.is_dir() and any(folder.iterdir()):
         return folder
-    archive = ARCHIVES.get(name)
+    archive = dataset.archive
     if archive is None:
         raise BadInput(_by_hand(dataset, folder))
     if not accept(dataset.licence):

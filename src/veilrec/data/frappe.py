@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Indices
 from veilrec.core.errors import bad_line
@@ -30,43 +31,8 @@ _NO_CITY = "0"
 _OF_THE_LOG = "which apps are free is read off people's uses"
 _STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
 
-# What the log of 2015 as it was published has in its context columns: fixed here, so that no part of it changes them.
-_COUNTRIES = (
-    "Albania, Andorra, Argentina, Australia, Austria, Belarus, Belgium, Bosnia and Herz., Brazil, Bulgaria, Canada, "
-    "Chile, China, Colombia, Costa Rica, Croatia, Cyprus, Czech Rep., Denmark, Ecuador, Egypt, Estonia, Finland, "
-    "France, Germany, Greece, Guatemala, Honduras, Hong Kong, Hungary, India, Indonesia, Iran, Iraq, Ireland, Israel, "
-    "Italy, Japan, Jordan, Korea, Kosovo, Kuwait, Latvia, Lebanon, Lithuania, Macedonia, Malaysia, Malta, Mexico, "
-    "Monaco, Montenegro, Morocco, Netherlands, New Zealand, Norway, Palestine, Panama, Peru, Philippines, Poland, "
-    "Portugal, Puerto Rico, Romania, Russia, Saudi Arabia, Serbia, Singapore, Slovenia, South Africa, Spain, Sweden, "
-    "Switzerland, Taiwan, Thailand, Turkey, United Arab Emirates, United Kingdom, United States, Venezuela"
-)
-_CITIES = (  # numbers, and runs of them
-    "2 22-26 28-31 38-39 43 56 69 86 93 97 102 105 107 115 126-129 132-137 147 151 234 251 305-306 314 321 327-328 "
-    "331 333 335 337 339-341 343-347 349 355-356 358 360-361 363 367 369-370 373-374 376 378-380 382 385-386 389-395 "
-    "397-402 410-411 414-415 418-419 423 426 432 434 440 452-454 462 467 479 484-485 494 498 505 514 535 541 545 556 "
-    "570 596 599 601 641 649 656 661 668-669 672-673 677 690 694 696 699 701 712-713 715-718 722 724 727-728 730 740 "
-    "743 746 749 784-787 789 791-793 799 802-803 805 810 813 842 844 847 879 886 917 919 926-928 940 947 954 964 966 "
-    "970-973 976 993-994 996 998-1014 1017-1024 1026-1028 1030-1033 1037-1039 1041 1044-1045 1047-1052 1065 1067 1080 "
-    "1083 1087"
-)
-
-
-def _numbers(runs: str) -> list[str]:
-    """All numbers of a text such as 2 22-26 31, as texts."""
-    ends = [run.partition("-") for run in runs.split()]
-    return [str(number) for low, _, high in ends for number in range(int(low), int(high or low) + 1)]
-
-
-_VALUES = {
-    "daytime": ("afternoon", "evening", "morning", "night", "noon", "sunrise", "sunset"),
-    "weekday": ("friday", "monday", "saturday", "sunday", "thursday", "tuesday", "wednesday"),
-    "isweekend": ("weekend", "workday"),
-    "homework": ("home", "work"),
-    "cost": ("free", "paid"),
-    "weather": ("cloudy", "drizzle", "foggy", "rainy", "sleet", "snowy", "stormy", "sunny"),
-    "country": tuple(_COUNTRIES.split(", ")),
-    "city": tuple(sorted(_numbers(_CITIES))),
-}
+_LISTED = yaml.safe_load(Path(__file__).with_name("frappe.yaml").read_text("utf-8"))
+_VALUES: dict[str, tuple[str, ...]] = {name: tuple(values) for name, values in _LISTED.items()}
 
 
 def read(folder: Path) -> Population:

@@ -27,7 +27,6 @@ import polars as pl
 from veilrec.core.arrays import Bools, Bytes, Indices, Offsets
 from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
-from veilrec.core.jit import jit
 from veilrec.data.delimited import plain_times
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings, chosen_impressions
 from veilrec.data.text_files import (
@@ -66,10 +65,10 @@ def uses(histories: Csr, train: Impressions) -> Interactions:
     clickers, clicked = _clicks_in_time(train)
     rows = np.concatenate([histories.row_numbers(), clickers])
     packed = csr_from_pairs(rows, np.concatenate([histories.items, clicked]), len(histories))
-    lengths, items = np.zeros(len(packed), np.int64), np.empty(len(packed.items), np.int32)
-    n_items = int(packed.items.max(initial=0)) + 1
-    kept = _keep_first_uses(packed.offsets, packed.items, np.full(n_items, -1, np.int64), lengths, items)
-    return Interactions(offsets_of(lengths), items[:kept].copy())
+    owners = packed.row_numbers()
+    _, first = np.unique(owners * (int(packed.items.max(initial=0)) + 1) + packed.items, return_index=True)
+    kept = np.sort(first)
+    return Interactions(offsets_of(np.bincount(owners[kept], minlength=len(packed))), packed.items[kept])
 
 
 def count_facts(impressions: Mapping[str, Impressions]) -> dict[str, int]:
@@ -101,11 +100,9 @@ def clicks_per_impression(impressions: Impressions) -> Offsets:
 
 def labels(shown: Csr, clicked: Csr) -> Bytes:
     """1 for every shown item that is among the clicked items of the same row."""
-    marked = np.zeros(len(shown.items), np.uint8)
     n_items = int(max(shown.items.max(initial=0), clicked.items.max(initial=0))) + 1
-    clicked_in = np.full(n_items, -1, np.int64)
-    _mark(shown.offsets, shown.items, clicked.offsets, clicked.items, clicked_in, marked)
-    return marked
+    keys, wanted = (rows.row_numbers() * n_items + rows.items for rows in (shown, clicked))
+    return np.isin(keys, wanted).astype(np.uint8)
 
 
 def _first_impressions(part: Impressions) -> Offsets:
@@ -120,35 +117,6 @@ def _clicks_in_time(part: Impressions) -> tuple[Indices, Indices]:
     users = part.users[impression]
     order = np.lexsort((places, part.times[impression], users))
     return users[order], part.shown.items[places[order]]
-
-
-@jit
-def _mark(
-    shown_offsets: Offsets,
-    shown: Indices,
-    clicked_offsets: Offsets,
-    clicked: Indices,
-    clicked_in: Offsets,
-    marked: Bytes,
-) -> None:
-    for row in range(len(shown_offsets) - 1):
-        for place in range(clicked_offsets[row], clicked_offsets[row + 1]):
-            clicked_in[clicked[place]] = row
-        for place in range(shown_offsets[row], shown_offsets[row + 1]):
-            marked[place] = clicked_in[shown[place]] == row
-
-
-@jit
-def _keep_first_uses(offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices) -> int:
-    kept = 0
-    for row in range(len(offsets) - 1):
-        for place in range(offsets[row], offsets[row + 1]):
-            if used_by[items[place]] != row:
-                used_by[items[place]] = row
-                out[kept] = items[place]
-                kept += 1
-                lengths[row] += 1
-    return kept
 
 
 _ITEM_COLUMNS = ("title", "category", "subcategory", "abstract")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Indices
 from veilrec.core.errors import BadInput
@@ -26,25 +27,13 @@ from veilrec.data.text_files import (
     unpack,
 )
 
-GENRES = (
-    *("Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),
-    *("Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
-)
-AGES = (1, 18, 25, 35, 45, 50, 56)  # where the age groups of 1M begin
-OCCUPATIONS_1M = (  # by their numbers
-    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student", "customer service"),
-    *("doctor/health care", "executive/managerial", "farmer", "homemaker", "K-12 student", "lawyer", "programmer"),
-    *("retired", "sales/marketing", "scientist", "self-employed", "technician/engineer", "tradesman/craftsman"),
-    *("unemployed", "writer"),
-)
-OCCUPATIONS_100K = (  # u.occupation
-    *("administrator", "artist", "doctor", "educator", "engineer", "entertainment", "executive", "healthcare"),
-    *("homemaker", "lawyer", "librarian", "marketing", "none", "other", "programmer", "retired", "salesman"),
-    *("scientist", "student", "technician", "writer"),
-)
+_VALUES: dict[str, tuple[str, ...]] = {
+    name: tuple(map(str, values))
+    for name, values in yaml.safe_load(Path(__file__).with_name("movielens.yaml").read_text("utf-8")).items()
+}
 STARS = (1.0, 5.0)
 _YEARS = tuple(f"{year}-{year + 4}" for year in range(1915, 2005, 5))
-_FILM = (Feature("genres", "categories", GENRES), Feature("year", "category", _YEARS))
+_FILM = (Feature("genres", "categories", _VALUES["genres"]), Feature("year", "category", _YEARS))
 
 
 def film_side(catalogue: ItemTable) -> Side:
@@ -61,14 +50,15 @@ def _people(path: Path | None, separator: str, columns: Sequence[str], users: St
     if path is None:
         return None
     listing = read_table(path, columns, separator=separator, encoding="latin-1")
-    occupations, known = listing.frame["occupation"], OCCUPATIONS_100K
+    occupations, known = listing.frame["occupation"], _VALUES["occupations_100k"]
     if separator == "::":  # 1M has numbers
-        names, known = {str(number): name for number, name in enumerate(OCCUPATIONS_1M)}, OCCUPATIONS_1M
+        known = _VALUES["occupations_1m"]
+        names = {str(number): name for number, name in enumerate(known)}
         occupations = occupations.replace_strict(names, default="", return_dtype=pl.String)
     group = pl.lit(None, pl.String)
     age = pl.Series(listing.integers("age", low=0))
-    for begins in AGES:
-        group = pl.when(age >= (begins if begins > 1 else 0)).then(pl.lit(str(begins))).otherwise(group)
+    for begins in _VALUES["ages"]:
+        group = pl.when(age >= (int(begins) if begins != "1" else 0)).then(pl.lit(begins)).otherwise(group)
     people = pl.DataFrame({"user": listing.frame["user"].str.strip_chars(), "gender": listing.frame["gender"]})
     people = people.with_columns(group.alias("age"), occupations.alias("occupation"))
     twice = people["user"].is_duplicated()
@@ -76,14 +66,14 @@ def _people(path: Path | None, separator: str, columns: Sequence[str], users: St
         row = int(twice.arg_true()[1])
         raise listing.error(row, f"user {people['user'][row]} is listed twice")
     features = (
-        Feature("age", "category", tuple(map(str, AGES))),
+        Feature("age", "category", _VALUES["ages"]),
         Feature("gender", "category", ("F", "M")),
         Feature("occupation", "category", known),
     )
     return side_of(rows_of(users, people, "user"), features)
 
 
-_FLAGS = ("unknown", *GENRES)  # of u.item, in the order of u.genre
+_FLAGS = ("unknown", *_VALUES["genres"])  # of u.item, in the order of u.genre
 _ROW = ("user", "item", "rating", "time")
 _NEGATIVES = 99
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import yaml
 
 from veilrec.core.arrays import Bools
 from veilrec.core.errors import BadInput, bad_line, unknown_name
@@ -47,23 +48,9 @@ _NO_HEADER = (
     " the log"
 )
 
-# Names of columns, in small letters and without anything but letters and digits; the first that is found counts.
-_KNOWN = {
+_KNOWN: dict[str, list[str]] = {  # names of columns, by what they hold; the first that is found counts
     role: names.split()
-    for role, names in {
-        "user": "user userid uid username customer customerid customernumber customerno kunde kundenid kundennr"
-        " kundennummer client clientid visitor visitorid member memberid account accountid subscriber subscriberid"
-        " reviewer reviewerid person personid buyer buyerid profileid listener listenerid viewer viewerid reader"
-        " readerid player playerid nutzer nutzerid deviceid",
-        "item": "item itemid iid movie movieid film filmid product productid sku asin article articleid artikel"
-        " artikelid artikelnr artikelnummer news newsid track trackid song songid artist artistid book bookid isbn"
-        " video videoid app appid game gameid content contentid show showid business businessid page pageid document"
-        " documentid docid recipe recipeid listing listingid hotel hotelid offer offerid post postid course courseid",
-        "rating": "rating ratings score scores stars star overall reviewrating preference bewertung wertung"
-        " sterne punkte",
-        "time": "time timestamp ts unixtime unixreviewtime unixtimestamp datetime createdat eventtime eventtimestamp"
-        " ratedat date zeit zeitpunkt zeitstempel datum",
-    }.items()
+    for role, names in yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text("utf-8")).items()
 }
 _NEEDED = ("user", "item")
 _LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time

@@ -200,4 +200,5 @@ def _cache_entry(name: str, sources: Sequence[Path], how: str) -> Path:
 @cache
 def _digest_of_readers() -> str:
     encoders = Path(features.__file__)
-    return sha256([*sorted(Path(__file__).parent.glob("*.py")), encoders])
+    readers = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".py", ".yaml"))
+    return sha256([*readers, encoders])

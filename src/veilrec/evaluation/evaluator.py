@@ -157,7 +157,7 @@ def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tu
 def _scores_of_impressions(impressions: Impressions, model: Model) -> Floats:
     if isinstance(model, ImpressionScorer):
         return model.score_impressions(impressions)
-    return _scores_of_shown(impressions, model.fold_in(impressions.histories))
+    return scores_of_shown(impressions, model.fold_in(impressions.histories))
 
 
 def validator_impressions(
@@ -191,7 +191,7 @@ def _with_lists_of_shown(result: EvaluationResult, shown: Csr, scores: Floats, i
     return _with_lists(result, lists, reachable)
 
 
-def _scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:
+def scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:
     """A score for every shown item, asked for in rectangles of impressions of like length."""
     shown = impressions.shown
     lengths = shown.lengths()
@@ -231,8 +231,6 @@ def _checked(scores: Any, shape: tuple[int, ...]) -> Any:
 
 
 FEWEST = (0, 1, 6, 21, 51, 101)  # known items, at least, of the users in each group
-FAIRNESS_METRIC = "hr@10"
-_ONE_IN = 5  # of the test users is among the least active
 
 
 def by_known_items(result: EvaluationResult) -> dict[str, EvaluationResult]:
@@ -246,47 +244,6 @@ def _name(group: int) -> str:
         return f"{FEWEST[group]}+"
     fewest, most = FEWEST[group], FEWEST[group + 1] - 1
     return str(fewest) if fewest == most else f"{fewest}-{most}"
-
-
-@dataclass(frozen=True)
-class Fairness:
-    """What the least active fifth of the test users gets, and what all others get."""
-
-    least_active: float
-    rest: float
-    error: float | None  # standard error of the spread; None where a group has one user or less
-    users: float  # in the fifth
-    known_items: int  # of its most active user
-
-    @property
-    def spread(self) -> float:
-        """The rest beyond the least active: above 0 where these get worse lists."""
-        return self.rest - self.least_active
-
-
-def by_activity(result: EvaluationResult, metric: str = FAIRNESS_METRIC) -> Fairness | None:
-    """The fifth with the fewest known items beside the rest; None where a metric of lists is not there.
-
-    Of users with equally many items at the border, each belongs to both sides in part: nobody's number decides, and
-    where all have the same, there is no spread.
-    """
-    if metric not in result.values:
-        return None
-    known, share = result.known, len(result) / _ONE_IN
-    border = int(np.sort(known)[int(np.ceil(share)) - 1])
-    below, there = np.count_nonzero(known < border), np.count_nonzero(known == border)
-    weights = np.where(known < border, 1.0, np.where(known == border, (share - below) / there, 0.0))
-    values = result.values[metric]
-    (least, first), (rest, second) = (_weighted(values, of) for of in (weights, 1.0 - weights))
-    error = None if first is None or second is None else float(np.sqrt(first + second))
-    return Fairness(least, rest, error, share, border)
-
-
-def _weighted(values: Doubles, weights: Doubles) -> tuple[float, float | None]:
-    """A mean, and the variance of it."""
-    total = float(weights.sum())
-    mean = float(weights @ values) / total
-    return mean, float(weights @ (values - mean) ** 2) / total / (total - 1.0) if total > 1.0 else None
 
 
 COUNTS = (0, 1, 2, 5, 10, 20, None)  # items that the model is given; None: all of the half that is for adapting

@@ -21,6 +21,7 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.jit import jit
 from veilrec.data.population import ItemTable
+from veilrec.models.scores import best_first
 
 _NO_KINDS = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
@@ -48,15 +49,23 @@ def describe_items(train: Csr, n_items: int, catalogue: ItemTable | None) -> Lis
 
 def top_of_all(scores: Floats, excluded: Csr, k: int) -> Indices:
     """The k best items of every row of [T, items] without those of the same row of `excluded`; -1 fills up."""
+    worse = -scores
+    worse[excluded.row_numbers(), excluded.items] = np.inf
+    found = best_first(worse, min(k, worse.shape[1]))
+    left_out = np.isinf(np.take_along_axis(worse, found, axis=1))
     best = np.full((len(scores), k), -1, np.int32)
-    _top_of_all(scores, excluded.offsets, excluded.items, best)
+    best[:, : found.shape[1]] = np.where(left_out, -1, found)
     return best
 
 
 def top_of_lists(scores: Floats, lists: Csr, k: int) -> Indices:
     """The k best items of every list; `scores` is aligned with `lists.items`; -1 fills up."""
+    rows = lists.row_numbers()
+    order = np.lexsort((lists.items, -scores, rows))
+    place = np.arange(len(order)) - np.repeat(lists.offsets[:-1], lists.lengths())
+    kept = place < k
     best = np.full((len(lists), k), -1, np.int32)
-    _top_of_lists(scores, lists.offsets, lists.items, best)
+    best[rows[kept], place[kept]] = lists.items[order[kept]]
     return best
 
 
@@ -132,42 +141,6 @@ def _kinds(catalogue: ItemTable) -> Csr | None:
             sizes = np.bincount(found["item"].to_numpy(), minlength=len(column))
             return Csr(offsets_of(sizes), np.ascontiguousarray(found["kind"].to_numpy(), dtype=np.int32))
     return None
-
-
-@jit
-def _put(best: Indices, held: Doubles, filled: int, item: int, score: float) -> int:
-    """Insert an item where it belongs, behind better ones and equal ones with a lower number."""
-    k = len(best)
-    if filled == k and (score < held[k - 1] or (score == held[k - 1] and item > best[k - 1])):
-        return filled
-    place = min(filled, k - 1)
-    while place > 0 and (score > held[place - 1] or (score == held[place - 1] and item < best[place - 1])):
-        best[place], held[place] = best[place - 1], held[place - 1]
-        place -= 1
-    best[place], held[place] = item, score
-    return min(filled + 1, k)
-
-
-@jit
-def _top_of_all(scores: Floats, offsets: Offsets, excluded: Indices, best: Indices) -> None:
-    left_out = np.full(scores.shape[1], -1, np.int64)  # the last row that an item was excluded from
-    held = np.empty(best.shape[1], np.float64)
-    for r in range(len(scores)):
-        for entry in range(offsets[r], offsets[r + 1]):
-            left_out[excluded[entry]] = r
-        filled = 0
-        for item in range(scores.shape[1]):
-            if left_out[item] != r:
-                filled = _put(best[r], held, filled, item, scores[r, item])
-
-
-@jit
-def _top_of_lists(scores: Floats, offsets: Offsets, items: Indices, best: Indices) -> None:
-    held = np.empty(best.shape[1], np.float64)
-    for r in range(len(best)):
-        filled = 0
-        for entry in range(offsets[r], offsets[r + 1]):
-            filled = _put(best[r], held, filled, items[entry], scores[entry])
 
 
 @jit

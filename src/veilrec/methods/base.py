@@ -22,6 +22,7 @@ from veilrec.core.features import Features
 from veilrec.core.plan import Plan
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Impressions, ItemTable
+from veilrec.methods.registry import STATED
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
@@ -171,6 +172,26 @@ def read_presets(name: str) -> dict[str, dict[str, Any]]:
         _merge(presets, read_presets(group))
     _merge(presets, own)
     return presets
+
+
+_SHAPES: dict[str, TypeAdapter[Any]] = {
+    "trial": TypeAdapter(LearningTrial),
+    "exemptions": TypeAdapter(tuple[Exemption, ...]),
+}
+
+
+def described(name: str) -> dict[str, Any]:
+    """Fields of a built-in method as methods.yaml and presets.yaml state them."""
+    fields: dict[str, Any] = {"name": name}
+    for key, value in STATED[name].items():
+        if key in _SHAPES:
+            fields[key] = _SHAPES[key].validate_python(value)
+        elif isinstance(value, list):
+            parts = (part if isinstance(part, list) else [part] for part in value)
+            fields[key] = tuple(one for part in parts for one in part)
+        elif key != "where":
+            fields[key] = value
+    return fields | ({"presets": read_presets(name)} if name in _preset_file() else {})
 
 
 def preset_names(method: Method[Any]) -> list[str]:

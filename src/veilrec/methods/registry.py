@@ -1,4 +1,4 @@
-"""Registry of methods: built-in ones, plugins of installed packages, and files.
+"""Registry of methods: built-in ones (methods.yaml), plugins of installed packages, and files.
 
 A method's module is imported when the method is requested. `veilrec methods` lists all of them without importing any:
 it reads an index that is derived from the methods and cached under a digest of this package's source, so that a change
@@ -17,7 +17,9 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
 
 from veilrec.core.errors import BadInput, known_name, written_name
 from veilrec.core.resources import cache_folder
@@ -27,95 +29,12 @@ if TYPE_CHECKING:
     from veilrec.methods.base import Method
 
 
-# Every built-in method, by the paper in whose table it stands: its name, and `module:attribute` below veilrec.methods.
-# A new method is one file and one line here.
-PAPERS: dict[str, tuple[str, dict[str, str]]] = {
-    "priv-fedmf-sub": (
-        "Xue et al. 2026, communication-efficient federated recommendation with differential privacy",
-        {
-            "fedmf": "priv_fedmf_sub.fedmf:FEDMF",
-            "dp-fedmf": "priv_fedmf_sub.fedmf:DP_FEDMF",
-            "dp-fedmf-svd": "priv_fedmf_sub.compression:DP_FEDMF_SVD",
-            "dp-fedmf-topk": "priv_fedmf_sub.compression:DP_FEDMF_TOPK",
-            "fedmf-sub-rr": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR",
-            "fedmf-sub-rr-est": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR_EST",
-            "priv-fedmf-sub": "priv_fedmf_sub.priv_fedmf_sub:METHOD",
-            "fedncf": "priv_fedmf_sub.fedncf:FEDNCF",
-            "dp-fedncf": "priv_fedmf_sub.fedncf:DP_FEDNCF",
-            "dp-fedncf-dgc": "priv_fedmf_sub.fedncf:DP_FEDNCF_DGC",
-            "priv-fedncf-sub": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB",
-            "priv-fedncf-sub-compress": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB_COMPRESS",
-            "mf": "references.mf:METHOD",
-            "ncf": "references.ncf:METHOD",
-        },
-    ),
-    "fednewsrec": (
-        "Qi et al. 2020, privacy-preserving news recommendation, with its baselines",
-        {
-            "fednewsrec": "fednewsrec.fednewsrec:FEDNEWSREC_METHOD",
-            "cennewsrec": "fednewsrec.baselines:METHODS",
-            "fm": "fednewsrec.baselines:METHODS",
-            "dfm": "fednewsrec.baselines:METHODS",
-            "ebnr": "fednewsrec.baselines:METHODS",
-            "dkn": "fednewsrec.baselines:METHODS",
-            "dan": "fednewsrec.baselines:METHODS",
-            "naml": "fednewsrec.baselines:METHODS",
-            "npa": "fednewsrec.baselines:METHODS",
-            "nrms": "fednewsrec.baselines:METHODS",
-            "lstur": "fednewsrec.baselines:METHODS",
-            "lstur-con": "fednewsrec.baselines:METHODS",
-            "fcf": "references.fcf:METHOD",
-        },
-    ),
-    "privaterec": (
-        "PrivateRec, differentially private training and serving for federated news",
-        {
-            "privaterec": "privaterec.privaterec:METHOD",
-            "fedrec": "privaterec.baselines:FEDREC",
-            "dp-fedrec": "privaterec.baselines:DP_FEDREC",
-            "centralized": "privaterec.baselines:CENTRALIZED",
-            "plm-nr": "fednewsrec.baselines:METHODS",
-        },
-    ),
-    "dp-privrec": (
-        "Wang et al. 2021, fast adaptation on clients with differential privacy, with its baselines",
-        {
-            "privrec": "privrec.privrec:METHOD",
-            "privrec-cen": "privrec.baselines:PRIVREC_CEN",
-            "fofl-self": "privrec.baselines:FOFL_SELF",
-            "nn-self": "privrec.baselines:NN_SELF",
-            "dp-privrec": "privrec.dp_privrec:METHOD",
-        },
-    ),
-    "ours": (
-        "ours, beside the papers",
-        {
-            "veil": "veil.method:METHOD",
-            "fedmf-lean": "priv_fedmf_sub.fedmf:FEDMF_LEAN",
-            "sentence-head": "fednewsrec.baselines:METHODS",
-            "fednewsrec-head": "fednewsrec.fednewsrec:FEDNEWSREC_HEAD",
-            "private-popularity": "references.popularity:METHOD",
-            "popularity-head": "privrec.baselines:POPULARITY_HEAD",
-            "private-gram": "references.item_item:PRIVATE_GRAM",
-        },
-    ),
-    "dpals": (
-        "Chien et al. 2021, private alternating least squares; with public item features, Curmei et al. 2023",
-        {"dpals": "references.dpals:DPALS", "dpals-features": "references.dpals:DPALS_FEATURES"},
-    ),
-    "references": (
-        "what any method is compared with",
-        {
-            "popularity": "references.popularity:POPULARITY",
-            "random": "references.popularity:RANDOM",
-            "ease": "references.item_item:EASE",
-            "markov": "references.item_item:MARKOV",
-            "recency-knn": "references.item_item:RECENCY_KNN",
-            "sasrec": "references.sasrec:METHOD",
-        },
-    ),
-}
-METHODS = {name: where for _, methods in PAPERS.values() for name, where in methods.items()}
+_LISTED: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("methods.yaml").read_text("utf-8"))
+PAPERS: dict[str, str] = {key: group["title"] for key, group in _LISTED.items()}
+STATED: dict[str, dict[str, Any]] = {}  # of every built-in method, what the file says of it
+for _group in _LISTED.values():
+    STATED |= _group["methods"]
+METHODS: dict[str, str] = {name: about["where"] for name, about in STATED.items()}
 
 
 def names() -> list[str]:
@@ -181,7 +100,7 @@ def all_methods() -> list[Method[Any]]:
 
 def paper_of(name: str) -> str:
     """Key in PAPERS of the group of a built-in method."""
-    return next(key for key, (_, methods) in PAPERS.items() if name in methods)
+    return next(key for key, group in _LISTED.items() if name in group["methods"])
 
 
 _COMMENT = re.compile(r"^ {4}(\w+): [^#\n]*  # (.+?) *$", re.MULTILINE)
@@ -306,8 +225,6 @@ def _fields_of(kind: type[Any], values: Mapping[str, Any], prefix: str) -> Itera
 
 def _annotations(kind: type[Any]) -> list[tuple[str, Any]]:
     if is_dataclass(kind):
-        from typing import get_type_hints
-
         hints = get_type_hints(kind)
         return [(field.name, hints[field.name]) for field in fields(kind) if field.default is not MISSING or field.init]
     return [(name, info.annotation) for name, info in kind.model_fields.items()]

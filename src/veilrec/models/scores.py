@@ -87,6 +87,14 @@ def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:
     return model.fold_in(histories)
 
 
+def best_first(worse: NDArray[Any], k: int) -> Offsets:
+    """Columns of the k smallest numbers of every row, the smallest first, of equal ones the first: [rows, k]."""
+    if k < worse.shape[1]:
+        last = np.partition(worse, k - 1, axis=1)[:, k - 1 : k]
+        worse = np.where(worse > last, np.inf, worse)  # what is left are at least k: those that tie with the last, too
+    return np.argsort(worse, axis=1, kind="stable")[:, :k]
+
+
 class FactorScores:
     """score(u, i) = users[u] . items[i]."""
 

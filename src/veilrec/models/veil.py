@@ -324,7 +324,7 @@ _RIDGE, _PRIOR, _PER_VOTE, _LEAST = 3.0, 0.07, 0.2, 1e-4  # in squared units of 
 
 
 @dataclass(frozen=True)
-class Places:
+class ItemPlaces:
     """What is known of the items along each direction: [items, directions] each."""
 
     values: Floats  # beyond content; of unit variance where votes are many, 0 where nothing is known
@@ -332,23 +332,25 @@ class Places:
     expected: Floats  # the mean place of an item of this content
 
 
-def no_places(n_items: int) -> Places:
+def no_places(n_items: int) -> ItemPlaces:
     """No direction at all."""
     return unknown_places((n_items, 0))
 
 
-def unknown_places(shape: tuple[int, ...]) -> Places:
+def unknown_places(shape: tuple[int, ...]) -> ItemPlaces:
     """Directions of which nothing is known yet."""
     nothing = np.zeros(shape, np.float32)
-    return Places(nothing, nothing, nothing)
+    return ItemPlaces(nothing, nothing, nothing)
 
 
-def joined(first: Places, second: Places) -> Places:
+def joined(first: ItemPlaces, second: ItemPlaces) -> ItemPlaces:
     """The directions of both."""
-    return Places(*(np.column_stack([getattr(one, each.name) for one in (first, second)]) for each in fields(first)))
+    return ItemPlaces(
+        *(np.column_stack([getattr(one, each.name) for one in (first, second)]) for each in fields(first))
+    )
 
 
-def placed(sums: Floats, noise: float, uses: Doubles, content: Floats) -> Places:
+def placed(sums: Floats, noise: float, uses: Doubles, content: Floats) -> ItemPlaces:
     """From sums [items, directions] with noise of this standard deviation, and how many votes items have [items]."""
     if not sums.shape[1]:
         return no_places(len(sums))
@@ -365,7 +367,7 @@ def placed(sums: Floats, noise: float, uses: Doubles, content: Floats) -> Places
     known = left**2 - _PER_VOTE * votes - noise**2
     variance = np.maximum((squared * known).sum(axis=0) / (squared * votes**2).sum(), _LEAST)
     gains = votes * variance / (votes**2 * variance + votes * _PER_VOTE + noise**2) / np.sqrt(variance)
-    return Places((gains * left).astype(np.float32), gains.astype(np.float32), expected.astype(np.float32))
+    return ItemPlaces((gains * left).astype(np.float32), gains.astype(np.float32), expected.astype(np.float32))
 
 
 def _standardised(content: Floats) -> Doubles:

@@ -112,7 +112,7 @@ class KeyedSource(_CounterCipher):
         return KeyedSource(self._secret, *self._purpose[:-1], number)
 
     def again(self) -> KeyedSource:
-        """The same stream from its beginning."""
+        """Begin the stream anew."""
         return KeyedSource(self._secret, *self._purpose)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import textwrap
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from veilrec.privacy.accounting.accountant import HOW, Detection, detection_by, detection_of
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit
@@ -21,99 +24,21 @@ _NOT_COVERED = (
 _NOT_AS_IT_IS = "No guarantee as it is: {why}. With secure noise it would be this:"
 _SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
 
-_UNIT: dict[Unit, str] = {
-    "click": "one click: one item that a person used, viewed or rated",
-    "history": "a person's whole history of clicks, as it stands when the message is made",
-    "user": "everything that one person contributes {scope}",
-}
-_CONTRIBUTES: dict[Scope, str] = {
-    "per message": "to this message",
-    "per round": "to this round",
-    "whole run": "to this run",
-    "lifetime": "as long as the client lives",
-}
-_ADJACENCY: dict[Adjacency, str] = {
-    "replace-one": "whether it was this {unit} or any other one in its place (replace-one)",
-    "add-remove": "whether this {unit} was there at all or not (add-remove)",
-}
-_SEEN_TO_TAKE_PART = (
-    "whether what somebody sent was made of their data or of nothing, not that they took part (add-remove)"
-)
-_SCOPE: dict[Scope, str] = {
-    "per message": "each single message; what several messages of one person give away adds up",
-    "per round": "one round of training; what several rounds give away adds up",
-    "whole run": "{runs}, all rounds together; another training on the same people adds to what this gives away",
-    "lifetime": "everything that a client sends in its life",
-}
-_TRUST: dict[Trust, str] = {
-    "nobody": "everybody, the operator of the server included: the noise is added on the device",
-    "server sees only noisy sums": "everybody who sees the results, and the operator of the server as well: it learns "
-    "sums over many clients with the noise that these have added, and no single message",
-    "server sees only sums": "everybody who sees the results, but not the operator of the server: it learns no single "
-    "message, but the exact sum over many clients; it adds the noise, and has to be trusted with that",
-    "server": "everybody who sees the results, but not the operator of the server: it receives what each "
-    "client sends and adds the noise, and has to be trusted",
-}
-_WHO: dict[Trust, str] = {
-    "nobody": "who sees what leaves a client, the operator of the server included,",
-    "server sees only noisy sums": "who sees sums and results, the operator of the server included,",
-    "server sees only sums": "who sees the results alone",
-    "server": "who sees the results alone",
-}
-_COMES_TO = {  # share that a test finds and how often the best guess is right, at most -> what that is in words
-    (0.05, 0.65): "Nobody {who} can do much better than guess{of} {whether}",
-    (0.5, 0.9): "Somebody {who} can do better than guess{of}, but seldom be sure, {whether}",
-    (1.0, 1.0): "This is a weak promise: somebody {who} may well find out{of} {whether}",
-}
-_OF: dict[Scope, str] = {
-    "per message": " from one message",
-    "per round": " from one round",
-    "whole run": "",
-    "lifetime": "",
-}
-_WHETHER: dict[tuple[Unit, Adjacency], str] = {
-    ("click", "replace-one"): "whether a person made one certain click or another one instead",
-    ("click", "add-remove"): "whether a person made one certain click or not",
-    ("history", "replace-one"): "whether a person has one certain history or any other",
-    ("history", "add-remove"): "whether a person's history was there at all",
-    ("user", "replace-one"): "whether the data used was that of one certain person or of somebody else",
-    ("user", "add-remove"): "whether one certain person's data was used at all",
-}
-_ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
-    "nobody": ("The software on the device is the one that was examined.",),
-    "server sees only noisy sums": (
-        "Secure aggregation works, and enough clients finish the round honestly.",
-        "As many clients as planned add their part of the noise, and tell nobody what it is.",
-        "The software on the device is the one that was examined.",
-    ),
-    "server sees only sums": (
-        "Secure aggregation works, and enough clients finish the round honestly.",
-        "The operator adds the noise, keeps no sum without it, and tells nobody.",
-        "The software on the device is the one that was examined.",
-    ),
-    "server": ("The operator adds the noise, keeps no single message, and tells nobody.",),
-}
-SECTIONS = (  # of a statement, after what is promised: title, part
-    ("What leaves a client", "leaves"),
-    ("What stays on it", "stays"),
-    ("What the server sees", "server_sees"),
-    ("What the model holds", "model_holds"),
-    ("What a client may ask", "queries"),
-    ("How", "noise"),
-    ("What has to be true for this", "assumptions"),
-    ("What is not protected", "not_protected"),
-    ("What may be published", "publication"),
-    ("To be kept in mind", "caveats"),
-)
-_BEYOND_UNIT: dict[Unit, str] = {
-    "click": "Habits that show in many clicks of one person: only single clicks are covered.",
-    "history": "Earlier and later versions of the history: each message is a new one.",
-    "user": "Several accounts of one person: they count as several people.",
-}
-_ALWAYS_OPEN = (
-    "What can be learnt about people in general, and then guessed about somebody who never took part.",
-    "What the network shows: addresses, times, that a client takes part, and the sizes of its messages.",
-)
+_WORDS = yaml.safe_load(Path(__file__).with_name("statement.yaml").read_text("utf-8"))
+_UNIT: dict[Unit, str] = _WORDS["unit"]
+_CONTRIBUTES: dict[Scope, str] = _WORDS["contributes"]
+_ADJACENCY: dict[Adjacency, str] = _WORDS["adjacency"]
+_SEEN_TO_TAKE_PART: str = _WORDS["seen_to_take_part"]
+_SCOPE: dict[Scope, str] = _WORDS["scope"]
+_TRUST: dict[Trust, str] = _WORDS["trust"]
+_WHO: dict[Trust, str] = _WORDS["who"]
+_COMES_TO: list[tuple[float, float, str]] = _WORDS["comes_to"]  # what a test finds, how often a guess is right, words
+_OF: dict[Scope, str] = _WORDS["of"]
+_WHETHER: dict[Unit, dict[Adjacency, str]] = _WORDS["whether"]
+_ASSUMED_TRUST: dict[Trust, list[str]] = _WORDS["assumed"]
+SECTIONS = tuple((title, part) for part, title in _WORDS["sections"].items())  # after what is promised: title, part
+_BEYOND_UNIT: dict[Unit, str] = _WORDS["beyond_unit"]
+_ALWAYS_OPEN: list[str] = _WORDS["always_open"]
 
 
 @dataclass(frozen=True)
@@ -201,7 +126,7 @@ class Statement:
         if test is None:
             return "A paper promises something here that does not hold; what can be learnt has no limit that we know."
         told = _strength(test).format(
-            who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit, g.adjacency]
+            who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit][g.adjacency]
         )
         finds = f"finds {100.0 * test.found:.3g} at most" if test.found < 0.999 else "may find all of them"
         told = (
@@ -338,9 +263,7 @@ def _of_both(epsilon: float, delta: float, guarantee: Guarantee) -> tuple[str, .
 
 
 def _strength(test: Detection) -> str:
-    return next(
-        words for (found, guess), words in _COMES_TO.items() if test.found <= found and test.best_guess <= guess
-    )
+    return next(words for found, guess, words in _COMES_TO if test.found <= found and test.best_guess <= guess)
 
 
 def _sure(epsilon: float) -> float:

@@ -1,8 +1,7 @@
-"""A comparison of methods as text tables, CSV, LaTeX, an HTML page and JSON."""
+"""A comparison of methods as text tables, CSV, LaTeX and JSON."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 from collections.abc import Sequence
@@ -13,9 +12,7 @@ from typing import Any
 from veilrec._version import __version__
 from veilrec.core.errors import counted
 from veilrec.core.files import write_json, write_text
-from veilrec.evaluation.evaluator import FAIRNESS_METRIC
-from veilrec.report.html import render_template
-from veilrec.report.labels import human_bytes, meaning, provenance, spelt
+from veilrec.report.labels import human_bytes, spelt
 from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 NAME = "comparison"  # of the files
@@ -35,7 +32,7 @@ class ComparisonTable:
 
 def save(comparison: MethodComparison, command: str) -> list[str]:
     """Write every format into the comparison's folder; return the file names. Plots need matplotlib."""
-    folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex", f"{NAME}.html"]
+    folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex"]
     write_json(folder / names[0], to_json(comparison, command))
     write_text(folder / names[1], to_csv(comparison))
     write_text(folder / names[2], pairs_to_csv(comparison))
@@ -43,17 +40,16 @@ def save(comparison: MethodComparison, command: str) -> list[str]:
     picture = _picture(comparison)
     if picture is not None:
         names.append(picture.name)
-    write_text(folder / names[4], to_html(comparison, command, picture))
     return names
 
 
 def _picture(comparison: MethodComparison) -> Path | None:
     try:
-        from veilrec.report.plots import save_comparison
+        from veilrec.report.plots import draw_comparison, save_figure
     except ModuleNotFoundError:  # matplotlib is an extra
         return None
     path = comparison.folder / f"{NAME}.png"
-    save_comparison(comparison, path)
+    save_figure(draw_comparison(comparison), path)
     return path
 
 
@@ -76,14 +72,6 @@ def grids(comparison: MethodComparison) -> list[ComparisonTable]:
         rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
     scores = ComparisonTable(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
     return [scores, _pair_grid(comparison)]
-
-
-def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
-    """Return the table of the least active users beside the rest; none where it was not measured."""
-    metric = spelt(FAIRNESS_METRIC)
-    rows = [[e.label, *map(spread_words, e.fairness.values())] for e in comparison.measured if e.fairness]
-    head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
-    return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
 
 
 def _pair_grid(comparison: MethodComparison) -> ComparisonTable:
@@ -119,10 +107,6 @@ def warnings(comparison: MethodComparison) -> list[str]:
 
 
 _STARS = "* the best; = not different from it."
-_FIFTH = (
-    "The least active fifth are the test users of whom the fewest items are known; the spread is the rest minus these,"
-    " above 0 where they get worse lists."
-)
 
 
 def _mark(comparison: MethodComparison, entry: ComparisonEntry) -> str:
@@ -189,10 +173,6 @@ def to_latex(comparison: MethodComparison) -> str:
     """Format the tables as LaTeX for booktabs, the best in bold, with spread and test in the captions."""
     scores, pairs = grids(comparison)
     best = comparison.best.label + " *"
-    fair = [
-        _tabular(grid, f"{scores.title}. {grid.title}. {comparison.how_spread()}")
-        for grid in fairness_grids(comparison)
-    ]
     return "\n".join(
         [
             f"% veilrec {__version__}; needs \\usepackage{{booktabs}}",
@@ -202,7 +182,6 @@ def to_latex(comparison: MethodComparison) -> str:
                 bold=best,
             ),
             _tabular(pairs, f"{scores.title}. {comparison.how_tested()}"),
-            *fair,
         ]
     )
 
@@ -232,42 +211,14 @@ def _tex(text: str) -> str:
     return escaped.replace("±", r"$\pm$").replace("^", r"\^{}").replace("<", "$<$").replace(">", "$>$")
 
 
-def to_html(comparison: MethodComparison, command: str, picture: Path | None = None) -> str:
-    """Render the comparison as one HTML page, with the plot `picture` embedded."""
-    scores, pairs = grids(comparison)
-    measured = comparison.measured
-    facts = [("Command", command, True), ("Data", comparison.data, False)]
-    facts += [(name, value, False) for name, value in provenance().items()]
-    facts += [(f"Settings of {e.label}", " ".join(e.settings) or "none", True) for e in measured if e.runs]
-    return render_template(
-        "comparison",
-        title=f"Comparison on {comparison.dataset}",
-        scores=scores,
-        warnings=warnings(comparison),
-        score_notes=[scores.title, comparison.how_spread(), _STARS, meaning(comparison.metric)],
-        picture=None if picture is None else base64.b64encode(picture.read_bytes()).decode(),
-        picture_words=f"{spelt(comparison.metric)} of every method, which the table has as numbers",
-        pairs=pairs,
-        test_note=comparison.how_tested(),
-        fairness=fairness_grids(comparison),
-        fairness_note=_FIFTH,
-        private=[entry for entry in measured if entry.guarantee.basis != "none"],
-        facts=facts,
-    )
-
-
 def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:
     """Return all results as JSON, with every seed's values."""
     c = comparison
+    named = {name: getattr(c, name) for name in ("data", "dataset", "protocol", "users", "cases", "metric")}
     return {
         "command": command,
-        "data": c.data,
-        "dataset": c.dataset,
-        "protocol": c.protocol,
+        **named,
         "seeds": list(c.seeds),
-        "users": c.users,
-        "cases": c.cases,
-        "metric": c.metric,
         "spread": c.how_spread(),
         "test": c.how_tested(),
         "methods": [_entry_json(entry) for entry in c.entries],
@@ -284,22 +235,15 @@ def _pair_json(pair: PairedDifference) -> dict[str, Any]:
 
 
 def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:
-    return {
-        "label": entry.label,
-        "method": entry.method,
-        "kind": entry.kind,
+    names = ("label", "method", "kind", "rounds", "seconds", "down_bytes", "up_bytes")
+    return {name: getattr(entry, name) for name in names} | {
         "preset": entry.preset or None,
         "settings": list(entry.settings),
-        "rounds": entry.rounds,
         "metrics": {
             name: {"mean": spread.mean, "sd": spread.sd, "n": len(spread.values), "values": list(spread.values)}
             for name, spread in entry.metrics.items()
         },
-        "fairness": {name: {"mean": spread.mean, "sd": spread.sd} for name, spread in entry.fairness.items()} or None,
         "guarantee": entry.guarantee.to_json(),
-        "seconds": entry.seconds,
-        "down_bytes": entry.down_bytes,
-        "up_bytes": entry.up_bytes,
         "runs": [str(run) for run in entry.runs],
         "problem": entry.problem or None,
     }

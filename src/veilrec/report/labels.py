@@ -39,13 +39,6 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def human_seconds(count: float) -> str:
-    """Format a duration in seconds: 45 s, 12 min, 3.5 h."""
-    if count < 100:
-        return f"{count:.0f} s"
-    return f"{count / 60:.0f} min" if count < 6000 else f"{count / 3600:.1f} h"
-
-
 def byte_scale(largest: float) -> tuple[float, str]:
     """Choose the divisor and unit that give a byte axis short numbers."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

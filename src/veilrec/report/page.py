@@ -17,8 +17,8 @@ from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.html import refuse_foreign, render_template
 from veilrec.report.labels import human_bytes, meaning, provenance, spelt
-from veilrec.report.person import FITS_NOTE, OVERLAP_NOTE, Person
-from veilrec.report.plots import PLOT_ENDINGS, Chart, colour_numbers, inline, over_bytes, personalisation_chart, save
+from veilrec.report.person import FITS_NOTE, Person
+from veilrec.report.plots import Chart, colour_numbers, inline, over_bytes
 from veilrec.runs.checkpoint import read_config, read_result
 
 if TYPE_CHECKING:
@@ -107,31 +107,22 @@ def read_run(folder: Path) -> RunSummary:
     result = read_result(folder)
     split, points = _read_points(folder / "metrics.jsonl")
     try:
+        known = config | result | result["communication"]
+        names = ("method", "dataset", "data", "protocol", "seed", "preset", "rounds", "users", "items", "rows")
         return RunSummary(
             label=result["method"],
             folder=folder.name,
-            method=result["method"],
             kind=get(result["method"]).kind,
-            dataset=result["dataset"],
-            data=config["data"],
-            protocol=result["protocol"],
-            seed=result["seed"],
-            preset=config["preset"],
             settings=tuple(config["settings"]),
-            rounds=int(result["rounds"]),
-            users=int(config["users"]),
-            items=int(config["items"]),
-            rows=int(config["rows"]),
             metrics=_numbers(result["metrics"]),
             baselines={name: _numbers(values) for name, values in dict(result["baselines"]).items()},
             guarantee=Guarantee.from_json(result["guarantee"]),
-            down_bytes=int(result["communication"]["down_bytes"]),
-            up_bytes=int(result["communication"]["up_bytes"]),
             seconds=float(result["seconds"]),
             split=split,
             points=points,
             noise=config.get("noise", "seeded"),
             config=dict(config.get("config") or {}),
+            **{name: known[name] for name in (*names, "down_bytes", "up_bytes")},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
@@ -213,7 +204,6 @@ class Story:
     best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is synthetic
     person: Person | None = None
     notes: Sequence[str] = ()
-    personalisation: Chart | None = None  # of `personalisation_chart`
 
 
 @dataclass(frozen=True)
@@ -268,7 +258,6 @@ def render_parts(
         runs=runs,
         traffic=[_traffic(run) for run in runs if run.kind == "federated"],
         traffic_note=_TRAFFIC_NOTE,
-        overlap_note=OVERLAP_NOTE,
         fits_note=FITS_NOTE,
         facts=_facts(parts, command),
     )
@@ -278,25 +267,6 @@ def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, floa
     """Collect kind and metrics of every method, baselines last; the first run's baselines stand for all."""
     rows = {run.label: (run.kind, run.metrics) for run in runs}
     return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
-
-
-def check_personalisation_files(run: Path, plot: Path | None, html: Path | None) -> None:
-    """Refuse files that cannot be written, and a run that no page can be about, before the evaluation."""
-    if plot is not None and plot.suffix not in PLOT_ENDINGS:
-        raise BadInput(f"cannot draw to {plot}: give a name that ends in .svg or .png")
-    if html is not None:
-        refuse_foreign(html)
-        read_run(run)
-
-
-def save_personalisation(result: Mapping[str, Any], run: Path, plot: Path | None, html: Path | None) -> None:
-    """Write the personalisation curve of an evaluated run, and a page on the run that shows it."""
-    chart = personalisation_chart([result])
-    if plot is not None:
-        save(chart, plot)
-    if html is not None:
-        title = f"{result['method']} on {result['dataset']}: users who join after training"
-        write_report(html, [read_run(run)], Story(title, personalisation=chart))
 
 
 def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
@@ -314,17 +284,14 @@ def _part(part: ReportPart, numbers: Mapping[str, int]) -> dict[str, object]:
     if story.best_possible:
         rows.append([("best possible", "synthetic data"), "no method", *_values(story.best_possible, names)])
         notes.append(_BEST_NOTE)
-    charts = {
-        "How did it learn?": over_bytes(runs, metric, story.best_possible, numbers),
-        "How soon does it know a new user?": story.personalisation,
-    }
+    chart = over_bytes(runs, metric, story.best_possible, numbers)
     return {
         "story": story,
         "head": ["method", "privacy", *map(spelt, names)],
         "rows": rows,
         "numbers": range(2, 2 + len(names)),
         "notes": [*notes, *story.notes],
-        "charts": [_figure(heading, chart) for heading, chart in charts.items() if chart],
+        "curves": chart and _figure(chart),
     }
 
 
@@ -337,11 +304,11 @@ def _values(metrics: Mapping[str, float], names: Sequence[str]) -> list[str]:
     return [f"{metrics[name]:.4f}" if name in metrics else "" for name in names]
 
 
-def _figure(heading: str, chart: Chart) -> dict[str, str]:
+def _figure(chart: Chart) -> dict[str, str]:
     ends = [f"{c.label} ends at {c.y[-1]:.4f}" for c in chart.curves if c.y]
     levels = [f"{label}: {height:.4f}" for label, height in chart.levels.items()]
     svg = Markup(inline(chart))  # noqa: S704  (matplotlib escapes every text of a picture)
-    return {"heading": heading, "svg": svg, "label": chart.title, "caption": "; ".join(ends + levels) + "."}
+    return {"svg": svg, "label": chart.title, "caption": "; ".join(ends + levels) + "."}
 
 
 def _traffic(run: RunSummary) -> list[object]:

@@ -1,7 +1,7 @@
 """Every plot of veilrec in one style, safe for colour-blind readers and reproducible byte for byte.
 
 Charts of runs are data (`Chart`) that `picture`, `inline` and `save` draw; comparisons, attacks, audits and serving
-modes have a `draw_...` and a `save_...` function each, which share the bars of `_draw_bars`.
+modes have a `draw_...` function each, which share the bars of `_draw_bars`, for `save_figure`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def picture(chart: Chart) -> str:
 
 def save(chart: Chart, path: Path) -> None:
     """Write a chart as SVG or PNG, by the ending of the path."""
-    _save(_draw(chart), path)
+    save_figure(_draw(chart), path)
 
 
 def inline(chart: Chart) -> str:
@@ -115,7 +115,7 @@ def _styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return styled
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as SVG or PNG, by the ending of the path, without the date."""
     ending = path.suffix.removeprefix(".")
     metadata: Any = {"Date": None, "Creator": None} if ending == "svg" else None
@@ -265,11 +265,6 @@ def personalisation_chart(found: Sequence[Mapping[str, Any]], metric: str = "hr@
     )
 
 
-def save_audit(verdicts: Sequence[AuditVerdict], path: Path) -> None:
-    """Plot claimed against audited epsilon to SVG or PNG, by the ending of the path."""
-    _save(draw_audit(verdicts), path)
-
-
 @_styled
 def draw_audit(verdicts: Sequence[AuditVerdict]) -> Figure:
     """Draw a row per claim on a logarithmic axis; a claim is refuted where the audited point lies right of it."""
@@ -388,11 +383,6 @@ def _draw_bar(axes: Axes, at: float, bar: PlotBar, low: float, gap: float) -> No
 _KIND_COLOURS = {"federated": COLOURS[0], "centralised": COLOURS[4], "baseline": _GREY}
 
 
-def save_comparison(comparison: MethodComparison, path: Path) -> None:
-    """Plot a comparison to SVG or PNG, by the ending of the path."""
-    _save(draw_comparison(comparison), path)
-
-
 @_styled
 def draw_comparison(comparison: MethodComparison) -> Figure:
     """Draw a bar per method, best first, with the spread over seeds and the guarantee."""
@@ -428,11 +418,6 @@ _ATTACK_AXES = {
 _BASIS_NAMES = {"proven": "privacy proven", "as published": "privacy as published", "none": "no formal guarantee"}
 _TRUSTED = "what a trusted server sees before the noise"
 _UNPROTECTED = ("update", "secure sum")  # views of a server that a method trusts, or before its noise
-
-
-def save_attack(found: Sequence[Result], path: Path) -> None:
-    """Plot the results of an attack to SVG or PNG, by the ending of the path."""
-    _save(draw_attack(found), path)
 
 
 @_styled
@@ -477,11 +462,6 @@ def _finding_bar(attack: str, finding: Any, claimed: Guarantee) -> PlotBar | Non
 _QUERY_MODES = {"attention": "attention with noise", "interest": "strongest interest, k-ary response"}
 
 
-def save_queries(attacked: Sequence[QueryAttack], path: Path) -> None:
-    """Plot attacks on repeated queries to SVG or PNG, by the ending of the path."""
-    _save(draw_queries(attacked), path)
-
-
 @_styled
 def draw_queries(attacked: Sequence[QueryAttack]) -> Figure:
     """Draw how often the strongest interest is found, and the error of the attention, over the number of queries."""
@@ -509,11 +489,6 @@ def draw_queries(attacked: Sequence[QueryAttack]) -> Figure:
         _plain_log_axis(axes)
     figure.legend(loc="outside lower center", ncols=1, fontsize=_SMALL)
     return figure
-
-
-def save_serving(found: Mapping[str, Any], path: Path) -> None:
-    """Plot what `evaluate_servings` returns to SVG or PNG, by the ending of the path."""
-    _save(draw_serving(found), path)
 
 
 @_styled

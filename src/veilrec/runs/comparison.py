@@ -22,7 +22,7 @@ from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name, w
 from veilrec.data import datasets
 from veilrec.data.datasets import DATASETS, load
 from veilrec.data.population import Population
-from veilrec.evaluation.evaluator import FAIRNESS_METRIC, EvaluationResult, by_activity, evaluate_cases
+from veilrec.evaluation.evaluator import EvaluationResult, evaluate_cases
 from veilrec.evaluation.metrics import FLIPS, holm, sign_flip_test
 from veilrec.evaluation.protocols import default_protocol, make_split
 from veilrec.evaluation.split import Split
@@ -210,7 +210,6 @@ class ComparisonEntry:
     down_bytes: float | None = None  # to all clients over the whole run, mean over seeds
     up_bytes: float | None = None
     problem: str = ""  # why there are no metrics
-    fairness: Mapping[str, Spread] = field(default_factory=dict)  # least_active, rest and spread of HR@10; of lists
 
 
 @dataclass(frozen=True)
@@ -263,8 +262,6 @@ class MethodComparison:
             }
             for name, spread in entry.metrics.items():
                 row |= {name: spread.mean, f"{name}_sd": spread.sd}
-            for name, spread in entry.fairness.items():
-                row |= {f"{FAIRNESS_METRIC}_{name}": spread.mean, f"{FAIRNESS_METRIC}_{name}_sd": spread.sd}
             numbers = {"seconds": entry.seconds, "down_bytes": entry.down_bytes, "up_bytes": entry.up_bytes}
             rows.append(row | numbers | {"problem": entry.problem})
         return rows
@@ -364,7 +361,7 @@ def compare(
     if not judged:
         raise VeilrecError(f"nothing could be trained: {entries[0].label}: {entries[0].problem}")
     entries += [
-        ComparisonEntry(name, name, get(name).kind, _spreads(found), usual_guarantee(name), fairness=_fairness(found))
+        ComparisonEntry(name, name, get(name).kind, _spreads(found), usual_guarantee(name))
         for name, found in baselines.items()
     ]
     return MethodComparison(
@@ -392,7 +389,7 @@ def _trials(
         row = []
         for seed in range(seeds):
             request = replace(contender.request, seed=seed, protocol=protocol)
-            trial = RunTrial(request, folder / "runs" / folder_name(request, *request.configured()), today)
+            trial = RunTrial(request, folder / "runs" / folder_name(request, *request.configured(), today), today)
             if (found := find_finished(trial, finished)) is not None:
                 there.add(found)
                 trial = replace(trial, folder=found)
@@ -421,7 +418,6 @@ def _entry(contender: Contender, row: Sequence[RunTrial], evaluations: Sequence[
         method=short_name(r.method),
         kind=get(r.method).kind,
         metrics=_spreads(evaluations),
-        fairness=_fairness(evaluations),
         guarantee=replace(weakest, caveats=tuple(caveats)),
         preset=r.preset,
         settings=r.settings,
@@ -436,13 +432,6 @@ def _entry(contender: Contender, row: Sequence[RunTrial], evaluations: Sequence[
 def _spreads(evaluations: Sequence[EvaluationResult]) -> dict[str, Spread]:
     means = [result.means() for result in evaluations]
     return {name: Spread(tuple(one[name] for one in means)) for name in means[0] if name not in COUNTS}
-
-
-def _fairness(evaluations: Sequence[EvaluationResult]) -> dict[str, Spread]:
-    """What the least active fifth of the users gets, the rest, and how far they are apart; nothing of impressions."""
-    found = [fairness for result in evaluations if (fairness := by_activity(result)) is not None]
-    names = ("least_active", "rest", "spread") if found else ()
-    return {name: Spread(tuple(getattr(fairness, name) for fairness in found)) for name in names}
 
 
 def _pairs(judged: Mapping[str, Sequence[EvaluationResult]], metric: str, n_users: int) -> tuple[PairedDifference, ...]:

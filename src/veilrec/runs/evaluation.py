@@ -17,14 +17,7 @@ from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.evaluation import evaluator
-from veilrec.evaluation.evaluator import (
-    FAIRNESS_METRIC,
-    EvaluationResult,
-    by_activity,
-    by_known_items,
-    evaluate_cases,
-    refuse_without_halves,
-)
+from veilrec.evaluation.evaluator import EvaluationResult, by_known_items, evaluate_cases, refuse_without_halves
 from veilrec.evaluation.lists import ListItems, describe_items
 from veilrec.evaluation.protocols import PROTOCOLS, make_split, make_transfer_split
 from veilrec.evaluation.split import Split, TextReader, count_common, marks_of
@@ -49,12 +42,11 @@ class TestMetrics:
     baselines: Mapping[str, EvaluationResult]
 
     def to_json(self) -> dict[str, Any]:
-        """`metrics`, `baselines`, `groups` and `fairness` as result.json has them."""
+        """`metrics`, `baselines` and `groups` as result.json has them."""
         return {
             "metrics": self.model.means(),
             "baselines": {name: result.means() for name, result in self.baselines.items()},
             "groups": self.groups(),
-            "fairness": self.fairness(),
         }
 
     def groups(self) -> list[dict[str, Any]]:
@@ -70,20 +62,6 @@ class TestMetrics:
             }
             for name, group in by_known_items(self.model).items()
         ]
-
-    def fairness(self) -> dict[str, Any] | None:
-        """The least active fifth of the test users beside the rest, of the model and of popularity.
-
-        None for impressions.
-        """
-        model, popularity = by_activity(self.model), by_activity(self.baselines["popularity"])
-        if model is None or popularity is None:
-            return None
-        sides = {
-            name: {"least_active": of.least_active, "rest": of.rest, "spread": of.spread, "error": of.error}
-            for name, of in (("model", model), ("popularity", popularity))
-        }
-        return {"metric": FAIRNESS_METRIC, "users": model.users, "known_items": model.known_items, **sides}
 
 
 def measure(

@@ -5,13 +5,10 @@ How well every single case was answered, in one file: a row for every test user,
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 from veilrec.core.errors import BadInput
 from veilrec.core.files import OWNER_ONLY, replacing
@@ -20,18 +17,25 @@ from veilrec.data.population import Strings
 from veilrec.evaluation.evaluator import EvaluationResult
 from veilrec.runs.saved import SavedModel
 
-Row: TypeAlias = tuple[str | int | float, ...]
 _ROWS_AT_ONCE = 1 << 16
+_WRITERS = {".csv": "write_csv", ".parquet": "write_parquet", ".jsonl": "write_ndjson"}  # of a data frame
 
 
 def write_everybody(model: SavedModel, out: Path, k: int) -> int:
     """Write the best items of every user to a .csv, .parquet or .jsonl file, whole or not at all; count the rows."""
+    import polars as pl
+
     check_file(out)
+    types = {"rank": pl.Int32, "score": pl.Float64}
     columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
-    written = count()
+    schema = {name: types.get(name, pl.String) for name in columns}
+    frames, rows = [pl.DataFrame(schema=schema)], _rows(model, k)
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        frames.append(pl.DataFrame(some, schema=schema, orient="row"))
+    frame = pl.concat(frames)
     with replacing(out, mode=OWNER_ONLY) as part:
-        _WRITERS[out.suffix](part, columns, (row for row, _ in zip(_rows(model, k), written, strict=False)))
-    return next(written)
+        getattr(frame, _WRITERS[out.suffix])(part)
+    return len(frame)
 
 
 def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | None = None) -> None:
@@ -44,11 +48,10 @@ def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | Non
     above = next(folder for folder in out.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise BadInput(f"{option} {out} cannot be written: give a file in a folder that can")
-    if out.suffix == ".parquet":
-        require(f"{option} {out}", "polars")
+    require(f"{option} {out}", "polars")
 
 
-def _rows(model: SavedModel, k: int) -> Iterator[Row]:
+def _rows(model: SavedModel, k: int) -> Iterator[tuple[str | int | float, ...]]:
     ids, titles = list(model.items), model.titles and list(model.titles)
     users = model.clients.users
     for best in model.recommend_everybody(k):
@@ -56,37 +59,6 @@ def _rows(model: SavedModel, k: int) -> Iterator[Row]:
         scores = best.scores.tolist()
         for rank, (item, score) in enumerate(zip(best.items.tolist(), scores, strict=True), 1):
             yield (user, rank, ids[item], titles[item], score) if titles else (user, rank, ids[item], score)
-
-
-def _write_csv(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(rows)
-
-
-def _write_jsonl(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
-    with path.open("w", encoding="utf-8") as out:
-        for row in rows:
-            out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
-
-
-def _write_parquet(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
-    import polars as pl
-
-    types = {"rank": pl.Int32, "score": pl.Float32}
-    schema = {name: types.get(name, pl.String) for name in columns}
-    frames, left = [pl.DataFrame(schema=schema)], iter(rows)
-    while some := list(islice(left, _ROWS_AT_ONCE)):
-        frames.append(pl.DataFrame(some, schema=schema, orient="row"))
-    pl.concat(frames).write_parquet(path)
-
-
-_WRITERS: dict[str, Callable[[Path, tuple[str, ...], Iterable[Row]], None]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-    ".jsonl": _write_jsonl,
-}
 
 
 _ENDINGS = (".csv", ".parquet")
@@ -109,4 +81,4 @@ def write_per_user(path: Path, result: EvaluationResult, users: Strings) -> None
     columns = {"case": result.cases, "known_items": result.known, **result.values}
     frame = pl.DataFrame({"user": unpack(users).gather(result.users), **columns})
     with replacing(path, mode=OWNER_ONLY) as part:
-        (frame.write_parquet if path.suffix == ".parquet" else frame.write_csv)(part)
+        getattr(frame, _WRITERS[path.suffix])(part)

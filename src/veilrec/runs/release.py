@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -27,7 +28,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.files import new_folder
 from veilrec.data.datasets import SYNTHETIC
 from veilrec.data.population import Strings
-from veilrec.privacy.guarantee import Disclosure, Guarantee
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
@@ -47,63 +48,18 @@ from veilrec.wire.signing import Sentence, SigningKey, follow
 
 CARD = "model-card.md"
 _MOST_DAYS = 3660
-_RANKS = {
-    "news": "A client makes a user vector from the news that its reader has read; the history stays there.",
-    "factors": "A client learns a vector of its own from its user's items; the history stays there.",
-    "catalogue": "A client ranks all items by itself, by its user's items in their order; nothing is asked.",
-    "ranker": "A client ranks all items by itself from its user's items; nothing is asked.",
-}
 
 
 def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
     """As Markdown."""
-    guarantee = Guarantee.from_json(manifest["guarantee"])
-    sizes = manifest["sizes"]
-    lines = [f"# {manifest['name']}, version {manifest['version']}", ""]
-    if not manifest["protected"]:
-        lines += [f"**UNPROTECTED: {'; '.join(manifest['why_unprotected'])}.**", ""]
-    lines += [
-        f"Trained with `{manifest['method']}` on {manifest['data']['dataset'] or 'unnamed data'}, made by"
-        f" {manifest['made_by']} at {manifest['created']}, good until {manifest['expires']}."
-        f" {sizes['items']:,} items. {_RANKS[manifest['family']]}",
-        "",
-        "## What it promises to those it was learnt from",
-        "",
-        f"{promise_of(manifest)}.",
-        "",
-        *(f"- {remark}" for remark in guarantee.remarks()),
-        "",
-        *_disclosed(guarantee.disclosure),
-        "## What a client may send to be recommended something",
-        "",
-        *(f"- {line}" for line in queries_of(manifest)),
-        *(f"- not offered: {reason}" for reason in left_out),
-        "",
-        "## Figures",
-        "",
-        *_model_card_figures(manifest["figures"]),
-        "",
-        "## Limits",
-        "",
-        "- The guarantee covers the people of the training against whoever gets this release. What a reader does with",
-        "  recommendations, and which pages are then opened, is seen by whoever serves those pages.",
-        "- New items come by their text where the family is news, and not at all elsewhere.",
-        "- Popular things are learnt first; little is known of what few people use.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _disclosed(told: Disclosure | None) -> list[str]:
-    """What left the clients of the training, who saw it, and what this release holds of it."""
-    if told is None:
-        return []
-    parts = (
-        ("What leaves a client that trains", (*told.leaves, *told.stays)),
-        ("What the server sees", (*told.server, *filter(None, [told.simulated]))),
-        ("What this release holds", told.published),
+    template = Path(__file__).with_name("model-card.md.j2").read_text(encoding="utf-8")
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701  (no HTML)
+    return environment.from_string(template).render(
+        m=manifest,
+        promise=promise_of(manifest),
+        guarantee=Guarantee.from_json(manifest["guarantee"]),
+        queries=(*queries_of(manifest), *(f"not offered: {reason}" for reason in left_out)),
     )
-    return [line for name, lines in parts for line in (f"## {name}", "", *(f"- {each}" for each in lines), "")]
 
 
 def queries_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -119,11 +75,6 @@ def queries_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
             told.append("After one `plain` query, the ledger of a client promises nothing any more.")
     budgets = "; ".join(budget.line("version") for budget in QueryBudget().budgets())
     return (*told, f"All private queries of a client together, unless its user sets other budgets: {budgets}.")
-
-
-def _model_card_figures(figures: Mapping[str, Any]) -> list[str]:
-    told = [f"- {name}: {value}" for name, value in figures.get("metrics", {}).items()]
-    return [f"{figures['about']} {figures['rounds']} rounds.", *([""] if told else []), *told]
 
 
 @dataclass(frozen=True)

@@ -156,27 +156,22 @@ class PreparedRun:
         """What config.yaml says."""
         r = self.request
         source = source_of(r.method)
+        named = ("seed", "preset", "checkpoint_every", "patience", "noise", "people", "public_catalogue")
         return {
             "veilrec": __version__,
             "method": self.method.name,
             **({} if source is None else {"method_from": source}),
             "data": absolute(r.data),
-            "seed": r.seed,
             "protocol": self.split.protocol,
-            "preset": r.preset,
+            **{name: getattr(r, name) for name in named},
             "settings": list(r.settings),
             "rounds": self.schedule.rounds,
             "evaluate_every": self.schedule.evaluate_every,
-            "checkpoint_every": r.checkpoint_every,
-            "patience": r.patience,
-            "noise": r.noise,
             "caveats": list(r.caveats),
             **({} if r.searched is None else {"searched": r.searched}),
             "start_from": None if self.earlier is None else self.earlier.description(),
             "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
-            "people": r.people,
             "nominal_people": self.problem.people,
-            "public_catalogue": r.public_catalogue,
             "config": self.config.model_dump(mode="json"),
             **({} if r.real is None else {"real": r.real}),
             **data_facts(self.population, self.split),

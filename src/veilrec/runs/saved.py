@@ -22,7 +22,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, without_blanks_behind
 from veilrec.core.features import CODES, UNKNOWN, Side, is_number
 from veilrec.data.population import Strings
-from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
+from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, best_first, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Clients, find_model, load_clients, load_model
 
@@ -211,9 +211,7 @@ def best_of(scores: Floats, used: Indices, k: int, user: int = -1) -> Best:
     count = min(k, len(scores) - len(used))
     if count <= 0:
         return Best(user, np.zeros(0, np.int32), np.zeros(0, np.float32))
-    last = np.partition(worse, count - 1)[count - 1]
-    among = np.flatnonzero(worse <= last)
-    chosen = among[np.argsort(worse[among], kind="stable")[:count]]
+    chosen = best_first(worse[np.newaxis], count)[0]
     return Best(user, chosen.astype(np.int32), scores[chosen])
 
 

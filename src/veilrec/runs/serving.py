@@ -129,7 +129,7 @@ class _Asked:
         return {
             "serving": serving.mode,
             "serving_seed": serving.seed,
-            **{name: measured[name] for name in ("metrics", "groups", "fairness")},
+            **{name: measured[name] for name in ("metrics", "groups")},
             "recall@100": served.recall,
             "recall_queries": served.recalled,
             "skew": served.skew,
@@ -191,13 +191,12 @@ def _users_of(asked: OpenedRun, serving: Serving) -> Any:
     return NewsUsers(ranks)
 
 
-def refuse_other_options(metrics: str, per_user: Path | None, *, personalisation: bool, html: Path | None) -> None:
+def refuse_other_options(metrics: str, per_user: Path | None, *, personalisation: bool) -> None:
     """What is measured of a run as it is, and not of a served one."""
     asked = {
         "--metrics all": metrics != "main",
         "--per-user": per_user is not None,
         "--personalisation": personalisation,
-        "--html": html is not None,
     }
     for option, is_given in asked.items():
         if is_given:

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +42,7 @@ class RunTrial:
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the data today, where they are known
 
 
-def folder_name(request: RunRequest, config: Config, rounds: int) -> str:
+def folder_name(request: RunRequest, config: Config, rounds: int, sizes: Mapping[str, int] | None = None) -> str:
     """METHOD-DATA-PRESET-DIGEST-seedN: another one as soon as anything that decides the outcome is another."""
     r = request
     decisive = [
@@ -58,6 +58,8 @@ def folder_name(request: RunRequest, config: Config, rounds: int) -> str:
     ]
     if r.caveats:
         decisive.append(r.caveats)
+    if sizes:  # of the data today
+        decisive.append(dict(sizes))
     if (code := code_of(r.method)) is not None:
         decisive.append(code)
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
@@ -70,8 +72,6 @@ def complete(trials: Sequence[RunTrial], *, jobs: int = 1, say: Say, follow: Fol
     todo = [trial for trial in trials if not finished(trial)]
     if len(todo) < len(trials):
         say(f"{len(trials) - len(todo)} of {len(trials)} runs are finished already and are read again.")
-    for trial in todo:
-        _clear(trial, say)
     try:
         return _in_processes(todo, jobs, say) if jobs > 1 else _one_by_one(todo, say, follow)
     except Interrupted as stop:
@@ -85,20 +85,8 @@ def check_jobs(jobs: int) -> None:
 
 
 def finished(trial: RunTrial) -> bool:
-    """Whether the folder holds the result of exactly this run, as it would be trained today."""
-    return (trial.folder / RESULT).exists() and not _out_of_date(trial)
-
-
-def _out_of_date(trial: RunTrial) -> str:
-    """Why the run in the folder is not what would be trained today; "" if it is."""
-    try:
-        saved = read_config(trial.folder)
-    except BadInput:
-        return "its config.yaml cannot be read"
-    today = _described(trial)
-    if saved.get("config") != today["config"]:
-        today["config"] = _settled(trial.request, today["config"])
-    return _first_difference(saved, today)
+    """Whether the folder, whose name changes with all that decides the outcome, holds a result."""
+    return (trial.folder / RESULT).exists()
 
 
 def _described(trial: RunTrial) -> dict[str, Any]:
@@ -143,35 +131,6 @@ def finished_runs(*roots: Path) -> list[tuple[Path, Mapping[str, Any]]]:
             except BadInput:
                 continue  # a folder of something else
     return found
-
-
-def _settled(asked: RunRequest, config: Any) -> Any:
-    """The configuration as a run would really have it: with few clients it settles for a smaller cohort."""
-    try:
-        return prepare(asked).config.model_dump(mode="json")
-    except VeilrecError:
-        return config
-
-
-def _first_difference(saved: Mapping[str, Any], today: Mapping[str, Any], path: str = "") -> str:
-    """The first setting of today that a saved one differs from, in words."""
-    for name, value in today.items():
-        before = saved.get(name)
-        if before == value:
-            continue
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            return _first_difference(before, value, f"{path}{name}.") or f"{path}{name} has changed"
-        return f"{path}{name} was {before!r} and is {value!r} today"
-    return ""
-
-
-def _clear(trial: RunTrial, say: Say) -> None:
-    """Make room where the folder holds another run, finished or not; that one is kept beside it."""
-    if not (trial.folder / CONFIG).exists() or not (reason := _out_of_date(trial)):
-        return
-    names = (trial.folder.with_name(f"{trial.folder.name}-before-{number}") for number in count(1))
-    kept = trial.folder.rename(next(name for name in names if not name.exists()))
-    say(f"{title(trial)}: trained anew, because {reason}; the old run is now {kept.name}.")
 
 
 def _one_by_one(todo: Sequence[RunTrial], say: Say, follow: Follow | None) -> dict[Path, str]:

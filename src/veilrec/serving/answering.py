@@ -15,6 +15,7 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
+from veilrec.models.scores import best_first
 from veilrec.privacy.mechanisms.attention import Normalisation, normalise
 
 _SCORES_AT_ONCE = 1 << 22  # 16 MB of float32
@@ -91,11 +92,7 @@ def best_of(users: Floats, news: Floats, k: int) -> Indices:
         raise BadInput(f"{k} of {len(news)} news: ask for 1 to {len(news)}")
     best = np.empty((len(users), k), np.int32)
     for part in _parts(len(users), len(news)):
-        worse = -(users[part] @ news.T)
-        if k < len(news):
-            last = np.partition(worse, k - 1, axis=1)[:, k - 1 : k]
-            worse[worse > last] = np.inf  # what is left are at least k: those that tie with the last one, too
-        best[part] = np.argsort(worse, axis=1, kind="stable")[:, :k]
+        best[part] = best_first(-(users[part] @ news.T), k)
     return best
 
 

@@ -13,7 +13,6 @@ Ids, titles and categories of items by number; those of the release stay packed.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 from bisect import insort
@@ -21,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from math import inf, prod
+from math import inf
 from operator import neg
 from pathlib import Path
 from threading import Lock
@@ -30,10 +29,10 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load
 
 from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.state import SAFETENSORS_TYPES
 from veilrec.serving.answering import FromPooled
 from veilrec.serving.index.blocks import LARGEST_CODE
 from veilrec.serving.index.catalogue import Filter, ItemIndex, interest_values
@@ -369,20 +368,10 @@ _SCORES_AT_ONCE = 1 << 22
 
 def _arrays(release: Release, file: str) -> dict[str, NDArray[Any]]:
     """The arrays of a file as it was signed: what is checked are the very bytes that are used, in memory."""
-    content = bytearray(int(release.manifest["files"][file]["bytes"]))
-    with release.path(file).open("rb") as source:
-        size = source.readinto(content)
-    if size != len(content) or hashlib.sha256(content).hexdigest() != release.manifest["files"][file]["sha256"]:
+    content = release.path(file).read_bytes()
+    if hashlib.sha256(content).hexdigest() != release.manifest["files"][file]["sha256"]:
         raise BadInput(f"{file} of the release was changed since it was checked: put it back, or release it again")
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header.pop("__metadata__", None)
-    found = {}
-    for name, part in header.items():
-        kind, at = np.dtype(SAFETENSORS_TYPES[part["dtype"]]), start + part["data_offsets"][0]
-        array = np.frombuffer(content, kind, prod(part["shape"]), at).reshape(part["shape"])
-        found[name] = array if array.flags.aligned else array.copy()
-    return found
+    return load(content)
 
 
 class Edition:

@@ -207,33 +207,6 @@ def test_two_processes_give_what_one_gives(tmp_path):
         assert one[left.folder].result["metrics"] == two[right.folder].result["metrics"]
 
 
-def test_another_run_in_the_folder_is_trained_anew(tmp_path, monkeypatch):
-    (trial,) = trials_of(tmp_path, FEDMF)
-    expected = execute([trial], say=quiet)[trial.folder].result
-    for number, (old, new, why) in enumerate(
-        (
-            ("seed: 0", "seed: 7", "seed was 7 and is 0 today"),
-            ("    epochs: 5", "    epochs: 3", "config.local.epochs was 3 and is 5 today"),  # a default of another day
-            ("rounds: 3", "rounds: 30", "rounds was 30 and is 3 today"),
-            ("method: fedmf", "", "its config.yaml cannot be read"),
-        ),
-        1,
-    ):
-        said = []
-        change(trial, old, new)
-        assert not finished(trial)
-        result = execute([trial], say=said.append)[trial.folder].result
-        kept = trial.folder.with_name(f"{trial.folder.name}-before-{number}")
-        run = "fedmf on synthetic-ratings, tuned cohort.size=20, 3 rounds, seed 0"
-        assert said == [f"{run}: trained anew, because {why}; the old run is now {kept.name}."]
-        assert (kept / "result.json").exists()
-        assert finished(trial)
-        assert result["weights_sha256"] == expected["weights_sha256"]
-    presets = {**fedmf.FEDMF.presets, "tuned": {"local": {"epochs": 2}}}
-    monkeypatch.setattr(fedmf, "FEDMF", replace(fedmf.FEDMF, presets=presets))
-    assert not finished(trial)
-
-
 def test_a_run_that_settled_for_a_smaller_cohort_is_finished_all_the_same(tmp_path):
     said = []
     data = "synthetic-ratings:users=20,items=200,mean_history=12,seed=3"

@@ -25,16 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import Config, Method, Problem, read_presets
-from veilrec.methods.news.common import (
-    DATASETS,
-    FEDNEWSREC,
-    NotNegative,
-    Positive,
-    SizeConfig,
-    TextConfig,
-    ValidationConfig,
-)
+from veilrec.methods.base import Config, Method, Problem, described
+from veilrec.methods.news.common import DATASETS, NotNegative, Positive, SizeConfig, TextConfig, ValidationConfig
 from veilrec.methods.news.federated import (
     FederatedConfig,
     ValidationBudget,
@@ -59,9 +51,6 @@ from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.methods.news.prepare import ReadNews
-
-# Table 2: (AUC, MRR, nDCG@5, nDCG@10) in per cent
-PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.74, 41.47)}
 
 
 PUBLIC = (
@@ -207,12 +196,7 @@ def _composed(epsilon: float, count: int, delta: float) -> float:
 
 
 FEDNEWSREC_METHOD: Method[Any] = Method(
-    name="fednewsrec",
-    kind="federated",
-    published=PAPER,
-    paper=FEDNEWSREC,
-    model="CNN and self-attention over words; self-attention and GRU over clicks",
-    summary="clients send gradients of a news model; clicks and what was shown stay on them",
+    **described("fednewsrec"),
     datasets=DATASETS,
     config=FedNewsConfig,
     plan=plan,
@@ -220,25 +204,6 @@ FEDNEWSREC_METHOD: Method[Any] = Method(
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     ready=ready,
-    rounds=150,
-    rounds_are_fixed=True,
-    measured=("mind", "synthetic-news"),
-    presets=read_presets("fednewsrec"),
-    deviations=(
-        "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300; --set"
-        ' text.words=FILE reads those of any GloVe file. They learn on, as the paper\'s word "initialize" says; the'
-        " authors' code keeps them as they are (--set text.freeze_words=true).",
-        "The paper does not print the width of attention (200), the CNN's window (3), the longest title (30 words),"
-        " history (50 clicks) and recent history (20): these are those of the authors' code. Its dropout of 0.2 and"
-        " its ReLU behind the self-attention over words are printed nowhere, and are left out.",
-        "Only users with a click and a non-click in one impression count as users who can take part.",
-        "The noise is added to gradients, as eq. 4 says; the authors' code adds it to weights after the step.",
-        "g_u is the gradient of the mean over a client's clicks, as in the authors' code: with the sum of eq. 2 and"
-        " the weights of eq. 6 a client with B clicks would weigh B squared.",
-        "The server uses Adam (FedAdam) unless told otherwise; --preset paper takes eq. 7.",
-        "A user without clicks has a vector of its own, learnt from such users.",
-        "proven: whole-update clipping, equal weights, Gaussian noise on the sum (ours).",
-    ),
 )
 
 
@@ -255,16 +220,9 @@ class HeadConfig(FedNewsConfig):
 
 FEDNEWSREC_HEAD = replace(
     FEDNEWSREC_METHOD,
-    name="fednewsrec-head",
-    paper="ours, after Qi et al. 2020 (FedNewsRec)",
-    model="MiniLM sentence vectors (frozen), one linear map, attention over clicks",
-    summary="public sentence vectors, and a small head learnt on clients under user-level differential privacy",
+    **described("fednewsrec-head"),
     config=HeadConfig,
     plan=partial(plan, method="fednewsrec-head"),
     clients=partial(clients, method="fednewsrec-head"),
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
-    rounds=100,
-    presets=read_presets("fednewsrec-head"),
-    published={},
-    deviations=(),
 )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from veilrec.models.news_model import NewsSizes
 
 DATASETS = ("mind", "synthetic-news", "adressa", "ebnerd", "impressions")
-FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, Findings of EMNLP 2020"
 
 Count = Annotated[int, Field(ge=1)]
 Short = Annotated[int, Field(ge=1, le=10_000)]  # a list that every click or user has a place for in memory

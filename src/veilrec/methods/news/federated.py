@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 
 
-PRIVATEREC = (
-    "Liu et al., PrivateRec: Differentially Private Training and Serving for Federated News Recommendation, 2022"
-)
 ModelName = Literal["nrms", "naml", "plm-nr"]
 _ENTRIES_AT_ONCE = 1 << 25  # of the updates of clients that learn in one call: 128 MB
 _CLIENTS_PER_BATCH = 256

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -24,6 +24,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary
 from veilrec.data.population import Impressions, ItemTable, Strings
+from veilrec.evaluation.evaluator import scores_of_shown
 from veilrec.methods.news.common import Sentences
 from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
 from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes
@@ -98,11 +99,7 @@ class NewsScorer:
         if self.model.is_dot_product:
             vectors = asked.user_vectors(needed.astype(np.int64))
             return scores_in_lists(vectors, self.states.numpy(), row.astype(np.int64), shown)
-        scores = np.empty(len(shown.items), np.float32)
-        for rows, entries, real in _rectangles(shown):
-            users = impressions.history_of[rows].astype(np.int64)
-            scores[entries[real]] = asked._score_pairs(users, shown.items[entries])[real]
-        return scores
+        return scores_of_shown(impressions, asked)
 
     def user_vectors(self, users: Offsets) -> Floats:
         """[users, dim]."""
@@ -271,17 +268,6 @@ def encode_all(model: NewsModel, news: NewsInput) -> Tensor:
             some = take_news(news, rows)
             parts.append(model.encode_news(trimmed(some) if model.is_dot_product else some))
     return torch.cat(parts)
-
-
-def _rectangles(shown: Csr) -> Iterator[tuple[Offsets, Offsets, Bools]]:
-    """Impressions of like length: their rows, [T, C] places of what they show, and which of these are real."""
-    lengths = shown.lengths()
-    by_length = np.argsort(lengths, kind="stable")
-    for begin in range(0, len(by_length), 256):
-        rows = by_length[begin : begin + 256]
-        columns = np.arange(max(1, int(lengths[rows].max())))
-        real = columns < lengths[rows, None]
-        yield rows, np.where(real, shown.offsets[rows, None] + columns, 0), real
 
 
 @jit

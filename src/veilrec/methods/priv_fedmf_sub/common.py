@@ -157,17 +157,6 @@ class SelectionSettings:
             )
 
 
-DEVIATIONS = (
-    "preset paper: the threshold is the mean frequency, as section 6.4 has it; Algorithm 1 takes a number p, which is "
-    "not given (set selection.threshold)",
-    "preset paper: everybody reports in every round, not the clients of the round alone: DP-SUB comes before "
-    "they are drawn",
-    "The estimate of eq. 8 is cut to frequencies that there can be, 0 to 1.",
-    "A client's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
-    "Items that were never sent are ranked behind all others; the paper does not say how it ranks them.",
-)
-
-
 @dataclass(frozen=True)
 class Selection:
     """Reports that clients send, and the round specs that follow from them."""

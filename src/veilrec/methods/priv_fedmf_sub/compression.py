@@ -18,8 +18,8 @@ from veilrec.client import mf
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import check_share
-from veilrec.methods.base import Problem, read_presets
-from veilrec.methods.priv_fedmf_sub.fedmf import AS_PRINTED, DP_FEDMF, FAMILY, ONE_MESSAGE, DpFedMfConfig
+from veilrec.methods.base import Problem, described
+from veilrec.methods.priv_fedmf_sub.fedmf import DP_FEDMF, FAMILY, DpFedMfConfig
 from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank
@@ -61,21 +61,11 @@ def guarantee_of_run(config: DpFedMfSvdConfig, problem: Problem) -> Guarantee:
 
 DP_FEDMF_SVD = replace(
     DP_FEDMF,
-    name="dp-fedmf-svd",
-    published={"ml-1m": {"hr@10": 0.452, "ndcg@10": 0.248, "paper_params": 4785.93e6}},
-    paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
-    summary="dp-fedmf with messages of low rank",
+    **described("dp-fedmf-svd"),
     config=DpFedMfSvdConfig,
     plan=dp_fedmf_svd_plan,
     guarantee=dp_fedmf_svd_guarantee,
     guarantee_of_run=guarantee_of_run,
-    presets=read_presets("dp-fedmf-svd"),
-    deviations=(
-        *AS_PRINTED,
-        ONE_MESSAGE,
-        "The paper does not say where the decomposition happens; here after the noise, so that it costs nothing.",
-        "Only messages to the server are shortened; the model comes down whole.",
-    ),
 )
 
 
@@ -114,20 +104,10 @@ def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
 
 DP_FEDMF_TOPK = replace(
     DP_FEDMF,
-    name="dp-fedmf-topk",
-    published={"ml-1m": {"hr@10": 0.453, "ndcg@10": 0.250, "paper_params": 4943.68e6}},
+    **described("dp-fedmf-topk"),
     exemptions=LARGEST_ENTRIES,
-    paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
-    summary="dp-fedmf with the largest entries of an update only",
     config=DpFedMfTopKConfig,
     plan=plan,
     guarantee=guarantee,
-    presets=read_presets("dp-fedmf-topk"),
-    deviations=(
-        *AS_PRINTED,
-        ONE_MESSAGE,
-        "The paper does not give k; a half comes closest to what it counts (4743.68 M against 4943.68 M).",
-        "proven: the rows of a round are both sent and answered; as published only the answer is shortened.",
-    ),
     guarantee_of_run=None,
 )

@@ -22,7 +22,7 @@ from veilrec.client import mf
 from veilrec.client.rankers import MfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema, ValueCoding
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
 from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields
 from veilrec.privacy.mechanisms.local import RowwiseLaplace
@@ -68,37 +68,13 @@ def plan(config: FedMfConfig, problem: Problem) -> Plan:
     return mf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
-AS_PRINTED = (
-    "preset paper: eq. 9 prints the error without its square, and no value of lambda and mu; here it is squared, and "
-    "every example decays its two vectors by 0.01",
-    "preset paper: used items have label 1, drawn ones 0; the paper does not say what becomes of the stars",
-    "preset paper: the gradients of a client's local epochs are added up and sent once a round; Algorithm 2 sends them "
-    "epoch by epoch",
-)
-
 FEDMF: Method[Any] = Method(
-    name="fedmf",
-    kind="federated",
-    private_relative="dp-fedmf",
-    trial=LearningTrial(rounds=120),
-    paper="Chai et al., Secure Federated Matrix Factorization, 2021; baseline of Xue et al. 2026 (priv-fedmf-sub)",
-    model="matrix factorisation",
-    summary="user vectors stay on clients, changes of item vectors are uploaded in plaintext",
+    **described("fedmf"),
     datasets=EVERY_DATASET,
     config=FedMfConfig,
     plan=plan,
     guarantee=unprotected(
         "The server sees the change of every item row that a client touched: it can tell which items a user has."
-    ),
-    rounds=200,
-    presets=read_presets("fedmf"),
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
-    deviations=(
-        *AS_PRINTED,
-        "preset tuned: logistic loss, steps after every example, changes of the rows, divided by the square root of "
-        "the number of clients that changed a row",
-        "Chai et al. encrypt what is sent; here the server sees it.",
     ),
 )
 
@@ -135,31 +111,15 @@ class MfFamily(Family[DpFedMfConfig]):
 
 FAMILY = MfFamily()
 
-ONE_MESSAGE = (
-    "as published: a row is clipped and gets noise once a round, at the whole epsilon; Algorithm 2 does both for every "
-    "local epoch, at epsilon / e"
-)
 
 DP_FEDMF: Method[Any] = Method(
-    name="dp-fedmf",
-    kind="federated",
+    **described("dp-fedmf"),
     trial=PRIVATE_TRIAL,
-    published={"ml-1m": {"hr@10": 0.515, "ndcg@10": 0.293, "paper_params": 9487.36e6}},  # Table 2
-    paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Li et al., Federated Matrix Factorization with Privacy "
-    "Guarantee, VLDB 2021; proven form ours",
-    model="matrix factorisation",
-    summary="fedmf whose users are covered by differential privacy",
     datasets=DATASETS,
     config=DpFedMfConfig,
     plan=FAMILY.build,
     guarantee=FAMILY.guarantee,
     guarantee_of_run=FAMILY.guarantee_of_run,
-    rounds=20,
-    presets=read_presets("dp-fedmf"),
-    rounds_are_fixed=True,
-    item_parameters=32,
-    deviations=(*AS_PRINTED, ONE_MESSAGE),
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -178,15 +138,4 @@ def fedmf_lean_plan(config: FedMfLeanConfig, problem: Problem) -> Plan:
     return mf_plan(config, problem, NoNoise(schema), round_planner=round_planner, averaging=config.averaging)
 
 
-FEDMF_LEAN = replace(
-    FEDMF,
-    name="fedmf-lean",
-    trial=LearningTrial(settings=("row_share=0.8",)),
-    paper="ours",
-    summary="fedmf with 4-bit integers on the wire and fewer rounds: a tenth of the bytes",
-    config=FedMfLeanConfig,
-    plan=fedmf_lean_plan,
-    presets=read_presets("fedmf-lean"),
-    measured=("ml-1m",),
-    deviations=(),
-)
+FEDMF_LEAN = replace(FEDMF, **described("fedmf-lean"), config=FedMfLeanConfig, plan=fedmf_lean_plan)

@@ -21,9 +21,9 @@ from veilrec.client import ncf
 from veilrec.client.ncf import DgcLocalTrainer, DgcSettings, NcfLocalTrainer, NeumfRanker
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, read_presets, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
-from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, PrivateFields, tells_largest
+from veilrec.methods.private import LARGEST_ENTRIES, PrivateFields, tells_largest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
 from veilrec.privacy.mechanisms.local import UpdateNoise
@@ -72,48 +72,15 @@ def plan(config: FedNcfConfig, problem: Problem) -> Plan:
     return ncf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
-AS_PRINTED = (
-    "preset paper: the paper gives no widths of the tower; here 256-128-64-32, so that an item has the "
-    "160 floats that it counts",
-    "preset paper: a client sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
-    "epoch by epoch, and give no rate for the server (set local.update and server)",
-)
-
-# The defaults are for populations with more clients and rounds.
-TRIAL = LearningTrial(rounds=80, settings=("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001"))
-
 FEDNCF = Method(
-    name="fedncf",
-    kind="federated",
-    private_relative="dp-fedncf",
-    trial=TRIAL,
-    paper="Perifanis and Efraimidis, Federated Neural Collaborative Filtering, 2022; model of He et al. 2017;"
-    " baseline of Xue et al. 2026 (priv-fedmf-sub)",
-    model="NeuMF",
-    summary="user vectors stay on clients, changes of item vectors and network are uploaded in plaintext",
+    **described("fedncf"),
     datasets=EVERY_DATASET,
     config=FedNcfConfig,
     plan=plan,
     guarantee=unprotected(
         "The server sees which item rows a client changed, and how: it can tell which items a user has."
     ),
-    rounds=100,
-    presets=read_presets("fedncf"),
-    deviations=(
-        "Clients send changes in plaintext; Perifanis and Efraimidis add them up by secure aggregation.",
-        "Adam is lazy on item rows and starts afresh every round: clients keep only the user's vector.",
-        "By default changes are divided by the square root of the number of clients, and vectors decay.",
-        *AS_PRINTED,
-    ),
-    item_parameters=160,
-    measured=("ml-100k", "ml-1m"),
 )
-
-
-PAPER = {  # Figure 14
-    "ml-100k": {"paper_params": 10771.2e6},
-    "ml-1m": {"paper_params": 47436.8e6},
-}
 
 
 class DpFedNcfConfig(PrivateFields, FedNcfConfig):
@@ -151,29 +118,14 @@ class NcfFamily(Family[DpFedNcfConfig]):
 
 FAMILY = NcfFamily()
 
-SIGMA = "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none"
-
-PRIVATE_NCF_TRIAL = replace(PRIVATE_TRIAL, settings=TRIAL.settings + PRIVATE_TRIAL.settings)
 
 DP_FEDNCF: Method[Any] = Method(
-    name="dp-fedncf",
-    kind="federated",
-    trial=PRIVATE_NCF_TRIAL,
-    published=PAPER,
-    paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Gao et al., DPLCF, SIGIR 2020; proven form ours",
-    model="NeuMF",
-    summary="fedncf whose users are covered by differential privacy",
+    **described("dp-fedncf"),
     datasets=DATASETS,
     config=DpFedNcfConfig,
     plan=FAMILY.build,
     guarantee=FAMILY.guarantee,
     guarantee_of_run=FAMILY.guarantee_of_run,
-    rounds=20,
-    presets=read_presets("dp-fedncf"),
-    rounds_are_fixed=True,
-    item_parameters=160,
-    measured=("ml-100k", "ml-1m"),
-    deviations=(*AS_PRINTED, SIGMA),
 )
 
 
@@ -209,22 +161,10 @@ def dp_fedncf_dgc_guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
 
 DP_FEDNCF_DGC = replace(
     DP_FEDNCF,
-    name="dp-fedncf-dgc",
-    published={},  # Figures 12 to 14 draw it, the text gives no number
+    **described("dp-fedncf-dgc"),
     exemptions=LARGEST_ENTRIES,
-    paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Lin et al., Deep Gradient Compression, 2018; proven form"
-    " ours",
-    summary="dp-fedncf that sends a part now and keeps the rest for later",
     config=DpFedNcfDgcConfig,
     plan=dp_fedncf_dgc_plan,
     guarantee=dp_fedncf_dgc_guarantee,
-    presets=read_presets("dp-fedncf-dgc"),
-    deviations=(
-        *AS_PRINTED,
-        SIGMA,
-        "The paper gives neither sparsity nor momentum; here 0.1 and 0.5.",
-        "Item rows are cut but not accumulated: a client touches other rows in every round.",
-        "No warm-up of the sparsity: a client takes part too seldom for it.",
-    ),
     guarantee_of_run=None,
 )

@@ -25,25 +25,11 @@ from functools import partial
 from typing import Any
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
-from veilrec.methods.priv_fedmf_sub.common import DATASETS, DEVIATIONS, OnPart, SelectionSettings, published_selection
-from veilrec.methods.priv_fedmf_sub.fedmf import (
-    AS_PRINTED,
-    DP_FEDMF,
-    FAMILY,
-    ONE_MESSAGE,
-    DpFedMfConfig,
-    FedMfConfig,
-    mf_plan,
-    schema_of,
-)
+from veilrec.methods.base import Method, Problem, described
+from veilrec.methods.priv_fedmf_sub.common import DATASETS, OnPart, SelectionSettings, published_selection
+from veilrec.methods.priv_fedmf_sub.fedmf import DP_FEDMF, FAMILY, DpFedMfConfig, FedMfConfig, mf_plan, schema_of
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
-
-PAPER = {  # Table 2, Figure 9
-    "ml-100k": {"paper_params": 698.67e6},
-    "ml-1m": {"hr@10": 0.435, "ndcg@10": 0.274, "paper_params": 2907.85e6},
-}
 
 
 class PrivFedMfSubConfig(DpFedMfConfig):
@@ -57,22 +43,11 @@ ON_PART = OnPart(FAMILY)
 
 METHOD = replace(
     DP_FEDMF,
-    name="priv-fedmf-sub",
-    published=PAPER,
-    paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
-    " Algorithms 1 and 2; proven form ours",
-    summary="dp-fedmf on the items that noisy reports choose: a third of the bytes, both ways",
+    **described("priv-fedmf-sub"),
     config=PrivFedMfSubConfig,
     plan=ON_PART.build,
     guarantee=ON_PART.guarantee,
     guarantee_of_run=ON_PART.guarantee_of_run,
-    presets=read_presets("priv-fedmf-sub"),
-    deviations=(
-        *AS_PRINTED,
-        ONE_MESSAGE,
-        *DEVIATIONS,
-        "The paper does not split its epsilon of 2; here bits and rows take 2 each, which gives its number of items.",
-    ),
 )
 
 
@@ -99,30 +74,12 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
     )
 
 
-_TRIAL = LearningTrial(times_popularity=1.4)  # a part of the items is never learnt
-
 FEDMF_SUB_RR: Method[Any] = Method(
-    name="fedmf-sub-rr",
-    kind="federated",
-    private_relative="priv-fedmf-sub",
-    trial=_TRIAL,
-    paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
-    model="matrix factorisation",
-    summary="fedmf on the items that randomised reports name, lies and all; updates in plaintext",
+    **described("fedmf-sub-rr"),
     datasets=DATASETS,
     config=FedMfSubConfig,
     plan=partial(fedmf_sub_plan, estimate=False),
     guarantee=guarantee,
-    rounds=200,
-    presets=read_presets("fedmf-sub-rr"),
-    item_parameters=32,
-    measured=("ml-100k", "ml-1m"),
-    deviations=(*AS_PRINTED, *DEVIATIONS),
 )
 
-FEDMF_SUB_RR_EST = replace(
-    FEDMF_SUB_RR,
-    name="fedmf-sub-rr-est",
-    summary="fedmf on the items that randomised reports choose; updates in plaintext",
-    plan=partial(fedmf_sub_plan, estimate=True),
-)
+FEDMF_SUB_RR_EST = replace(FEDMF_SUB_RR, **described("fedmf-sub-rr-est"), plan=partial(fedmf_sub_plan, estimate=True))

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Problem, read_presets
-from veilrec.methods.priv_fedmf_sub.common import DEVIATIONS, REPORTS, OnPart, SelectionSettings
+from veilrec.methods.base import Problem, described
+from veilrec.methods.priv_fedmf_sub.common import REPORTS, OnPart, SelectionSettings
 from veilrec.methods.priv_fedmf_sub.compression import CompressionSettings
-from veilrec.methods.priv_fedmf_sub.fedncf import AS_PRINTED, DP_FEDNCF, FAMILY, SIGMA, DpFedNcfConfig
+from veilrec.methods.priv_fedmf_sub.fedncf import DP_FEDNCF, FAMILY, DpFedNcfConfig
 from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
 from veilrec.models.scores import NeumfShape
 from veilrec.privacy.guarantee import Guarantee
@@ -80,44 +80,20 @@ def guarantee(config: PrivFedNcfSubCompressConfig) -> Guarantee:
 
 PRIV_FEDNCF_SUB = replace(
     DP_FEDNCF,
-    name="priv-fedncf-sub",
-    paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 15 and 16; proven form ours",
-    summary="dp-fedncf on the items that noisy reports choose",
+    **described("priv-fedncf-sub"),
     config=PrivFedNcfSubConfig,
     plan=ON_PART.build,
     guarantee=ON_PART.guarantee,
     guarantee_of_run=ON_PART.guarantee_of_run,
-    presets=read_presets("priv-fedncf-sub"),
-    deviations=(
-        *AS_PRINTED,
-        *DEVIATIONS,
-        "The layers of the network are sent whole: DP-SUB chooses items, and a layer has none.",
-        SIGMA,
-    ),
-    published={},
 )
 
 
 PRIV_FEDNCF_SUB_COMPRESS = replace(
     DP_FEDNCF,
-    name="priv-fedncf-sub-compress",
-    published={"ml-100k": {"paper_params": 4200.0e6}, "ml-1m": {"paper_params": 4421.2e6}},
+    **described("priv-fedncf-sub-compress"),
     exemptions=LARGEST_ENTRIES,
-    paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
-    " Algorithm 3; proven form ours",
-    summary="dp-fedncf on the items that noisy reports choose, with sparse updates of the deep layers",
     config=PrivFedNcfSubCompressConfig,
     plan=plan,
     guarantee=guarantee,
-    presets=read_presets("priv-fedncf-sub-compress"),
-    deviations=(
-        *AS_PRINTED,
-        *DEVIATIONS,
-        "The paper does not give the sparsity; here a tenth is sent.",
-        "Noise fills every row of the sub-model, so every client counts for every row of it (eq. 11).",
-        "The shallow layers are sent whole: DP-SUB chooses items, and a layer has none.",
-        SIGMA,
-        "Of clipping to C (eq. 13) and then to P (eq. 14) the smaller one remains; both are 1 here.",
-    ),
     guarantee_of_run=None,
 )

@@ -13,11 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import Method, Problem, read_presets, unprotected
+from veilrec.methods.base import Method, Problem, described, unprotected
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, Count, NewsConfig, Positive, ValidationConfig, news_of, vectors_ready
 from veilrec.methods.news.federated import (
-    PRIVATEREC,
     ModelConfig,
     ModelName,
     ValidationBudget,
@@ -170,20 +169,8 @@ def _central_ready(config: CentralizedConfig) -> tuple[str, ...]:
     return vectors_ready(config.size, _central_text(config))
 
 
-_DEVIATIONS = (
-    "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300; --set"
-    " text.words=FILE reads those of any GloVe file.",
-    "PLM-NR has a frozen MiniLM, whose sentence vectors are computed once.",
-    "A client sends the gradient of the mean loss over all its clicks, once a round (FedSGD); the server takes the mean"
-    " over clients. The paper prints neither rounds nor when it stops.",
-)
-
 FEDREC = Method(
-    name="fedrec",
-    kind="federated",
-    paper=PRIVATEREC,
-    model="NRMS, NAML or PLM-NR",
-    summary="clients send gradients as they are: PrivateRec's comparison without noise",
+    **described("fedrec"),
     datasets=DATASETS,
     config=ModelConfig,
     plan=fedrec_plan,
@@ -192,19 +179,10 @@ FEDREC = Method(
         "The server sees each client's gradient, and in it the words of the news that the client has seen."
     ),
     ready=ready,
-    rounds=200,
-    private_form="dp-fedrec",
-    private_relative="privaterec",
-    presets=read_presets("fedrec"),
-    deviations=_DEVIATIONS,
 )
 
 DP_FEDREC = Method(
-    name="dp-fedrec",
-    kind="federated",
-    paper=PRIVATEREC,
-    model="NRMS, NAML or PLM-NR",
-    summary="gradients of clients clipped and noisy: PrivateRec's comparison, and a form of it that holds",
+    **described("dp-fedrec"),
     datasets=DATASETS,
     config=DpFedRecConfig,
     plan=dp_plan,
@@ -212,25 +190,13 @@ DP_FEDREC = Method(
     guarantee=dp_guarantee,
     guarantee_of_run=dp_guarantee_of_run,
     ready=ready,
-    rounds=200,
-    rounds_are_fixed=True,
-    presets=read_presets("dp-fedrec"),
-    deviations=(*_DEVIATIONS, "proven: equal weights, Gaussian noise on the sum of a round (ours)."),
 )
 
 CENTRALIZED = Method(
-    name="centralized",
-    kind="centralised",
-    private_relative="privaterec",
-    paper=PRIVATEREC,
-    model="NRMS, NAML or PLM-NR",
-    summary="the networks of PrivateRec's comparison with everybody's data in one place; a round is an epoch",
+    **described("centralized"),
     datasets=DATASETS,
     config=CentralizedConfig,
     trainer=central_trainer,
     guarantee=unprotected("Everybody's clicks and what they were shown lie in one place."),
     ready=_central_ready,
-    rounds=5,
-    presets=read_presets("centralized"),
-    deviations=_DEVIATIONS[:2],
 )

@@ -30,11 +30,10 @@ from pydantic import Field, model_validator
 
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
-from veilrec.methods.base import Config, Exemption, Method, Problem, read_presets
+from veilrec.methods.base import Config, Method, Problem, described
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, NotNegative, Positive, Short, SizeConfig, ValidationConfig
 from veilrec.methods.news.federated import (
-    PRIVATEREC,
     ModelConfig,
     ValidationBudget,
     clients,
@@ -327,37 +326,11 @@ def ready(config: PrivateRecConfig) -> tuple[str, ...]:
 
 
 METHOD = Method(
-    name="privaterec",
-    kind="federated",
-    paper=PRIVATEREC,
-    model="NRMS, NAML or PLM-NR, the user vector decomposed over basis vectors",
-    summary="noise on a user's attention over a few basis vectors and on labels; proven: on sums, or on reports",
+    **described("privaterec"),
     datasets=DATASETS,
     config=PrivateRecConfig,
     plan=plan,
     clients=partial(clients, method="privaterec"),
     guarantee=guarantee,
     ready=ready,
-    rounds=200,
-    rounds_are_fixed=True,
-    presets=read_presets("privaterec"),
-    exemptions=(
-        Exemption(
-            "honest", "The gradient holds the history in plaintext, so that no epsilon is finite.", "as-published"
-        ),
-    ),
-    deviations=(
-        "Algorithm 3 prints the score with the user vector before it is decomposed, from which nothing would protect"
-        " anybody and the basis would not learn: it is the reconstructed one.",
-        "One sample for every click, with k of the news that were not clicked; C counts the click and those.",
-        "Where ReLU leaves nothing of the noisy attention it is uniform; the paper divides by zero.",
-        "The clip norm theta of the attention is not printed (0.005 and 0.001 are those of DP-FedRec): 1.",
-        "The Laplace scale with padding is not printed: theta / log((e^eps - p) / (1 - p)).",
-        "Padded clicks are a vector that learns unless pads=words, as printed, which --preset paper has.",
-        "--preset tuned keeps all basis vectors in use (size.balance): clients tell the mean of their attention with"
-        " the gradient, and the server publishes it with the model. The paper has no such term.",
-        "One gradient a round (FedSGD); rounds and stopping are not printed.",
-        "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300.",
-        "proven: ours.",
-    ),
 )

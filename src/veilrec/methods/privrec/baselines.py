@@ -33,7 +33,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.features import Side
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, Schema, Tensor
-from veilrec.methods.base import Config, Exemption, LearningTrial, Method, Problem, own_items, read_presets, unprotected
+from veilrec.methods.base import Config, Method, Problem, described, own_items, unprotected
 from veilrec.methods.private import PrivacySettings, clients_with_data, noisy_sum, proven
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, WITH_ITEMS, FeatureChoice, MetaConfig, chosen_features
@@ -47,13 +47,6 @@ from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import StepReport
 
-# A mean over clients hardly moves the vector of an item that few of them have: Adam makes up for that on the server.
-# Of three seeds, hr@10 is 2.5 times popularity's or more.
-TRIAL = LearningTrial(
-    rounds=50,
-    settings=("local.rate=0.3", "local.negatives=64", "local.needed=0", "server.optimiser=adam", "server.rate=0.01"),
-)
-
 
 def fofl_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     """Assemble FOFL-SELF."""
@@ -62,20 +55,7 @@ def fofl_self_plan(config: MetaConfig, problem: Problem) -> Plan:
 
 
 FOFL_SELF = replace(
-    PRIVREC,
-    name="fofl-self",
-    trial=TRIAL,
-    paper="Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019; baseline of PrivRec",
-    model="network over item ids",
-    summary="Reptile without side information: clients adapt a network over item ids, and upload the change",
-    datasets=WITH_ITEMS,
-    plan=fofl_self_plan,
-    clients=common.clients_with_ids,
-    presets=read_presets("fofl-self"),
-    deviations=(
-        "the network has no user input: a user is the weights that its client arrives at",
-        "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some clients",
-    ),
+    PRIVREC, **described("fofl-self"), datasets=WITH_ITEMS, plan=fofl_self_plan, clients=common.clients_with_ids
 )
 
 
@@ -93,23 +73,7 @@ def nn_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     return common.build(config, problem, made, trainer=trainer, **common.plaintext_votes(config, problem))
 
 
-NN_SELF = replace(
-    PRIVREC,
-    name="nn-self",
-    trial=LearningTrial(rounds=20),
-    exemptions=tuple(
-        Exemption(check, "A cohort multiplies larger matrices, whose sums are in another order: to 1e-5.")
-        for check in ("cohort", "real-rounds")
-    ),
-    paper="Chen et al., Federated Meta-Learning for Recommendation, 2018; baseline of PrivRec",
-    summary="MAML with second-order gradients: clients upload the gradient of a query set through their adaptation",
-    plan=nn_self_plan,
-    presets=read_presets("nn-self"),
-    deviations=(
-        "the number of inner steps, both rates and negatives are not printed: ours",
-        "a client with one item has it in both sets",
-    ),
-)
+NN_SELF = replace(PRIVREC, **described("nn-self"), plan=nn_self_plan)
 
 
 class CentralReptile:
@@ -161,9 +125,7 @@ class CentralReptile:
 
 PRIVREC_CEN = replace(
     PRIVREC,
-    name="privrec-cen",
-    kind="centralised",
-    summary="privrec with everybody's data in one place",
+    **described("privrec-cen"),
     trainer=CentralReptile,
     guarantee=unprotected("Everybody's data lies in one place."),
     plan=None,
@@ -227,17 +189,9 @@ def popularity_head_guarantee(config: PopularityHeadConfig) -> Guarantee:
 
 
 POPULARITY_HEAD = Method(
-    name="popularity-head",
-    kind="federated",
-    trial=LearningTrial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
-    paper="ours; the head as in PrivRec, without its rounds",
-    model="votes, and a linear head over features",
-    summary="everybody's votes with noise, once; each client learns its own head over public features",
+    **described("popularity-head"),
     datasets=WITH_FEATURES,
     config=PopularityHeadConfig,
     plan=popularity_head_plan,
     guarantee=popularity_head_guarantee,
-    rounds=1,
-    rounds_are_fixed=True,
-    measured=("ml-1m", "frappe"),
 )

@@ -25,7 +25,7 @@ from pydantic import Field
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import with_bound
-from veilrec.methods.base import LearningTrial, Method, Problem, read_presets
+from veilrec.methods.base import Method, Problem, described
 from veilrec.methods.private import (
     ONLY_THE_MODEL,
     SERVER_SEES,
@@ -43,7 +43,6 @@ from veilrec.methods.private import (
 )
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
-from veilrec.methods.privrec.privrec import READINGS
 from veilrec.privacy.accounting.accountant import epsilon_of, paper_convention
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import repeated
@@ -184,29 +183,11 @@ def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:
 
 
 METHOD = Method(
-    name="dp-privrec",
-    kind="federated",
-    trial=LearningTrial(rounds=10, settings=("privacy.epsilon=100",), times_popularity=1.4),
-    paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021,"
-    " Algorithm 2; proven form after Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021",
-    model="network over features",
-    summary="privrec whose users are covered by differential privacy, with a clip norm that is learnt",
+    **described("dp-privrec"),
     datasets=WITH_FEATURES,
     config=DpPrivRecConfig,
     plan=plan,
     clients=common.clients,
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
-    rounds=40,
-    evaluations=4,
-    presets=read_presets("dp-privrec"),
-    rounds_are_fixed=True,
-    deviations=(
-        *READINGS,
-        "proven: the count is taken before clipping (after it, it is 1 for everybody), and the bound moves"
-        " geometrically, so that it stays above 0",
-        "proven: noise inside alpha_3; the count gets noise of its own instead of a share h",
-        "as published: alpha_4 is not printed: 1",
-    ),
-    measured=("ml-1m", "frappe"),
 )

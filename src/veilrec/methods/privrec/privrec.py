@@ -22,20 +22,11 @@ from __future__ import annotations
 from typing import Any
 
 from veilrec.core.plan import Plan
-from veilrec.methods.base import LearningTrial, Method, Problem, read_presets, unprotected
+from veilrec.methods.base import Method, Problem, described, unprotected
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 
 NOT_PRIVATE = "The server sees how each client's training changed the model, which shows what its user has used."
-READINGS = (
-    "eq. 2 lacks its minus sign",
-    "the proximal term is squared (the norm of eq. 7 has no gradient at theta_0); local.proximal_term=norm has it as"
-    " printed",
-    "hidden layers rectify (eq. 1); model.activation=sigmoid is section 4.1, with which four layers do not learn",
-    "every use is a positive; the protocol holdout-users-liked takes ratings above 3 alone",
-    "alpha_1, alpha_3, mu, widths, batches and negatives are not printed: ours",
-    "genres of a film are added up (their mean ranks worse)",
-)
 
 
 def plan(config: MetaConfig, problem: Problem) -> Plan:
@@ -45,21 +36,10 @@ def plan(config: MetaConfig, problem: Problem) -> Plan:
 
 
 METHOD: Method[Any] = Method(
-    name="privrec",
-    kind="federated",
-    private_relative="dp-privrec",
-    trial=LearningTrial(rounds=10),
-    paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021",
-    model="network over features",
-    summary="Reptile: clients adapt a network over features to their users and upload the change in plaintext",
+    **described("privrec"),
     datasets=WITH_FEATURES,
     config=MetaConfig,
     plan=plan,
     clients=common.clients,
     guarantee=unprotected(NOT_PRIVATE),
-    rounds=40,
-    evaluations=4,
-    presets=read_presets("privrec"),
-    deviations=READINGS,
-    measured=("ml-1m", "frappe"),
 )

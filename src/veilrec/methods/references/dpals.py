@@ -35,7 +35,7 @@ from veilrec.client.closed_form import PrivateAlsLocalTrainer, PrivateAlsRanker
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described
 from veilrec.methods.private import PrivacySettings, clients_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.models.feature_net import plain_inputs
@@ -116,28 +116,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
 
 
 DPALS: Method[Any] = Method(
-    name="dpals",
-    kind="federated",
-    trial=LearningTrial(rounds=3, settings=("privacy.epsilon=1000", "cohort.size=0"), times_popularity=1.4),
-    paper="Chien, Jain, Krichene et al., Private Alternating Least Squares: Practical Private Matrix Completion with"
-    " Tighter Rates, ICML 2021; weights as in Krichene et al., Multi-Task Differential Privacy Under Distribution"
-    " Skew, ICML 2023",
-    model="implicit-feedback least squares",
-    summary="items are solved from noisy sums over everybody, every client solves its own vector",
-    datasets=EVERY_DATASET,
-    config=DpalsConfig,
-    plan=plan,
-    guarantee=proven_sums(SUMS),
-    rounds=2,
-    rounds_are_fixed=True,
-    deviations=(
-        "the vectors of users are made as long as the bound, not only cut to it: no message is weaker than its noise",
-        "all items of a user count, with weights whose squares add up to 1 (Krichene et al. 2023), not only k of them",
-        "by default an item's own matrix is not asked for, but taken from that of everybody: gramians=0.3 asks for it",
-        "the ridge follows from the noise",
-        "sizes and rates are ours, chosen on validation items",
-    ),
-    measured=("ml-100k", "ml-1m"),
+    **described("dpals"), datasets=EVERY_DATASET, config=DpalsConfig, plan=plan, guarantee=proven_sums(SUMS)
 )
 
 
@@ -170,18 +149,5 @@ def dpals_features_plan(config: DpalsFeaturesConfig, problem: Problem) -> Plan:
 
 
 DPALS_FEATURES = replace(
-    DPALS,
-    name="dpals-features",
-    paper="Curmei, Krichene et al., Private Matrix Factorization with Public Item Features, RecSys 2023,"
-    " over Chien et al. 2021",
-    model="implicit-feedback least squares with item features",
-    summary="dpals, whose items are drawn to what their public features say of them",
-    datasets=WITH_FEATURES,
-    config=DpalsFeaturesConfig,
-    plan=dpals_features_plan,
-    deviations=(
-        "item vectors are drawn to features times a matrix; the paper factorises the features along with the uses",
-        "features are the data's own, such as genres and years; the paper also has similarities and public feedback",
-        "all that dpals departs in",
-    ),
+    DPALS, **described("dpals-features"), datasets=WITH_FEATURES, config=DpalsFeaturesConfig, plan=dpals_features_plan
 )

@@ -8,7 +8,7 @@ from typing import Literal
 from veilrec.client import fcf
 from veilrec.client.rankers import FcfRanker
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.private import clients_with_data
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.server.aggregation import ServerRate
@@ -57,26 +57,11 @@ def plan(config: FcfConfig, problem: Problem) -> Plan:
 
 
 METHOD = Method(
-    name="fcf",
-    kind="federated",
-    private_relative="dp-fedmf",
-    trial=LearningTrial(rounds=60),
-    paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized"
-    " Recommendation System, 2019",
-    model="implicit-feedback least squares",
-    summary="clients solve their own vector and upload the gradient of every item vector in plaintext",
+    **described("fcf"),
     datasets=EVERY_DATASET,
     config=FcfConfig,
     plan=plan,
     guarantee=unprotected(
         "The server sees a client's gradient of every item, and can compute from it exactly which items the user has."
     ),
-    rounds=200,
-    presets={"tuned@ml-100k": {"rounds": 150}, "tuned@ml-1m": {"cohort": {"size": 200}}},
-    deviations=(
-        "sizes, rates and regularisation are ours, chosen on validation items, not the paper's",
-        "a round takes a cohort of clients instead of all, and the gradient is scaled to match",
-        "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
-    ),
-    measured=("ml-100k", "ml-1m", "mind"),
 )

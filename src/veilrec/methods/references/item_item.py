@@ -37,7 +37,7 @@ from veilrec.client.rankers import EaseRanker, NeighbourRanker, arrays_of
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.private import PrivacySettings, clients_with_data, private_votes, proven_sums, sum_of_everybody
 from veilrec.methods.references.popularity import OneStep
 from veilrec.models.item_item import ease_weights, similarities, transitions
@@ -72,21 +72,11 @@ def ease_trainer(config: EaseConfig, problem: Problem) -> Trainer:
 
 
 EASE = Method(
-    name="ease",
-    kind="centralised",
-    private_relative="dp-fedmf",
-    trial=LearningTrial(rounds=1),
-    exemptions=(Exemption("seed", "Nothing is drawn: the weights are the solution of an equation."),),
-    paper="Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019",
-    model="linear item-item model",
-    summary="closed-form weights between all pairs of items, learnt from everybody's data in one place",
-    datasets=tuple(name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")),  # too many items
+    **described("ease"),
+    datasets=tuple(name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")),  # they have more
     config=EaseConfig,
     trainer=ease_trainer,
     guarantee=unprotected("Everybody's data lies in one place, and the weights are exact functions of it."),
-    rounds=1,
-    presets={"tuned@ml-100k": {"ridge": 300.0}, "tuned@ml-1m": {"ridge": 700.0}},
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -121,20 +111,11 @@ def markov_trainer(config: MarkovConfig, problem: Problem) -> Trainer:
 
 
 MARKOV = Method(
-    name="markov",
-    kind="centralised",
-    private_relative="private-gram",
-    trial=LearningTrial(rounds=1, settings=("reach=5", "fade=1"), times_popularity=1.4),
-    exemptions=(Exemption("seed", "Nothing is drawn: transitions are counted."),),
-    paper="Rendle et al., Factorizing Personalized Markov Chains, WWW 2010: the chain without its factors",
-    model="transitions between items",
-    summary="how often an item is used after another, from everybody's data in one place; follows the latest items",
+    **described("markov"),
     datasets=EVERY_DATASET,
     config=MarkovConfig,
     trainer=markov_trainer,
     guarantee=unprotected("Everybody's data lies in one place, and the counts are exact."),
-    rounds=1,
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -161,21 +142,11 @@ def trainer(config: RecencyKnnConfig, problem: Problem) -> Trainer:
 
 
 RECENCY_KNN = Method(
-    name="recency-knn",
-    kind="centralised",
-    private_relative="private-gram",
-    trial=LearningTrial(rounds=1, settings=("decay=1",)),
-    exemptions=(Exemption("seed", "Nothing is drawn: uses are counted."),),
-    paper="Sarwar et al., Item-Based Collaborative Filtering, WWW 2001; recency as in Ding and Li, Time Weight"
-    " Collaborative Filtering, CIKM 2005",
-    model="similarities between items",
-    summary="items that the same people use, from everybody's data in one place; the latest of a history count most",
+    **described("recency-knn"),
     datasets=EVERY_DATASET,
     config=RecencyKnnConfig,
     trainer=trainer,
     guarantee=unprotected("Everybody's data lies in one place, and the similarities are exact."),
-    rounds=1,
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -238,17 +209,9 @@ def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
 
 
 PRIVATE_GRAM = Method(
-    name="private-gram",
-    kind="federated",
-    trial=LearningTrial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
-    paper="ours; eigenvalues shrunk as in Gavish and Donoho, Optimal Shrinkage of Singular Values, 2017",
-    model="item-item, of low rank",
-    summary="which popular items go together, released once with noise; every client ranks by its own history",
+    **described("private-gram"),
     datasets=EVERY_DATASET,
     config=PrivateGramConfig,
     plan=plan,
     guarantee=proven_sums(TWO_SUMS),
-    rounds=1,
-    rounds_are_fixed=True,
-    measured=("ml-1m", "frappe"),
 )

@@ -16,7 +16,7 @@ from veilrec.core import rng
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch, mean_logistic_loss
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.simulation.simulation import StepReport
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -130,19 +130,9 @@ def _random_order(size: int, seed: int, epoch: int) -> Offsets:
 
 
 METHOD = Method(
-    name="mf",
-    kind="centralised",
-    private_relative="dp-fedmf",
-    trial=LearningTrial(rounds=20),
-    paper="Koren et al., Matrix Factorization Techniques for Recommender Systems, 2009; logistic loss and"
-    " negatives as in He et al., Neural Collaborative Filtering, 2017",
-    model="matrix factorisation",
-    summary="user and item vectors learnt by SGD from everybody's data in one place",
+    **described("mf"),
     datasets=EVERY_DATASET,
     config=MfConfig,
     trainer=MfTrainer,
     guarantee=unprotected("Everybody's data lies in one place."),
-    rounds=30,
-    presets={"tuned@ml-100k": {"decay": 0.01, "rounds": 35}, "tuned@ml-1m": {"decay": 0.003, "rounds": 20}},
-    measured=("ml-100k", "ml-1m"),
 )

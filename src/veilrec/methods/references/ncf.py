@@ -17,7 +17,7 @@ from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.simulation.simulation import StepReport
 
 if TYPE_CHECKING:
@@ -173,21 +173,9 @@ def _draw_examples(  # type: ignore[no-untyped-def]
 
 
 METHOD = Method(
-    name="ncf",
-    kind="centralised",
-    private_relative="dp-fedncf",
-    trial=LearningTrial(rounds=25),
-    paper="He et al., Neural Collaborative Filtering, 2017",
-    model="NeuMF",
-    summary="matrix factorisation beside a tower of layers, learnt from everybody's data in one place",
+    **described("ncf"),
     datasets=EVERY_DATASET,
     config=NcfConfig,
     trainer=NcfTrainer,
     guarantee=unprotected("Everybody's data lies in one place."),
-    rounds=6,
-    deviations=(
-        "The paper trains the two halves beforehand; here vectors start at random and w_g at 1.",
-        "The vectors of both halves of a user or item lie side by side in one table.",
-    ),
-    measured=("ml-100k",),
 )

@@ -26,7 +26,7 @@ from veilrec.client.rankers import Arrays, ModelParts, PopularityRanker, RandomR
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.private import PrivacySettings, proven_sums, sum_of_everybody
 from veilrec.models.scores import Model
 from veilrec.server.aggregation import ServerRate
@@ -80,23 +80,11 @@ def popularity_trainer(config: NoSettings, problem: Problem) -> Trainer:
 
 
 POPULARITY = Method(
-    name="popularity",
-    kind="baseline",
-    trial=LearningTrial(rounds=1),
-    exemptions=(
-        Exemption("seed", "Nothing is drawn: items are counted."),
-        Exemption("learns", "It is what the others are compared with."),
-    ),
-    paper="none: the baseline that every paper needs",
-    model="counts",
-    summary="the number of users who used an item, the same list for everybody; see private-popularity",
-    private_form="private-popularity",
+    **described("popularity"),
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=popularity_trainer,
     guarantee=unprotected("The counts are exact and made from everybody's data in one place."),
-    rounds=1,
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -108,19 +96,11 @@ def random_trainer(config: NoSettings, problem: Problem) -> Trainer:
 
 
 RANDOM = Method(
-    name="random",
-    kind="baseline",
-    trial=LearningTrial(rounds=1),
-    exemptions=(Exemption("learns", "It learns nothing, on purpose."),),
-    paper="none: the baseline that shows chance",
-    model="none",
-    summary="a random score for every pair of user and item",
+    **described("random"),
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=random_trainer,
     guarantee=unprotected("No data is used, so there is nothing to protect and nothing to promise."),
-    rounds=1,
-    measured=("ml-100k", "ml-1m"),
 )
 
 
@@ -155,18 +135,9 @@ def plan(config: PrivatePopularityConfig, problem: Problem) -> Plan:
 guarantee = proven_sums(ONE_LIST)
 
 METHOD = Method(
-    name="private-popularity",
-    kind="federated",
-    trial=LearningTrial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0")),
-    exemptions=(Exemption("learns", "It has one list for everybody: what the others are compared with, with noise."),),
-    paper="ours; Gaussian noise as in Balle and Wang, Improving the Gaussian Mechanism, 2018",
-    model="counts",
-    summary="popularity, released once with noise: the same list for everybody at a small epsilon",
+    **described("private-popularity"),
     datasets=EVERY_DATASET,
     config=PrivatePopularityConfig,
     plan=plan,
     guarantee=guarantee,
-    rounds=1,
-    rounds_are_fixed=True,
-    measured=("ml-100k", "ml-1m"),
 )

@@ -20,7 +20,7 @@ from veilrec.core import rng
 from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
-from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem, unprotected
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.models.scores import SasRecScorer
 from veilrec.simulation.simulation import StepReport
 
@@ -181,28 +181,9 @@ def _fill(  # type: ignore[no-untyped-def]
 
 
 METHOD = Method(
-    name="sasrec",
-    kind="centralised",
-    private_relative="private-gram",
-    trial=LearningTrial(rounds=60, settings=("dim=32", "blocks=1", "longest=40", "batch=32", "rate=0.005")),
-    paper="Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018",
-    model="self-attention over a history",
-    summary="what comes next, by self-attention over the latest items, learnt from everybody's data in one place",
+    **described("sasrec"),
     datasets=EVERY_DATASET,
     config=SasRecConfig,
     trainer=SasRecTrainer,
     guarantee=unprotected("Everybody's data lies in one place."),
-    rounds=200,
-    # Epochs of 12 minutes of one core on ml-1m, and 2 on ml-100k; smaller batches take as long, and get further
-    presets={
-        "paper": {},
-        "tuned@ml-1m": {"batch": 32, "rounds": 50},
-        "tuned@ml-100k": {"batch": 16, "dropout": 0.3, "longest": 100, "rounds": 60},
-    },
-    deviations=(
-        "an epoch takes every user once, in random order; the authors' code draws users with replacement",
-        "a batch has users with histories of similar length, so that little is padding",
-    ),
-    published={"ml-1m": {"hr@10": 0.8245, "ndcg@10": 0.5905, "negatives": 100}},
-    measured=("ml-100k", "ml-1m"),
 )

@@ -49,7 +49,7 @@ from veilrec.client.veil_ranker import VeilRanker
 from veilrec.core.arrays import Floats
 from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import RoundSpec, Schema, Tensor
-from veilrec.methods.base import Config, LearningTrial, Method, Problem
+from veilrec.methods.base import Config, Method, Problem, described
 from veilrec.methods.news.common import DATASETS as WITH_IMPRESSIONS
 from veilrec.methods.private import PrivacySettings, adjacency_of, clients_with_data, proven, taking_part
 from veilrec.methods.privrec.common import WITH_FEATURES, FeatureChoice
@@ -340,13 +340,7 @@ def guarantee_of_run(config: VeilConfig, problem: Problem) -> Guarantee:
 
 
 METHOD = Method(
-    name="veil",
-    kind="federated",
-    made_up=("synthetic-ratings", "synthetic-news"),
-    trial=LearningTrial(rounds=12, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
-    paper="ours",
-    model="kernels of public content over the own history, and a map of content space",
-    summary="public content, a few private sums, and everything personal on the device, in its order",
+    **described("veil"),
     datasets=(*WITH_FEATURES, *WITH_IMPRESSIONS),
     config=VeilConfig,
     plan=plan,
@@ -354,7 +348,4 @@ METHOD = Method(
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     ready=ready,
-    rounds=12,
-    evaluations=1,
-    rounds_are_fixed=True,
 )

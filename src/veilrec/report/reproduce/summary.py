@@ -1,10 +1,7 @@
-"""Results as a reader gets them: tables for the terminal, JSON, CSV and Markdown."""
+"""Results as a reader gets them: tables for the terminal, JSON and Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,12 +27,6 @@ _NAMES = {
 _MAX_METRICS = 5  # in one table, each with the paper's beside it
 _DIVERGED = "diverged"  # as a failed run says it
 _VERSIONS = ("veilrec", "Python", "Libraries")
-_TERMS = ("epsilon", "delta", "unit", "adjacency", "scope", "trust", "basis", "honest_epsilon", "honest_delta")
-_COLUMNS = (
-    *("data", "protocol", "label", "method", "preset", "calibration", "settings", "reads_order", *_TERMS),
-    *("metric", "seeds", "mean", "sd", "standard_error_over_seeds", "standard_error_over_users", "lowest", "highest"),
-    *("values", "cases", "rounds", "seconds", "up_bytes", "down_bytes", "problem"),
-)
 
 
 def name_of(metric: str) -> str:
@@ -271,17 +262,12 @@ def to_json(summary: StudySummary, command: str) -> dict[str, Any]:
     study, experiment = summary.study, summary.study.experiment
     return {
         "experiment": experiment.name,
-        "title": experiment.title,
-        "paper": experiment.paper,
-        "quick": study.quick,
+        **{name: getattr(experiment, name) for name in ("title", "paper", "metrics")},
+        **{name: getattr(study, name) for name in ("quick", "seeds", "protocol")},
         "command": command,
-        "seeds": list(study.seeds),
-        "protocol": study.protocol,
-        "metrics": list(experiment.metrics),
         "panels": [_panel_json(panel) for panel in summary.panels],
         "tables": [
-            {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
-            for grid in summary.calculated.grids
+            {name: getattr(grid, name) for name in ("title", "head", "rows")} for grid in summary.calculated.grids
         ],
         "notes": list(summary.notes),
         "problems": problems(summary),
@@ -308,14 +294,10 @@ def _spread_json(spread: Spread) -> dict[str, Any]:
 
 
 def _line_json(line: ResultLine) -> dict[str, Any]:
-    row, guarantee = line.variant.row, line.guarantee
+    row, variant, guarantee = line.variant.row, line.variant, line.guarantee
     return {
-        "label": row.label,
-        "method": row.method,
-        "preset": line.variant.preset,
-        "calibration": line.variant.calibration,
-        "settings": list(row.settings),
-        "untrained": row.untrained,
+        **{name: getattr(row, name) for name in ("label", "method", "settings", "untrained")},
+        **{name: getattr(variant, name) for name in ("preset", "calibration")},
         "serving": None if row.serving is None else describe_serving(row.serving),
         "rounds": line.rounds,
         "theirs": {
@@ -328,7 +310,7 @@ def _line_json(line: ResultLine) -> dict[str, Any]:
         "claimed": claimed(guarantee) if guarantee else None,
         "holds": holds(guarantee) if guarantee else None,
         "problem": line.problem or None,
-        "runs": [trial.folder.name for trial in line.variant.trials],
+        "runs": [trial.folder.name for trial in variant.trials],
     }
 
 
@@ -338,58 +320,6 @@ def error_over_users(line: ResultLine, metric: str) -> float | None:
         return None
     rate = line.measured[metric].mean
     return math.sqrt(rate * (1.0 - rate) / line.measured["cases"].mean)
-
-
-def to_csv(summary: StudySummary) -> str:
-    """Write a CSV line for every metric of every row, with seeds, errors, seconds and bytes; also for failed rows."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for panel in summary.panels:
-        for line in panel.lines:
-            for metric in summary.study.experiment.metrics:
-                writer.writerow(_csv_row(panel, line, metric))
-    return text.getvalue()
-
-
-def _csv_row(panel: PanelResults, line: ResultLine, metric: str) -> dict[str, Any]:
-    row, promise = line.variant.row, line.guarantee
-    return {
-        "data": panel.data.partition(":")[0],
-        "protocol": panel.protocol,
-        "label": row.label,
-        "method": row.method,
-        "preset": line.variant.preset,
-        "calibration": line.variant.calibration,
-        "settings": " ".join(row.settings),
-        "reads_order": int(row.reads_order),
-        **({name: getattr(promise, name) for name in _TERMS} if promise is not None else {"epsilon": row.at}),
-        "metric": metric,
-        "rounds": line.rounds,
-        "problem": line.problem,
-        **_csv_numbers(line, metric, panel.protocol),
-        **{
-            name: line.measured[name].mean
-            for name in ("cases", "seconds", "up_bytes", "down_bytes")
-            if name in line.measured
-        },
-    }
-
-
-def _csv_numbers(line: ResultLine, metric: str, protocol: str) -> dict[str, Any]:
-    if metric not in line.measured:
-        return {"seeds": 0}
-    found = line.measured[metric]
-    return {
-        "seeds": len(found.values),
-        "mean": found.mean,
-        "sd": found.sd,
-        "standard_error_over_seeds": None if found.sd is None else found.sd / math.sqrt(len(found.values)),
-        "standard_error_over_users": error_over_users(line, metric) if protocol.startswith("loo-") else None,
-        "lowest": min(found.values),
-        "highest": max(found.values),
-        "values": json.dumps(list(found.values)),
-    }
 
 
 def to_markdown(summary: StudySummary, command: str, picture: str) -> str:
