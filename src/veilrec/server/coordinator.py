@@ -168,6 +168,11 @@ class Coordinator(Closing):
         with self._lock:
             return self._store.history()
 
+    def transcripts(self) -> tuple[bytes, ...]:
+        """What is needed to check the secure sums that were opened, in the order of the run."""
+        with self._lock:
+            return self._store.transcripts()
+
     def enrol(self, client_id: str, who: Enrolled = "clients") -> int:
         """Enrol a training or validation client and return its number; the same again if it is known."""
         if not client_id:
