@@ -16,6 +16,7 @@ from veilrec.client.veil import VOTES
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation import federation
+from veilrec.federation.auditing import audit
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.registry import Registry
@@ -63,7 +64,7 @@ def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
         assert made.distributed_noise or "helpers" not in told
         terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
         shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
-        said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
+        said = 4 + terms.vector_bytes + RoundKey.size(2) + 32 + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
         assert [report.up_bytes for report in ended.history] == [5 * said] * 2
 
 
@@ -98,12 +99,12 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(tmp_path, mo
     vectors = {}
     mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self, boxes, values):
+    def noted(self, boxes, content, values):
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
-        return mask(self, boxes, values)
+        return mask(self, boxes, content, values)
 
-    def summed(self, invitation, messages):
-        got = total(self, invitation, messages)
+    def summed(self, invitation, messages, cohort):
+        got = total(self, invitation, messages, cohort)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
@@ -233,10 +234,10 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path, monkeypatch):
             raise MessageRefused("nothing is open", "held back")
         return receive(self, client_id, message)
 
-    def in_between(self, invitation, messages):
+    def in_between(self, invitation, messages, cohort):
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
-        return total(self, invitation, messages)
+        return total(self, invitation, messages, cohort)
 
     def wanted(self):
         outcome["server"] = self
@@ -259,7 +260,8 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypa
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
         place = tmp_path / CLIENTS / name
-        key, invitation = identity_of(place).public, read_invitation(place)
+        with loopback.opened(place, loopback.known_in(tmp_path)):
+            key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = loopback.known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))
@@ -309,7 +311,7 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
 
 REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
-    ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
+    ("fednewsrec", ("cohort.size=0",), {}, "needs 2 validation clients, and there are 0"),
     ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds the noise of vote-reports"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
@@ -448,3 +450,19 @@ def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     trips = [attempt for kind, attempt in asked if kind == "advertise"]
     assert trips[:3] == [0, 1, 2]
     assert [attempt for kind, attempt in asked if kind == "reveal"][:2] == [2, 2]
+
+
+@pytest.mark.parametrize(("name", "secagg"), [("privaterec", "helpers"), ("fednewsrec", "pairs")])
+def test_gains_of_validation_clients_under_masks_decide_as_in_the_simulation(name, secagg, tmp_path):
+    basis = loopback.basis_of(subjects(name)[0], "cohort.size=0", users=16, rounds=1)
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
+    assert made.validators >= made.least_compared
+    wanted = loopback.simulated(tmp_path, basis)
+    loopback.run_all(tmp_path)
+    known = loopback.known_in(tmp_path)
+    ended = read_end(tmp_path, known)
+    assert [report.void for report in ended.history] == [False]
+    assert ended.selection.validators == wanted.selection.validators == made.validators
+    assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)  # of networks
+    found = audit(tmp_path)
+    assert (found.sums, found.problems) == (2, ())

@@ -53,6 +53,7 @@ _OF_MASKS = (
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
 _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+_FEWEST = 2  # clients of a secure sum, whatever is asked for
 _LAST_DIGITS = 1e-9  # by which figures may differ from machine to machine
 
 
@@ -72,6 +73,7 @@ class FederationFacts:
         if self.method.plan is None:
             raise BadInput(f"{self.method.name} has no plan for clients: a federation needs a federated method")
         self.plan = self.method.plan(self.config, self.problem)
+        least = least_for(self.plan, federation.secagg, federation.minimum_messages)
         if federation.distributed_noise:
             self.plan = with_distributed_noise(self.plan, DistributedNoise(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
@@ -82,7 +84,7 @@ class FederationFacts:
         self.guarantee = self._promise()
         self.budget, unprotected = spending_of(self.plan)
         self._refuse_edited(
-            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected
+            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected, least=least
         )
 
     def _promise(self) -> Guarantee:
@@ -104,6 +106,21 @@ class FederationFacts:
                     f"{self.folder / FILE} says {place} {said}, and its plan comes to {found}: it was edited, so"
                     " nothing is done; bring back the one that init wrote"
                 )
+
+
+def least_for(plan: Plan, secagg: SecAgg, minimum_messages: int | None) -> int:
+    """Number of clients without which no secure sum of a plan's rounds is opened; of the plan whose server adds noise.
+
+    A proof that is about whole cohorts needs all of a cohort; otherwise half of it, unless told otherwise.
+    """
+    if secagg == "none":
+        return _FEWEST
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, CohortSum):
+        size = size or mechanism.taking_part.population
+        if plan.cohort.sampling != "poisson":
+            return max(_FEWEST, size)
+    return max(_FEWEST, minimum_messages or size // 2)
 
 
 def _differing(place: str, said: Any, found: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -246,19 +246,15 @@ def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     if wishes.distributed_noise and wishes.secagg == "none":
         raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
-        return 2
+        return facts.least_for(plan, "none", None)
     _check_told(plan, wishes)
-    mechanism, size = plan.mechanism, plan.cohort.size
-    if isinstance(mechanism, CohortSum):
-        if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
-            raise BadInput(
-                "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
-                " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
-            )
-        size = size or mechanism.taking_part.population
-        if plan.cohort.sampling != "poisson":
-            return max(2, size)
-    return max(2, wishes.minimum_messages or size // 2)
+    mechanism = plan.mechanism
+    if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
+        raise BadInput(
+            "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
+            " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
+        )
+    return facts.least_for(plan, wishes.secagg, wishes.minimum_messages)
 
 
 def _check_told(plan: Plan, wishes: FederationOptions) -> None:
