@@ -133,9 +133,7 @@ def test_missing_transcripts_and_a_helper_that_remembers_otherwise_are_named(tri
     write(helper / JOURNAL, "DELETE FROM rounds WHERE number < 0")
     assert "sum 0 of reports: helper-0 has not answered it" in audit(folder, helper).problems
     write(folder / COORDINATOR / path, "DELETE FROM transcripts WHERE number < 0")
-    assert (
-        any("sum 0 of reports: it has no transcript" in line for line in audit(folder).problems) is False
-    )  # the oldest
+    assert "sum 0 of reports: it has no transcript" not in audit(folder).problems  # the oldest may have had no room
     raises(BadInput, "no secure sums", audit, plain(folder.parent / "plain"))
 
 

@@ -11,10 +11,11 @@ import pytest
 from tests.federation import loopback
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject, same, subjects
+from veilrec.cli.federate import status_line
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
+from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, Tensor, whole_model
 from veilrec.federation import federation
 from veilrec.federation.auditing import audit
 from veilrec.federation.client import folder as client_folder
@@ -25,13 +26,15 @@ from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, Federat
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.secagg.helpers import Helper, MaskRequest
+from veilrec.federation.running import status
+from veilrec.federation.secagg.helpers import Helper, HelperInvitation, HelperSumClient, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
-from veilrec.federation.secagg.terms import RoundKey
+from veilrec.federation.secagg.terms import MessageReader, RoundKey
 from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.server import ServerState
+from veilrec.wire import rounds
 from veilrec.wire.signing import BadSignature
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -466,3 +469,88 @@ def test_gains_of_validation_clients_under_masks_decide_as_in_the_simulation(nam
     assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)  # of networks
     found = audit(tmp_path)
     assert (found.sums, found.problems) == (2, ())
+
+
+def test_whoever_acted_on_something_else_is_named_and_its_round_void(tmp_path, monkeypatch):
+    """A client that was told something else in round 0: what it signed says so, and the coordinator tells."""
+    loopback.lay_out_in(tmp_path, clear(4, 2), secagg="helpers", round_seconds=loopback.LONG)
+    known, update = loopback.known_in(tmp_path), HelperSumClient.update
+
+    def elsewhere(self, invitation, content, values):
+        sent = update(self, invitation, content, values)
+        proposal = HelperInvitation.decode(invitation).proposal
+        if self.number != 2 or proposal.terms.round_number:
+            return sent
+        louder = replace(proposal, terms=proposal.terms.about(b"louder", range(4))).session
+        claim = RoundKey.read(MessageReader(sent))
+        signed = RoundKey.signed(claim.public, self.identity, louder, "client", 2)
+        return signed.encode() + louder + sent[RoundKey.size() + 32 :]
+
+    monkeypatch.setattr(HelperSumClient, "update", elsewhere)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, known).history
+    assert (first.void, first.differing, second.void, second.differing) == (True, ("d00002",), False, ())
+    assert first.refused["another digest"] >= 1
+    found = status(tmp_path)["run"]
+    assert found["differing"] == {"0": ["d00002"]}
+    assert "round 0 void: d00002 acted on something else" in status_line(found | {"clients": {"here": 0, "invited": 4}})
+    assert audit(tmp_path).problems == ("round 0: d00002 acted on something else than the others",)
+
+
+def test_weights_beyond_their_bound_are_declined_by_everybody_and_counted(tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(4, 2), secagg="helpers", round_seconds=loopback.LONG)
+    honest = Coordinator._broadcast
+
+    def loud(self):
+        if self.round_number:
+            return honest(self)
+        schema = self.plan.schema
+        weights = {name: np.full_like(values, 2.0**21) for name, values in self.plan.start.items()}
+        return rounds.encode(RoundSpec(0), whole_model(schema, weights, 0), schema)
+
+    monkeypatch.setattr(Coordinator, "_broadcast", loud)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, loopback.known_in(tmp_path)).history
+    assert (first.void, first.messages, first.declined) == (True, 0, {"beyond the bound": 4})
+    assert (second.void, second.messages, second.declined) == (False, 4, {})
+    assert status(tmp_path)["run"]["declined"] == {"beyond the bound": 4}
+
+
+def test_a_model_that_a_sum_was_not_begun_for_voids_the_round_with_one_line_and_no_charge(tmp_path, monkeypatch):
+    """Between the helpers' keys and the clients the model on disk has become another one."""
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=2)
+    loopback.lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=loopback.LONG)
+    opening, opened = Coordinator.open_sum, list[int]()
+
+    def swapped(self):
+        place = opening(self)
+        if not opened:
+            opened.append(self.round_number)
+            for values in self._server_state.server.weights.values():
+                values += 1.0
+        return place
+
+    monkeypatch.setattr(Coordinator, "open_sum", swapped)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, loopback.known_in(tmp_path)).history
+    assert (first.void, first.messages, second.messages) == (True, 0, 4)
+    assert paid(tmp_path) == [1] * 4
+
+
+def test_a_model_beyond_what_clients_learn_from_ends_the_run(tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(3, 2), secagg="helpers", round_seconds=loopback.LONG)
+    monkeypatch.setattr(Tensor, "largest", 1e-3)
+    with pytest.raises(BadInput, match="the model has diverged in round 0"):
+        loopback.run_all(tmp_path, wrap=lambda _, answers: Bold(answers))
+
+
+class Bold:
+    """A client that learns from anything."""
+
+    def __init__(self, answers):
+        self._answers = answers
+
+    def answer(self, task, content):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("veilrec.client.federated.check_weights", lambda *_: None)
+            return self._answers.answer(task, content)
