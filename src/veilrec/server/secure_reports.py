@@ -200,7 +200,8 @@ class SecureReports:
             length = self._mechanism.length
             if total.shape != (length,):
                 raise VeilrecError(f"a sum of reports has shape {total.shape}: there are {length} items")
-            tally = Tally(self._mechanism.protect(total, noise), self._store.count("reports"))
+            reports = self._store.count("reports")
+            tally = Tally(self._mechanism.opened(total, reports, noise), reports)
             self._go_on(clients, self.spec.attempt, tally)
             return True
 
