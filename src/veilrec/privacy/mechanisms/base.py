@@ -163,7 +163,7 @@ class SummedOnce(Mechanism[Input, Output]):
         own = self.weigh(value)
         if self.shares is None:
             return own
-        return self.shares.integers(own * self.step) + self.empty(source)
+        return self.shares.integers(own, self.step) + self.empty(source)
 
     def empty(self, source: Source) -> Offsets:
         """What a client that has nothing to tell puts under masks: its share of the noise."""
@@ -217,7 +217,7 @@ class SummedOnce(Mechanism[Input, Output]):
         honest = self.shares.carried.honest
         drawn = self.shares.draw(honest * count * self.masked_length, source)
         noise = drawn.reshape(honest, count, self.masked_length).sum(axis=0)
-        return np.asarray((self.shares.integers(total * self.step) + noise) * self.shares.step)
+        return np.asarray((self.shares.integers(total, self.step) + noise) * self.shares.step)
 
 
 def take_terms(mechanism: Mechanism[Any, Any], inner: Mechanism[Any, Any]) -> None:

@@ -1,8 +1,8 @@
 """Distributed noise on the sums of rounds: the sum of a cohort's updates with noise that its clients have added.
 
-`privacy.mechanisms.shares` says why it protects. Lattice and shares of a round follow its spec, which all of its clients
-have: where adaptive clipping moves the clip norm, the noise on the updates and the steps of their lattice move with it,
-and the count keeps noise and steps of its own.
+`privacy.mechanisms.shares` says why it protects. Lattice and shares of a round follow its spec, which all of its
+clients have: where adaptive clipping moves the clip norm, the noise on the updates and the steps of their lattice move
+with it, and the count keeps noise and steps of its own.
 
 A tree of noise (DP-FTRL, `TreeSum`) cannot be had in this way. What its round t adds is n_t - n_(t-1) - n_(t-2) - ...:
 new noise, less that of earlier nodes. A node's noise is a sum of what the clients of its round drew, and whoever takes

@@ -311,8 +311,8 @@ class VoteReports(_NoisyCounts):
     """One vote for each person, shared among the items of the person; Gaussian noise on the sums."""
 
     name = "vote-reports"
-    step = 1.0 / _WHOLE_VOTE  # type: ignore[assignment]
-    largest = _WHOLE_VOTE  # type: ignore[assignment]  # of somebody with one item
+    step = 1.0 / _WHOLE_VOTE
+    largest = _WHOLE_VOTE  # of somebody with one item
 
     def __init__(
         self,

@@ -484,7 +484,7 @@ class GainSum(SummedOnce[Doubles, Doubles]):
     def protect(self, total: Offsets, source: Source) -> Doubles:
         """Noise on the sum."""
         self._refuse_shares()
-        return with_noise(total * self.step, self.sigma, source)
+        return with_noise(np.asarray(total * self.step, np.float64), self.sigma, source)
 
     def threshold(self, validators: int) -> float:
         """Gain that a noisy mean over validation clients has to exceed: standard errors of its noise and of chance.
