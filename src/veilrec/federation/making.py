@@ -188,7 +188,11 @@ def _public(basis: Basis, places: int) -> Population:
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
     mechanism, size = plan.mechanism, plan.cohort.size
-    if mechanism.noise_on == "share" and wishes.secagg == "none":
+    if wishes.distributed_noise and mechanism.noise_on != "share" and wishes.secagg != "none":
+        raise BadInput(
+            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
+        )
+    if (wishes.distributed_noise or mechanism.noise_on == "share") and wishes.secagg == "none":
         raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
         return 2
@@ -218,8 +222,8 @@ def _check_told(plan: Plan) -> None:
             seen.append(f"{reports.mechanism.name} of every round")
         elif plan.mechanism.noise_on == "share":
             raise BadInput(
-                f"--distributed-noise covers updates, and the server adds the noise of {reports.mechanism.name}:"
-                " leave it out, or use a method without reports"
+                f"a federation adds up {reports.mechanism.name} without noise of its clients, which this plan asks for:"
+                " leave --distributed-noise out, or use a method without reports"
             )
     if seen:
         raise BadInput(
@@ -290,10 +294,6 @@ def _with_noise(wishes: FederationOptions) -> tuple[str, ...]:
     """The settings, with those of distributed noise where it is asked for."""
     if not wishes.distributed_noise:
         return wishes.settings
-    if get(wishes.method).guarantee(get(wishes.method).config()).basis != "proven":
-        raise BadInput(
-            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
-        )
     margins = (f"privacy.silent={wishes.silent}", f"privacy.lost={wishes.lost}")
     return ("privacy.noise=distributed", *margins, *wishes.settings)
 
