@@ -46,7 +46,7 @@ def other(value):
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agreed") / "trial"
     basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
-    loopback.lay_out_in(folder, basis, secagg="helpers", distributed_noise=True, minimum_messages=3)
+    loopback.lay_out_in(folder, basis, secagg="helpers")
     return folder
 
 

@@ -21,7 +21,7 @@ from veilrec.federation.auditing import audit
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
+from veilrec.federation.facts import terms_in, terms_of
 from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
@@ -30,7 +30,6 @@ from veilrec.federation.running import status
 from veilrec.federation.secagg.helpers import Helper, HelperInvitation, HelperSumClient, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
 from veilrec.federation.secagg.terms import MessageReader, RoundKey
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.server import ServerState
@@ -46,17 +45,16 @@ def clear(users, rounds):
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-@pytest.mark.parametrize("wishes", [{}, {"distributed_noise": True, "silent": 0.3}])
-def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
-    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
-    made = loopback.lay_out_in(
-        tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG, **wishes
-    )
+@pytest.mark.parametrize("margins", [None, ("privacy.silent=0.3", "privacy.lost=0.4")], ids=["server", "clients"])
+def test_secure_sums_are_those_of_the_simulation(secagg, margins, tmp_path):
+    noise = () if margins is None else ("privacy.noise=distributed", *margins)
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", *noise, users=5, rounds=2)
+    wishes = {"minimum_messages": 3} if margins is None else {"distributed_noise": True}
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, round_seconds=loopback.LONG, **wishes)
+    assert made.least == 3
     assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
     told = " ".join(made.guarantee["caveats"])
     assert ("sums before it adds the noise" in told) is not made.distributed_noise
-    if made.distributed_noise:
-        basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
     loopback.run_all(tmp_path)
     ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
@@ -315,7 +313,8 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
 REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
     ("fednewsrec", ("cohort.size=0",), {}, "needs 2 validation clients, and there are 0"),
-    ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds the noise of vote-reports"),
+    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"minimum_messages": 3}, "how many may be lost"),
+    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"secagg": "none"}, "add --secagg helpers"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True, "secagg": "none"}, "--secagg helpers"),
@@ -527,7 +526,7 @@ def test_a_model_that_a_sum_was_not_begun_for_voids_the_round_with_one_line_and_
         if not opened:
             opened.append(self.round_number)
             for values in self._server_state.server.weights.values():
-                values += 1.0
+                np.add(values, 1.0, out=values)
         return place
 
     monkeypatch.setattr(Coordinator, "open_sum", swapped)

@@ -33,14 +33,13 @@ from veilrec.methods.base import Config, Method, promised
 from veilrec.methods.private import DECLARED, SERVER_SEES
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
-from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost, budget_for
 from veilrec.privacy.disclosure import disclosure_of
-from veilrec.privacy.events import Event, training_event
-from veilrec.privacy.guarantee import TRUSTS, Guarantee
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism, SummedOnce
-from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
 
@@ -73,9 +72,6 @@ class FederationFacts:
         if self.method.plan is None:
             raise BadInput(f"{self.method.name} has no plan for clients: a federation needs a federated method")
         self.plan = self.method.plan(self.config, self.problem)
-        least = least_for(self.plan, federation.secagg, federation.minimum_messages)
-        if federation.distributed_noise:
-            self.plan = with_distributed_noise(self.plan, DistributedNoise(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
             raise BadInput(
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
@@ -83,15 +79,19 @@ class FederationFacts:
             )
         self.guarantee = self._promise()
         self.budget, unprotected = spending_of(self.plan)
+        least = least_for(self.plan, federation.secagg, federation.minimum_messages)
         self._refuse_edited(
-            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected, least=least
+            guarantee=self.guarantee.to_json(),
+            budget=budget_fields(self.budget),
+            unprotected=unprotected,
+            least=least,
+            least_reported=least_reported(self.plan, least),
+            least_compared=least_compared(self.plan, federation.validators),
         )
 
     def _promise(self) -> Guarantee:
         """What the plan promises, whatever the file says."""
         made, guarantee = self.federation, promised(self.method, self.config, self.problem)
-        if made.distributed_noise and guarantee.delta is not None:
-            guarantee = guarantee_of(self.plan, guarantee.delta)
         woven = made.woven() if made.secagg == "pairs" else None
         return of_clients(
             guarantee, self.plan, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue
@@ -109,18 +109,33 @@ class FederationFacts:
 
 
 def least_for(plan: Plan, secagg: SecAgg, minimum_messages: int | None) -> int:
-    """Number of clients without which no secure sum of a plan's rounds is opened; of the plan whose server adds noise.
+    """Number of clients without which no secure sum of a plan's rounds is opened.
 
-    A proof that is about whole cohorts needs all of a cohort; otherwise half of it, unless told otherwise.
+    Where clients add the noise, as many as it takes. A proof that is about whole cohorts needs all of a cohort;
+    otherwise half of it, unless told otherwise.
     """
     if secagg == "none":
         return _FEWEST
     mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, DistributedNoiseSum):
+        return max(_FEWEST, mechanism.distributed_noise.least)
     if isinstance(mechanism, CohortSum):
         size = size or mechanism.taking_part.population
         if plan.cohort.sampling != "poisson":
             return max(_FEWEST, size)
     return max(_FEWEST, minimum_messages or size // 2)
+
+
+def least_reported(plan: Plan, least: int) -> int:
+    """Number of clients without which no sum of reports is opened: as many as carry its noise, or as in rounds."""
+    shares = None if plan.reports is None else plan.reports.mechanism.shares
+    return least if shares is None else max(_FEWEST, shares.carried.least)
+
+
+def least_compared(plan: Plan, validators: int) -> int:
+    """Number of validation clients without which no sum of gains is opened: as many as carry its noise, or half."""
+    shares = None if plan.model_selection is None else plan.model_selection.mechanism.shares
+    return max(_FEWEST, (validators + 1) // 2 if shares is None else shares.carried.least)
 
 
 def _differing(place: str, said: Any, found: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -184,25 +199,7 @@ def _whole_model(plan: Plan) -> int:
     return sum(8 * int(np.prod(tensor.shape)) for tensor in plan.schema.tensors)
 
 
-_ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
-
-
-def with_distributed_noise(plan: Plan, distributed_noise: DistributedNoise) -> Plan:
-    """Move a plan's noise from the server to its clients; rounds with fewer than `least` of them are void."""
-    mechanism = plan.mechanism
-    if not isinstance(mechanism, CohortSum):
-        raise BadInput(f"the plan's {mechanism.name} puts no noise on a sum: there is none to be added in shares")
-    if plan.aggregation not in _ADDED_UP:
-        raise BadInput(
-            f"the plan adds up by {plan.aggregation}, which needs numbers that have no noise: use "
-            f"{' or '.join(_ADDED_UP)}"
-        )
-    if distributed_noise.least > plan.max_clients:
-        raise BadInput(
-            f"least is {distributed_noise.least}: a round of this plan has {plan.max_clients} clients at most"
-        )
-    return replace(plan, mechanism=DistributedNoiseSum(mechanism, distributed_noise))
 
 
 def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None = None) -> Terms:
@@ -216,52 +213,11 @@ def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None =
     )
 
 
-def guarantee_of(plan: Plan, delta: float) -> Guarantee:
-    """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
-    mechanism = _shared(plan)
-    participations = plan.rounds if plan.max_participations is None else plan.max_participations
-    error = participations * mechanism.draws_error
-    epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
-    others = [part.mechanism.trust for part in (plan.reports, plan.model_selection) if part is not None]
-    trust = max((mechanism.trust, *others), key=TRUSTS.index)
-    return Guarantee(
-        basis="proven",
-        unit=mechanism.unit,
-        adjacency=mechanism.adjacency,
-        epsilon=epsilon,
-        delta=delta,
-        scope="whole run",
-        trust=trust,
-        caveats=_caveats(plan, mechanism, participations),
-        event=training_event(plan),
-    )
-
-
-def _caveats(plan: Plan, mechanism: DistributedNoiseSum, participations: int) -> tuple[str, ...]:
-    noise = mechanism.distributed_noise
-    chance = overflow_chance(noise.least, mechanism.dimension)
-    told: tuple[str, ...] = (
-        f"The noise is that of {noise.honest} clients: it is enough as long as at most "
-        f"{noise.least - noise.honest} of any {noise.least} clients of a round add none,"
-        " or tell the server theirs.",
-        "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
-        "clients alone, no more may be corrupt than was planned for.",
-        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds count for"
-        " everybody.",
-        "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
-        "harms the model.",
-        f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",
-    )
-    if mechanism.adjacency == "add-remove":
-        told = (*told, "Hidden is what somebody sent, not that they took part: an update, or nothing in its place.")
-    if plan.reports is not None or plan.model_selection is not None:
-        told = (*told, "Reports and validation clients' gains go as before, by themselves: see their own statements.")
-    return told
-
-
 def _shared(plan: Plan) -> DistributedNoiseSum:
     if not isinstance(plan.mechanism, DistributedNoiseSum):
-        raise BadInput(f"the noise of the plan's {plan.mechanism.name} is not in shares: use with_shares first")
+        raise BadInput(
+            f"the noise of the plan's {plan.mechanism.name} is not the clients': plan with privacy.noise=distributed"
+        )
     return plan.mechanism
 
 
@@ -273,7 +229,8 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
     events: list[tuple[Mechanism[Any, Any], Event]]
-    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    costs = mechanism.events(plan.participations)  # of the rounds that a client takes part in, the costliest
+    events = [(mechanism, event) for event, count in costs for _ in range(count)]
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
     if plan.model_selection is not None:
