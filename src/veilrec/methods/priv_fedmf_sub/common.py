@@ -132,7 +132,7 @@ REPORTS = (
 HISTOGRAM = "The items of the sub-model come from one noisy histogram on sums; its cost is part of the epsilon."
 CLICK = (
     "Only single clicks are covered, because the reports are, and of clicks those that clients learn from: which of a "
-    "user's are held out for the test, and who has any at all, is taken as known. Updates by themselves are covered whole."
+    "user's are held out for the test, and who has any at all, is taken as known. Updates alone are covered whole."
 )
 
 
