@@ -5,9 +5,9 @@ facts is the plan of the data (`making`).
 
 With distributed noise clients add the noise that the server would add, each a part, so that nobody sees a sum without.
 
-A secure sum is over the updates of a round, or over what everybody reports before the first one. Reports are summed
-under masks where the server is trusted with them (`ItemReports.under_masks`): whole numbers from 0 to `largest`, of n
-clients. Their sum lies from 0 to n * largest, so that the bits of that number and one more for the sign hold it, and no
+A secure sum is over the updates of a round, over what everybody reports before the first one, or over the gains of
+held-out validation clients after the last one. Reports are summed under masks where the server is trusted with them
+(`ItemReports.under_masks`). What is told once is whole numbers, and its mechanism says how large (`masked_width`): no
 sum of honest clients wraps around or is refused for its width.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 from veilrec.client.federated import plan_digest
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan
-from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, ComparisonSum, ReportSum, RoundSpec
 from veilrec.data import packed
 from veilrec.federation.federation import CA, FACTS, FILE, Federation, SecAgg
 from veilrec.federation.secagg.terms import Neighbourhood, Terms
@@ -33,14 +33,13 @@ from veilrec.methods.base import Config, Method, promised
 from veilrec.methods.private import DECLARED, SERVER_SEES
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
-from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost, budget_for
 from veilrec.privacy.disclosure import disclosure_of
-from veilrec.privacy.events import Event, training_event
-from veilrec.privacy.guarantee import TRUSTS, Guarantee
-from veilrec.privacy.mechanisms.base import Mechanism
-from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.base import Mechanism, SummedOnce
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
 
@@ -53,6 +52,7 @@ _OF_MASKS = (
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
 _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+_FEWEST = 2  # clients of a secure sum, whatever is asked for
 _LAST_DIGITS = 1e-9  # by which figures may differ from machine to machine
 
 
@@ -72,8 +72,6 @@ class FederationFacts:
         if self.method.plan is None:
             raise BadInput(f"{self.method.name} has no plan for clients: a federation needs a federated method")
         self.plan = self.method.plan(self.config, self.problem)
-        if federation.distributed_noise:
-            self.plan = with_distributed_noise(self.plan, DistributedNoise(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
             raise BadInput(
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
@@ -81,15 +79,19 @@ class FederationFacts:
             )
         self.guarantee = self._promise()
         self.budget, unprotected = spending_of(self.plan)
+        least = least_for(self.plan, federation.secagg, federation.minimum_messages)
         self._refuse_edited(
-            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected
+            guarantee=self.guarantee.to_json(),
+            budget=budget_fields(self.budget),
+            unprotected=unprotected,
+            least=least,
+            least_reported=least_reported(self.plan, least),
+            least_compared=least_compared(self.plan, federation.validators),
         )
 
     def _promise(self) -> Guarantee:
         """What the plan promises, whatever the file says."""
         made, guarantee = self.federation, promised(self.method, self.config, self.problem)
-        if made.distributed_noise and guarantee.delta is not None:
-            guarantee = guarantee_of(self.plan, guarantee.delta)
         woven = made.woven() if made.secagg == "pairs" else None
         return of_clients(
             guarantee, self.plan, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue
@@ -104,6 +106,36 @@ class FederationFacts:
                     f"{self.folder / FILE} says {place} {said}, and its plan comes to {found}: it was edited, so"
                     " nothing is done; bring back the one that init wrote"
                 )
+
+
+def least_for(plan: Plan, secagg: SecAgg, minimum_messages: int | None) -> int:
+    """Number of clients without which no secure sum of a plan's rounds is opened.
+
+    Where clients add the noise, as many as it takes. A proof that is about whole cohorts needs all of a cohort;
+    otherwise half of it, unless told otherwise.
+    """
+    if secagg == "none":
+        return _FEWEST
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, DistributedNoiseSum):
+        return max(_FEWEST, mechanism.distributed_noise.least)
+    if isinstance(mechanism, CohortSum):
+        size = size or mechanism.taking_part.population
+        if plan.cohort.sampling != "poisson":
+            return max(_FEWEST, size)
+    return max(_FEWEST, minimum_messages or size // 2)
+
+
+def least_reported(plan: Plan, least: int) -> int:
+    """Number of clients without which no sum of reports is opened: as many as carry its noise, or as in rounds."""
+    shares = None if plan.reports is None else plan.reports.mechanism.shares
+    return least if shares is None else max(_FEWEST, shares.carried.least)
+
+
+def least_compared(plan: Plan, validators: int) -> int:
+    """Number of validation clients without which no sum of gains is opened: as many as carry its noise, or half."""
+    shares = None if plan.model_selection is None else plan.model_selection.mechanism.shares
+    return max(_FEWEST, (validators + 1) // 2 if shares is None else shares.carried.least)
 
 
 def _differing(place: str, said: Any, found: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -167,25 +199,7 @@ def _whole_model(plan: Plan) -> int:
     return sum(8 * int(np.prod(tensor.shape)) for tensor in plan.schema.tensors)
 
 
-_ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
-
-
-def with_distributed_noise(plan: Plan, distributed_noise: DistributedNoise) -> Plan:
-    """Move a plan's noise from the server to its clients; rounds with fewer than `least` of them are void."""
-    mechanism = plan.mechanism
-    if not isinstance(mechanism, CohortSum):
-        raise BadInput(f"the plan's {mechanism.name} puts no noise on a sum: there is none to be added in shares")
-    if plan.aggregation not in _ADDED_UP:
-        raise BadInput(
-            f"the plan adds up by {plan.aggregation}, which needs numbers that have no noise: use "
-            f"{' or '.join(_ADDED_UP)}"
-        )
-    if distributed_noise.least > plan.max_clients:
-        raise BadInput(
-            f"least is {distributed_noise.least}: a round of this plan has {plan.max_clients} clients at most"
-        )
-    return replace(plan, mechanism=DistributedNoiseSum(mechanism, distributed_noise))
 
 
 def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None = None) -> Terms:
@@ -199,52 +213,11 @@ def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None =
     )
 
 
-def guarantee_of(plan: Plan, delta: float) -> Guarantee:
-    """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
-    mechanism = _shared(plan)
-    participations = plan.rounds if plan.max_participations is None else plan.max_participations
-    error = participations * mechanism.draws_error
-    epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
-    others = [part.mechanism.trust for part in (plan.reports, plan.model_selection) if part is not None]
-    trust = max((mechanism.trust, *others), key=TRUSTS.index)
-    return Guarantee(
-        basis="proven",
-        unit=mechanism.unit,
-        adjacency=mechanism.adjacency,
-        epsilon=epsilon,
-        delta=delta,
-        scope="whole run",
-        trust=trust,
-        caveats=_caveats(plan, mechanism, participations),
-        event=training_event(plan),
-    )
-
-
-def _caveats(plan: Plan, mechanism: DistributedNoiseSum, participations: int) -> tuple[str, ...]:
-    noise = mechanism.distributed_noise
-    chance = overflow_chance(noise.least, mechanism.dimension)
-    told: tuple[str, ...] = (
-        f"The noise is that of {noise.honest} clients: it is enough as long as at most "
-        f"{noise.least - noise.honest} of any {noise.least} clients of a round add none,"
-        " or tell the server theirs.",
-        "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
-        "clients alone, no more may be corrupt than was planned for.",
-        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds count for"
-        " everybody.",
-        "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
-        "harms the model.",
-        f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",
-    )
-    if mechanism.adjacency == "add-remove":
-        told = (*told, "Hidden is what somebody sent, not that they took part: an update, or nothing in its place.")
-    if plan.reports is not None or plan.model_selection is not None:
-        told = (*told, "Reports and validation clients' gains go as before, by themselves: see their own statements.")
-    return told
-
-
 def _shared(plan: Plan) -> DistributedNoiseSum:
     if not isinstance(plan.mechanism, DistributedNoiseSum):
-        raise BadInput(f"the noise of the plan's {plan.mechanism.name} is not in shares: use with_shares first")
+        raise BadInput(
+            f"the noise of the plan's {plan.mechanism.name} is not the clients': plan with privacy.noise=distributed"
+        )
     return plan.mechanism
 
 
@@ -256,7 +229,8 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
     events: list[tuple[Mechanism[Any, Any], Event]]
-    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    costs = mechanism.events(plan.participations)  # of the rounds that a client takes part in, the costliest
+    events = [(mechanism, event) for event, count in costs for _ in range(count)]
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
     if plan.model_selection is not None:
@@ -309,8 +283,7 @@ def of_clients(
     return replace(guarantee, caveats=(*guarantee.caveats, *more), disclosure=disclosure)
 
 
-Summed: TypeAlias = RoundSpec | ReportSum
-_MAX_WIDTH = 64
+Summed: TypeAlias = RoundSpec | ReportSum | ComparisonSum
 
 ATTEMPTS = {"helpers": 1, "pairs": 64}
 """Sums of reports that a client takes part in, at most: a server that has seen two learns how they differ.
@@ -320,32 +293,42 @@ a sum among clients alone for good; it is begun anew, under a number of its own.
 """
 
 
-def width_for(clients: int, largest: int) -> int:
-    """Bits of a sum of so many numbers from 0 to `largest`, its sign included."""
-    width = (clients * largest).bit_length() + 1
-    if width > _MAX_WIDTH:
-        raise BadInput(f"{clients} clients with numbers up to {largest} need {width} bits: there are {_MAX_WIDTH}")
-    return width
-
-
 def terms_in(made: Federation, plan: Plan, spec: Summed) -> Terms:
     """Work out the terms of a secure sum from the federation's file, as server and clients each do."""
     if isinstance(spec, RoundSpec):
         if spec.number >= FIRST_REPORT_SUM:
             raise BadInput(f"round {spec.number} has the number of a sum of reports: rounds have smaller ones")
         return terms_of(plan, spec, made.digest, made.least)
-    reports, attempts = plan.reports, ATTEMPTS.get(made.secagg, 0)
-    if reports is None or not reports.mechanism.under_masks:
-        raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
+    attempts = ATTEMPTS.get(made.secagg, 0)
+    mechanism, clients = _told_once(made, plan, spec)
     if spec.attempt >= attempts:
-        raise BadInput(f"reports are added up {counted(attempts, 'time')} at most, and this is time {spec.attempt + 1}")
-    mechanism = reports.mechanism
-    width = width_for(made.clients, mechanism.largest)
-    return Terms(made.digest, spec.number, mechanism.length, width, made.least)
+        raise BadInput(
+            f"what is told once is added up {counted(attempts, 'time')} at most, and this is time {spec.attempt + 1}"
+        )
+    least = made.least_of(spec.number)
+    return Terms(made.digest, spec.number, mechanism.masked_length, mechanism.masked_width(clients), least)
 
 
-def report_sum(number: int) -> ReportSum:
-    """The sum of reports that has this number; a round's is refused."""
+def _told_once(made: Federation, plan: Plan, spec: ReportSum | ComparisonSum) -> tuple[SummedOnce[Any, Any], int]:
+    """What clients tell in a sum beside rounds, and how many of them there are."""
+    if isinstance(spec, ReportSum):
+        if plan.reports is None or not plan.reports.mechanism.under_masks:
+            raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
+        return plan.reports.mechanism, made.clients
+    if plan.model_selection is None:
+        raise BadInput("this plan has no validation clients: nothing is sent")
+    return plan.model_selection.mechanism, made.validators
+
+
+def summed(number: int) -> Summed:
+    """Which kind of sum a number is that of; nothing else is known of a round by it."""
+    return RoundSpec(number) if number < FIRST_REPORT_SUM else told_once(number)
+
+
+def told_once(number: int) -> ReportSum | ComparisonSum:
+    """The sum of reports or gains that has this number; a round's is refused."""
     if number < FIRST_REPORT_SUM:
-        raise BadInput(f"number {number} is that of a round, and no sum of reports has it: nothing is sent")
-    return ReportSum(number - FIRST_REPORT_SUM)
+        raise BadInput(f"number {number} is that of a round, and no sum of reports or gains has it: nothing is sent")
+    if number < FIRST_COMPARISON_SUM:
+        return ReportSum(number - FIRST_REPORT_SUM)
+    return ComparisonSum(number - FIRST_COMPARISON_SUM)

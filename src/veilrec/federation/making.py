@@ -19,11 +19,22 @@ from veilrec.core.plan import Plan
 from veilrec.data import packed
 from veilrec.data.datasets import load
 from veilrec.data.population import Population, Strings, some_users
-from veilrec.federation import facts, federation, helper, identity
+from veilrec.federation import facts, federation, helper, identity, page
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import Registry, Role
-from veilrec.federation.facts import guarantee_of, of_clients, spending_of, with_distributed_noise
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
+from veilrec.federation.facts import of_clients, spending_of
+from veilrec.federation.federation import (
+    CA,
+    CLIENTS,
+    COORDINATOR,
+    FACTS,
+    FIRST_VALIDATOR,
+    HELPERS,
+    INVITED,
+    PEOPLE,
+    Federation,
+    SecAgg,
+)
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
@@ -31,7 +42,7 @@ from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.public import different, public_people, public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.noise import READ_OFF
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
@@ -136,8 +147,6 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             " from the start: give a smaller --least, fewer --places, or more --clients"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
-    if wishes.distributed_noise:
-        basis = _with_distributed_noise(basis, DistributedNoise(least, wishes.silent))
     basis = replace(
         basis,
         guarantee=of_clients(
@@ -149,7 +158,16 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             declared=wishes.public_catalogue,
         ),
     )
-    made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
+    made = _describe(folder, wishes, basis)
+    made = replace(
+        made,
+        least=least,
+        least_reported=facts.least_reported(basis.plan, least),
+        least_compared=facts.least_compared(basis.plan, made.validators),
+        neighbourhood={} if woven is None else vars(woven),
+    )
+    if wishes.secagg != "none" and basis.plan.model_selection is not None:
+        made = _with_comparison(made, wishes)
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
@@ -161,8 +179,38 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             made = replace(made, invited=list_digest(text))
         if made.secagg == "helpers":
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
+    made = replace(made, page=_page_of(folder, made))
+    for path in (*(folder / CLIENTS).glob("*"), *(folder / HELPERS).glob("*")):
+        identity.pin(path, made)
     federation.write(made, folder)  # last: without it the folder is none
     return made
+
+
+def _page_of(folder: Path, made: Federation) -> str:
+    """Digest of the public file for browsers; empty where they cannot take part."""
+    try:
+        return page.digest_of(facts.FederationFacts(folder, made))
+    except BadInput:
+        return ""
+
+
+def _with_comparison(made: Federation, wishes: FederationOptions) -> Federation:
+    """Plan for a secure sum of the gains of validation clients."""
+    if made.validators < made.least_compared:
+        raise BadInput(
+            f"a secure sum of gains needs {made.least_compared} validation clients, and there are {made.validators}:"
+            " give more --clients"
+        )
+    if wishes.secagg != "pairs":
+        return made
+    if made.validators < 3:
+        raise BadInput(
+            f"there are {counted(made.validators, 'validation client')}, and sums among clients alone need 3: give more"
+            " --clients, or use helpers"
+        )
+    fewest = max(3, made.least_compared, made.validators - int(wishes.lost * made.validators))
+    woven = choose(fewest, most=made.validators, corrupt=wishes.corrupt, lost=wishes.lost)
+    return replace(made, compared=vars(woven))
 
 
 def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
@@ -187,53 +235,35 @@ def _public(basis: Basis, places: int) -> Population:
     return public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
-def _with_distributed_noise(basis: Basis, distributed_noise: DistributedNoise) -> Basis:
-    """Plan and promise with distributed noise: every round counts for everybody, the server being an attacker."""
-    delta = basis.guarantee.delta
-    if basis.guarantee.basis != "proven" or delta is None:
-        raise BadInput(
-            f"--distributed-noise is for methods that prove something, and {basis.method} does not: leave it out"
-        )
-    plan = with_distributed_noise(basis.plan, distributed_noise)
-    return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
-
-
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
-    if wishes.distributed_noise and wishes.secagg == "none":
+    mechanism = plan.mechanism
+    if wishes.distributed_noise and mechanism.noise_on != "share" and wishes.secagg != "none":
+        raise BadInput(
+            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
+        )
+    if (wishes.distributed_noise or mechanism.noise_on == "share") and wishes.secagg == "none":
         raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
-        return 2
-    _check_told(plan, wishes)
-    mechanism, size = plan.mechanism, plan.cohort.size
-    if isinstance(mechanism, CohortSum):
-        if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
-            raise BadInput(
-                "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
-                " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
-            )
-        size = size or mechanism.taking_part.population
-        if plan.cohort.sampling != "poisson":
-            return max(2, size)
-    return max(2, wishes.minimum_messages or size // 2)
-
-
-def _check_told(plan: Plan, wishes: FederationOptions) -> None:
-    """Refuse what clients would tell beside their updates for the server to see: masks hide sums of everybody alone."""
-    reports, comparison = plan.reports, plan.model_selection
-    seen = [] if comparison is None else [comparison.mechanism.name]
-    if reports is not None and reports.mechanism.under_masks:
-        if not reports.once:
-            seen.append(f"{reports.mechanism.name} of every round")
-        elif wishes.distributed_noise:
-            raise BadInput(
-                f"--distributed-noise covers updates, and the server adds the noise of {reports.mechanism.name}:"
-                " leave it out, or use a method without reports"
-            )
-    if seen:
+        return facts.least_for(plan, "none", None)
+    _check_told(plan)
+    if isinstance(mechanism, DistributedNoiseSum) and wishes.minimum_messages is not None:
+        raise BadInput("--least follows from how many may be lost where clients add the noise: leave it out")
+    if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
         raise BadInput(
-            f"--secagg would hide updates, and what clients tell beside them ({', '.join(seen)}) reaches the server one"
-            " by one: use another method, or no secure sums"
+            "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
+            " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
+        )
+    return facts.least_for(plan, wishes.secagg, wishes.minimum_messages)
+
+
+def _check_told(plan: Plan) -> None:
+    """Refuse what clients would tell beside their updates that no secure sum is over."""
+    reports = plan.reports
+    if reports is not None and reports.mechanism.under_masks and not reports.once:
+        raise BadInput(
+            f"--secagg would hide updates, and {reports.mechanism.name} of every round reach the server: a secure sum"
+            " of reports is one of everybody, once, because its noise is chosen for one release; use another method"
         )
 
 
@@ -278,7 +308,7 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         spec_of(people),
         seed=wishes.seed,
         protocol=wishes.protocol,
-        settings=wishes.settings,
+        settings=_with_noise(wishes),
         rounds=wishes.rounds,
         noise="secure",
         public_catalogue=wishes.public_catalogue,
@@ -288,11 +318,19 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
     except TooFewClients as few:
         if is_set(wishes.settings, "cohort.size"):
             raise
-        everybody = (*wishes.settings, "cohort.size=0")
+        everybody = (*request.settings, "cohort.size=0")
         note = f"every round has all {counted(few.population, 'client')}: there are no more that can learn"
         prepared = prepare(replace(request, settings=everybody), dataset=dataset, enrolled=True)
         return prepared, (note, *prepared.notes)
     return prepared, prepared.notes
+
+
+def _with_noise(wishes: FederationOptions) -> tuple[str, ...]:
+    """The settings, with those of distributed noise where it is asked for."""
+    if not wishes.distributed_noise:
+        return wishes.settings
+    margins = (f"privacy.silent={wishes.silent}", f"privacy.lost={wishes.lost}")
+    return ("privacy.noise=distributed", *margins, *wishes.settings)
 
 
 def spec_of(people: Path) -> str:
@@ -381,7 +419,7 @@ def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str)
 
 
 def _write_clients(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
-    """A folder for every client, with its own user's data and nothing else; the invitations of those who learn."""
+    """A folder for every client, with its own user's data and nothing else; the invitations, by number in sums."""
     data, invited = basis.data, InvitationList()
     roles: tuple[tuple[Role, Offsets], ...] = (("trainer", trainers(data)), ("validator", validators(basis.plan, data)))
     for role, numbers in roles:
@@ -389,8 +427,7 @@ def _write_clients(folder: Path, made: Federation, basis: Basis, secret: bytes, 
             name = client_folder.name_of(number)
             invitation = Invitation.new(name)
             registry.invite(name, role, place, invitation.public)
-            if role == "trainer":
-                invited[place] = (name, invitation.public)
+            invited[place + (FIRST_VALIDATOR if role == "validator" else 0)] = (name, invitation.public)
             client_folder.write(
                 folder / CLIENTS / name,
                 data.take(np.array([number], np.int64)),
@@ -419,11 +456,4 @@ def settings_of(made: Federation) -> tuple[str, ...]:
     """The settings of a federation as `--set` would give them, every one."""
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
-    )
-
-
-def least_of_shares(plan: Plan) -> int:
-    """How many clients carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
-    return _check_secure(
-        plan, FederationOptions(method="", data="", clients=0, secagg="helpers", distributed_noise=True)
     )

@@ -26,9 +26,10 @@ from veilrec.privacy.checks import clipped_l2, positive, probability, rounded_su
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
 from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
 from veilrec.privacy.mechanisms import base, clipping
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, SummedOnce
 from veilrec.privacy.mechanisms.clipping import clip_whole, in_entries
 from veilrec.privacy.mechanisms.responses import happens
+from veilrec.privacy.mechanisms.shares import DistributedNoise
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import UNITS, Law
 
@@ -424,24 +425,38 @@ def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
 # mean exceeds what noise and chance alone would show.
 STANDARD_ERRORS = 2.0  # of noise and chance together, that a gain has to exceed: by chance alone it does 1 time in 40
 _MAX_VALIDATORS = 1 << 24
-# A sum that is rounded once errs by 2^-53 of itself, which is at most so many clips; and so does its neighbour's.
-_ROUNDING = 2.0**-52 * _MAX_VALIDATORS
+_UNITS_OF_GAIN = 1 << 28  # of a whole number at least as large as the clip: all sums are exact in double precision
 
 
-class GainSum(Mechanism[Doubles, Doubles]):
-    """Sum of the clipped gains of validation clients, each counted once."""
+class GainSum(SummedOnce[Doubles, Doubles]):
+    """Sum of the clipped gains of validation clients, each counted once.
+
+    Gains are added up as whole numbers of steps, cut towards zero, so that none exceeds the clip and no sum depends on
+    the order.
+    """
 
     name = "gain-sum"
     scope, trust = "whole run", "server"
+    masked_length = 1
 
-    def __init__(self, *, clip: float, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+    def __init__(
+        self,
+        *,
+        clip: float,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+        carried: DistributedNoise | None = None,
+    ) -> None:
         positive(clip=clip, epsilon=epsilon)
         probability(delta=delta)
         self.clip = clip
         self.unit, self.adjacency = "user", adjacency
         self.sensitivity = Sensitivity(clipped_l2(clip, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
+        self.step = 2.0 ** math.ceil(math.log2(clip)) / _UNITS_OF_GAIN
+        self.largest = int(clip / self.step)
+        self.sigma = self._share_out(epsilon, delta, carried)
         self._event = GaussianEvent(mu_for(epsilon, delta))
 
     def bound(self, gains: Doubles) -> Doubles:
@@ -449,22 +464,27 @@ class GainSum(Mechanism[Doubles, Doubles]):
         found = np.nan_to_num(np.asarray(gains, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return np.clip(found, -self.clip, self.clip)
 
-    def total(self, gains: Doubles) -> float:
-        """The sum of bounded gains, rounded once, whatever their order."""
+    def weigh(self, value: Doubles | float) -> Offsets:
+        """Bounded gains in steps, cut towards zero: `[1]` of one client."""
+        return np.trunc(self.bound(np.atleast_1d(value)) / self.step).astype(np.int64)
+
+    def total(self, gains: Doubles) -> Offsets:
+        """The sum `[1]` of bounded gains, in steps: the same whatever their order."""
         if np.ndim(gains) != 1 or len(gains) > _MAX_VALIDATORS:
             raise BadInput(
                 f"gains have shape {np.shape(gains)}: one number per client is needed, {_MAX_VALIDATORS:,} at most"
             )
-        return math.fsum(self.bound(gains).tolist())
+        return np.asarray(self.weigh(gains).sum(keepdims=True))
 
     def check(self, gain: float) -> None:
         """Refuse a gain that nobody who keeps to the bound can have sent."""
         if not abs(gain) <= self.clip:
             raise clipping.BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
 
-    def protect(self, total: Doubles, source: Source) -> Doubles:
+    def protect(self, total: Offsets, source: Source) -> Doubles:
         """Noise on the sum."""
-        return with_noise(np.asarray(total, np.float64), self.sigma, source)
+        self._refuse_shares()
+        return with_noise(np.asarray(total * self.step, np.float64), self.sigma, source)
 
     def threshold(self, validators: int) -> float:
         """Gain that a noisy mean over validation clients has to exceed: standard errors of its noise and of chance.
@@ -480,7 +500,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
         checked = vectors(1, gains=value)
-        return self.protect(np.full((count, 1), self.total(checked.reshape(-1))), source)
+        return self._released(self.total(checked.reshape(-1)), count, source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
@@ -488,8 +508,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        event = base.lattice_event(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma)
-        return base.lattice_delta(event, epsilon, 1)
+        return self._profile(self.sigma, epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """One client that gains all, against none (add-remove) or one that loses all (replace-one)."""
@@ -498,5 +517,9 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """In both adjacencies."""
-        return tuple(cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
+        """In both adjacencies, of the server's noise and of that of four clients, of whom one adds none."""
+        return tuple(
+            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way, carried=noise)
+            for noise in (None, DistributedNoise(4, silent=0.25))
+            for way in ADJACENCIES
+        )
