@@ -13,7 +13,7 @@ DATA = "synthetic-ratings:users=150,items=200,seed=3"
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("compare") / "out")
+    return tmp_path_factory.mktemp("compare") / "out"
 
 
 def compare(out, *more):

@@ -39,8 +39,8 @@ def test_counts_and_what_is_odd():
     report = check(population())
     assert (report.users, report.items, report.rows, report.pairs) == (2, 4, 4, 3)
     assert report.density == pytest.approx(3 / 8)
-    assert [(bin_.low, bin_.high, bin_.count) for bin_ in report.history_lengths] == [(1, 1, 1), (2, 3, 1)]
-    assert [(bin_.low, bin_.count) for bin_ in report.ratings] == [(-5, 1), (1, 1), (2, 2)]
+    assert report.history_lengths == {"least": 1, "median": 1.5, "most": 2}
+    assert report.ratings == {"low": -5, "high": 2, "mean": 0, "different": 3}
     assert (report.first_time, report.last_time) == ("1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
     assert any(line.startswith("1 user with fewer than 2 items") for line in report.odd)
     odd = {"1 item that nobody ever used or was shown", "1 rating below 0"}

@@ -160,13 +160,12 @@ def _about(setting: Mapping[str, Any]) -> str:
     return f"  {'; '.join(parts)}" if parts else ""
 
 
-def _flat(values: Any, prefix: str = "") -> str:
-    if not isinstance(values, Mapping):
-        return ", ".join(map(str, values)) if isinstance(values, list | tuple) else str(values)
-    parts = []
-    for name, value in values.items():
-        parts.append(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else f"{prefix}{name}={value}")
-    return ", ".join(parts)
+def _flat(values: Any) -> str:
+    from veilrec.methods.base import leaves
+
+    if isinstance(values, Mapping):
+        return ", ".join(f"{name}={value}" for name, value in leaves(values))
+    return ", ".join(map(str, values)) if isinstance(values, list | tuple) else str(values)
 
 
 check_app = typer.Typer(no_args_is_help=True, help="Check a custom method against the contract of all methods.")

@@ -21,6 +21,7 @@ client with a ledger; it guarantees
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
@@ -66,70 +67,61 @@ class UserModel(Protocol):
         """User vectors of clicks in places, some of them perhaps pads: [clients, slots, dim] -> [clients, dim]."""
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """What of a history goes into the mechanism."""
 
     @property
     def at_once(self) -> int | None:
         """How many clients fit into memory together; None: as many as there are."""
+        return None
 
+    @abstractmethod
     def inputs(self, histories: Csr) -> Any:
         """One input with all clients in it."""
 
     def clear(self, histories: Csr) -> Doubles | None:
         """What is sent beside the query without any protection, [clients, numbers]; None: nothing."""
+        return None
 
 
 @dataclass(frozen=True)
-class UserVectors:
+class UserVectors(Encoder):
     """The user vector."""
 
     model: UserModel
-    at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
         """[clients, dim]."""
         return numbers_of(self.model.users(histories))
 
-    def clear(self, histories: Csr) -> None:
-        """Nothing."""
-
 
 @dataclass(frozen=True)
-class AttentionInput:
+class AttentionInput(Encoder):
     """Attention over the model's basis vectors."""
 
     model: UserModel
     basis: Doubles  # [B, dim]
-    at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
         """[clients, B]."""
         return decompose(numbers_of(self.model.users_before_basis(histories)), self.basis)
 
-    def clear(self, histories: Csr) -> None:
-        """Nothing."""
-
 
 @dataclass(frozen=True)
-class NearestInterest:
+class NearestInterest(Encoder):
     """How near a user vector is to each of some public ones: the mechanism tells which is the nearest."""
 
     model: UserModel
     interests: Doubles  # [B, dim]
-    at_once: int | None = None
 
     def inputs(self, histories: Csr) -> Doubles:
         """[clients, B], the higher the nearer."""
         users = numbers_of(self.model.users(histories))
         return np.asarray(users @ self.interests.T - 0.5 * (self.interests**2).sum(axis=1))
 
-    def clear(self, histories: Csr) -> None:
-        """Nothing."""
-
 
 @dataclass(frozen=True)
-class PlacedInput:
+class PlacedInput(Encoder):
     """The news vectors of a history in slots, the latest ones; an absent click is a pad, or its place stays empty."""
 
     news: Floats  # [items, dim]
@@ -150,12 +142,9 @@ class PlacedInput:
         vectors[taken] = self.news[rows.items]
         return Slots(vectors, np.ones_like(taken) if self.fill else taken)
 
-    def clear(self, histories: Csr) -> None:
-        """Nothing."""
-
 
 @dataclass(frozen=True)
-class PooledInput:
+class PooledInput(Encoder):
     """The clicks on public vectors; with a public list of what is sensitive, the others are summed in plaintext.
 
     Sensitive and other clicks are cut to the latest ones each by themselves: which clicks in plaintext are still
@@ -165,7 +154,6 @@ class PooledInput:
     table: Doubles  # [items, k], within the clip norm
     slots: int
     sensitive: Bools | None = None  # [items]
-    at_once: int | None = None
 
     def inputs(self, histories: Csr) -> ClickHistories:
         """What is protected: all clicks, or the sensitive ones."""

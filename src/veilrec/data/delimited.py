@@ -165,6 +165,16 @@ class RawRows:
     blank_lines: int
     faults: tuple[Fault, ...]
 
+    def text(self, place: int) -> pl.Series:
+        """Return a column as text, "" where it is empty."""
+        column = self.frame[str(place)]
+        if column.dtype.is_nested():
+            raise BadInput(
+                f"{self.path}: column {self.names[place]!r} holds lists and not single values: give another one, or"
+                " join them with | in a text"
+            )
+        return column.cast(pl.String).fill_null("")
+
 
 def read_rows(path: Path, options: CsvOptions) -> RawRows:
     """Read a CSV, gzip or parquet file."""

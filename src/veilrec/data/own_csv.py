@@ -37,7 +37,14 @@ from veilrec.data.delimited import (
     refusal,
     with_point,
 )
-from veilrec.data.own_features import FeatureSchema, own_features, read_listings, read_schema, text_column
+from veilrec.data.own_features import (
+    NOTHING_DESCRIBED,
+    FeatureSchema,
+    own_features,
+    read_listings,
+    read_schema,
+    text_column,
+)
 from veilrec.data.population import Population, pack_interactions
 from veilrec.data.text_files import encode, encode_together
 
@@ -112,21 +119,11 @@ def read_csv(
     scale, guessed = None if interactions.ratings is None else chosen.scale, () if chosen.header else (_NO_HEADER,)
     if cut is not None and interactions.times is None:
         raise BadInput(f"--cut is a moment, and {paths[0]} has no times: name their column with --time-column")
-    if schema is None:
-        return Population(
-            "csv",
-            users,
-            items,
-            interactions,
-            facts=facts,
-            cut=cut,
-            rating_scale=scale,
-            unlisted_items=unlisted,
-            exact=guessed,
-        )
-    log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
-    ids = {"users": users, "items": items}
-    known = own_features(schema, listings, log, owners, ids, chosen.decimal or ".")
+    known = NOTHING_DESCRIBED
+    if schema is not None:
+        log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
+        ids = {"users": users, "items": items}
+        known = own_features(schema, listings, log, owners, ids, chosen.decimal or ".")
     return Population(
         "csv",
         users,
@@ -169,7 +166,7 @@ def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
 def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) -> _Part:
     raw = read_rows(path, options)
     places = _find_columns(raw, options)
-    texts = {role: _text(raw, place) for role, place in places.items()}
+    texts = {role: raw.text(place) for role, place in places.items()}
     if options.rating_scale is not None and "rating" not in places:
         raise BadInput(f"--rating-scale is for ratings, and {raw.path} has none: name them with --rating-column")
     if options.decimal is not None and not {"rating", "time"} & set(places):
@@ -211,13 +208,6 @@ def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) ->
     )
 
 
-def _text(raw: RawRows, place: int) -> pl.Series:
-    column = raw.frame[str(place)]
-    if column.dtype.is_nested():
-        raise BadInput(f"{raw.path}: column {raw.names[place]!r} holds lists and not single values: give another one")
-    return column.cast(pl.String).fill_null("")
-
-
 def _find_columns(raw: RawRows, options: CsvOptions) -> dict[str, int]:
     """Where each column stands, by what it is."""
     given = (options.user_column, options.item_column, options.rating_column, options.time_column)
@@ -249,7 +239,7 @@ def _usual_places(raw: RawRows, options: CsvOptions) -> dict[str, int]:
     width = len(raw.names)
     if width != len(_NEEDED) + 1 or not len(raw.frame):
         return dict(zip(_KNOWN, range(width if width == len(_KNOWN) else min(width, len(_NEEDED))), strict=False))
-    places, value = {role: place for place, role in enumerate(_NEEDED)}, _text(raw, len(_NEEDED))[0].strip()
+    places, value = {role: place for place, role in enumerate(_NEEDED)}, raw.text(len(_NEEDED))[0].strip()
     if options.time_format is not None or iso_seconds(value) is not None:
         return places | {"time": len(_NEEDED)}
     try:

@@ -245,6 +245,9 @@ class Described:
     exact: tuple[str, ...]  # what was read off people's own data and is part of a model, in words
 
 
+NOTHING_DESCRIBED = Described(None, None, {}, ())
+
+
 @dataclass(frozen=True)
 class Listing:
     """A table of users or items."""
@@ -328,10 +331,7 @@ def text_column(raw: RawRows, name: str, where: str) -> pl.Series:
         raise BadInput(f"{where}: {raw.path} has no such column; {unknown_name('column', name, raw.names)}")
     if len(places) > 1:
         raise BadInput(f"{where}: column {name!r} occurs {len(places)} times in {raw.path}: rename all but one")
-    column = raw.frame[str(places[0])]
-    if column.dtype.is_nested():
-        raise BadInput(f"{raw.path}: column {name!r} holds lists and not single values: join them with | in a text")
-    return column.cast(pl.String).fill_null("").rename(name)
+    return raw.text(places[0]).rename(name)
 
 
 def _listing(side: str, asked: SideSchema, path: Path) -> Listing:

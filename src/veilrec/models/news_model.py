@@ -196,21 +196,24 @@ class MultiHeadPooling(nn.Module):
         return pooled
 
 
-def moments_of(optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The moments and the step count of every parameter that has moved."""
-    return {
+def saved_state(optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Copy the parameters, and the moments and the step count of every one that has moved."""
+    moments = {
         f"adam.{name}.{key}": value
         for name, parameter in parameters.items()
         for key, value in optimiser.state[parameter].items()
     }
+    return {name: tensor.detach().numpy().copy() for name, tensor in {**parameters, **moments}.items()}
 
 
-def load_moments(
+def load_saved_state(
     optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor], state: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Restore the moments and step counts of a saved state."""
+    """Restore what `saved_state` copied."""
     optimiser.state.clear()
     for name, parameter in parameters.items():
+        with torch.no_grad():
+            parameter.copy_(torch.from_numpy(state[name]))
         prefix = f"adam.{name}."
         saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
         if saved:

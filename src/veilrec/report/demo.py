@@ -25,6 +25,7 @@ from veilrec.core.errors import BadInput, VeilrecError, counted
 from veilrec.core.files import replacing, write_json, write_text
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
+from veilrec.methods.base import leaves
 from veilrec.report.html import refuse_foreign
 from veilrec.report.labels import human_bytes, spelt
 from veilrec.report.page import ReportPart, RunSummary, Story, main_metric, read_run, render_parts, scores
@@ -459,17 +460,12 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
 
 def _what_differs(main: RunSummary, private: RunSummary) -> str:
     """List what differs between two runs beside the noise: the difference is not the price of noise alone."""
-    ours, theirs = _flat(main.config), _flat(private.config)
-    other = [f"{name} {ours[name]} and {theirs[name]}" for name in ours if ours[name] != theirs.get(name, ours[name])]
+    ours, theirs = dict(leaves(main.config)), dict(leaves(private.config))
+    other = [
+        f"{name} {value} and {theirs[name]}"
+        for name, value in ours.items()
+        if value != theirs.get(name, value) and not name.startswith("cohort.")
+    ]
     settings = f", and settings differ ({', '.join(other)})" if other else ""
     rounds = f"{main.method} had {main.participation()}, {private.method} {private.participation()}"
     return f"That is not the price of noise alone: {rounds}{settings}."
-
-
-def _flat(config: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Flatten settings to full names such as local.dim, without client sampling."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if name != "cohort":
-            flat |= _flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
-    return flat

@@ -16,7 +16,7 @@ from veilrec.methods.base import NewsData, Problem
 from veilrec.methods.news.common import NewsConfig, share_taking_part
 from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsRanker, NewsScorer
-from veilrec.models.news_model import Dropout, load_moments, losses, make_batch, moments_of, take_news, trimmed
+from veilrec.models.news_model import Dropout, load_saved_state, losses, make_batch, saved_state, take_news, trimmed
 from veilrec.simulation.simulation import StepReport
 
 
@@ -76,15 +76,11 @@ class NewsTrainer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights that learn, and Adam's moments and step count of each."""
-        moments = moments_of(self.optimiser, self.parameters)
-        return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
+        return saved_state(self.optimiser, self.parameters)
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Resume from a saved state."""
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(torch.from_numpy(state[name]))
-        load_moments(self.optimiser, self.parameters, state)
+        load_saved_state(self.optimiser, self.parameters, state)
 
 
 def _use(net: torch.nn.Module, generator: torch.Generator | None) -> None:

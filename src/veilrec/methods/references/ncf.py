@@ -106,7 +106,7 @@ class NcfTrainer:
 
     def parts(self) -> ModelParts:
         """Items and network for everybody, and the users' vectors."""
-        weights = self._arrays(self._tensors())
+        weights = {name: tensor.detach().numpy().copy() for name, tensor in self._tensors().items()}
         return ModelParts(self.ranker, weights, {ncf.USER: weights.pop(ncf.USER)})
 
     def model(self) -> NeumfModel:
@@ -116,28 +116,18 @@ class NcfTrainer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights, and Adam's moments and step count of each."""
-        from veilrec.models.news_model import moments_of
+        from veilrec.models.news_model import saved_state
 
-        moments = moments_of(self.optimiser, dict(self.net.named_parameters()))
-        return self._arrays(self._tensors()) | self._arrays(moments)
+        return saved_state(self.optimiser, dict(self.net.named_parameters()))
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
-        import torch
+        from veilrec.models.news_model import load_saved_state
 
-        from veilrec.models.news_model import load_moments
-
-        with torch.no_grad():
-            for name, tensor in self._tensors().items():
-                tensor.copy_(torch.from_numpy(state[name]))
-        load_moments(self.optimiser, dict(self.net.named_parameters()), state)
+        load_saved_state(self.optimiser, dict(self.net.named_parameters()), state)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {ncf.USER: self.net.users.weight, **self.net.public()}
-
-    @staticmethod
-    def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-        return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
 
 
 def draw_examples(train: Csr, n_items: int, negatives: int, seed: int, epoch: int) -> tuple[Offsets, Offsets, Floats]:

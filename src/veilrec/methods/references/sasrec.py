@@ -105,21 +105,15 @@ class SasRecTrainer:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights, and Adam's moments and step count of each."""
-        from veilrec.models.news_model import moments_of
+        from veilrec.models.news_model import saved_state
 
-        moments = moments_of(self.optimiser, self.parameters)
-        return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
+        return saved_state(self.optimiser, self.parameters)
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
-        import torch
+        from veilrec.models.news_model import load_saved_state
 
-        from veilrec.models.news_model import load_moments
-
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(torch.from_numpy(state[name]))
-        load_moments(self.optimiser, self.parameters, state)
+        load_saved_state(self.optimiser, self.parameters, state)
 
 
 def _key(seed: int, purpose: int, number: int) -> int:
