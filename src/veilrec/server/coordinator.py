@@ -479,7 +479,7 @@ class Coordinator(Closing):
                     raise BadInput("this plan has no validation clients: there is nothing to decide")
                 self._between("it is decided")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
-                known = selection_of(told, asked.mechanism, noise)
+                known = selection_of(told, asked, noise)
                 with self._store.moving(replace(self._store.place, stage=RoundState.VALIDATED)):
                     self._store.set_selection(known.state())
                     self._store.empty("gains")

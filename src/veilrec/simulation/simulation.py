@@ -273,7 +273,7 @@ class Simulation:
         fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
         noise: Source = fast if secret is None else noise_of_comparison(secret)
         noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
-        self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        self.selection = decide(float(noisy[0]), comparison)
         return len(validators)
 
     def parts(self) -> ModelParts:

@@ -193,7 +193,9 @@ def plan_of(
         server=server,
         averaging=config.averaging,
         ranker=ranker,
-        model_selection=None if validators is None else validators.comparison(ranker, adjacency_of(cohort)),
+        model_selection=None
+        if validators is None
+        else validators.comparison(ranker, adjacency_of(cohort), trainers=count_clients(config, problem, "")),
         clients_per_batch=max(1, min(_CLIENTS_PER_BATCH, _ENTRIES_AT_ONCE // max(update, 1))),
     )
 
@@ -206,12 +208,14 @@ class ValidationBudget:
     epsilon: float
     delta: float
 
-    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
-        """Private model selection at the end of a run; None without validation clients."""
-        if self.config.share == 0.0:
+    def comparison(self, ranker: Ranker, adjacency: Adjacency, *, trainers: int) -> ModelSelection | None:
+        """Private model selection at the end of a run, by the nominal number of trainers; None without validation."""
+        share = self.config.share
+        if share == 0.0:
             return None
+        people = max(1, round(trainers * share / (1.0 - share)))
         mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
-        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism)
+        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism, people=people)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
@@ -240,6 +244,7 @@ def told(validators: ValidationConfig) -> tuple[str, ...]:
         return ()
     return (
         f"A public {validators.share:.0%} of the clients never train: in the end they validate, under noise for the"
-        " same epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person"
-        " meets one of the two, and which is public.",
+        " same epsilon and delta, whether the trained model is kept or the start; how many validate is taken as what"
+        " the nominal number of people comes to. Nobody does both, so each person meets one of the two, and which is"
+        " public.",
     )
