@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def to_csv(comparison: MethodComparison) -> str:
     """Format entries as CSV: mean and standard deviation of every metric, cost, all fields of the guarantee."""
     rows: list[dict[str, Any]] = []
     for plain, entry in zip(comparison.table, comparison.entries, strict=True):
-        promised = entry.guarantee.to_json()
+        promised = replace(entry.guarantee, disclosure=None).to_json() | {"obstacle": entry.guarantee.obstacle}
         del promised["caveats"]
         row = {key: value for key, value in plain.items() if key not in ("guarantee", "problem")}
         row |= {"preset": entry.preset, "settings": " ".join(entry.settings), "rounds": entry.rounds}

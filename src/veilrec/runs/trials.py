@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 Follow = Callable[[str, int], AbstractContextManager[Listener | None]]
 """From the title of a run and its number of rounds to a listener that shows progress."""
 _OF_DATA = ("cut", "rating_scale", "users", "items", "rows")
-_WITHOUT_EFFECT = ("preset", "settings", "evaluate_every", "checkpoint_every", *_OF_DATA)
+_WITHOUT_EFFECT = ("nominal_people", "preset", "settings", "evaluate_every", "checkpoint_every", *_OF_DATA)
 A = TypeVar("A")
 R = TypeVar("R")
 
