@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.cli.running import refused, says, shown, told, veilrec
 from veilrec.cli import main
-from veilrec.cli.output import data_names, method_names, metrics_table, protocol_names, text_table
+from veilrec.cli.output import data_names, method_names, metrics_table, protocol_names, say, text_table
 from veilrec.methods.registry import METHODS, PAPERS, listed
 
 HEAVY = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "scipy", "dp_accounting", "opendp")
@@ -141,3 +141,11 @@ def test_a_former_name_is_told_what_it_is_called_now():
         assert done.code == 2, line
         assert told_now in done.err.strip().splitlines()[-1], line
     assert "is now" not in veilrec("train", "fedmf", "--data", "synthetic-ratings", "--devices", "3").err
+
+
+def test_titles_of_others_do_nothing_to_a_terminal(capsys):
+    say("one\ttwo\nthree \x1b[2J\x07\r\u202e\x9b é")
+    assert capsys.readouterr().err == "one\ttwo\nthree ?[2J????" + " é\n"
+    target = io.StringIO()
+    Console(file=target, width=30).print(text_table(("title",), [("\x1b[2J",)]))
+    assert "?[2J" in target.getvalue() and "\x1b" not in target.getvalue()

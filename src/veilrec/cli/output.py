@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.core.errors import shown
 from veilrec.report.labels import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
 
 def say(text: str) -> None:
     """Print one line on standard error, unbuffered."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(shown(text) + "\n")
     sys.stderr.flush()
 
 
@@ -116,7 +117,7 @@ def text_table(
         justify: Any = "left" if column in left else "right"
         table.add_column(Text(name), justify=justify, no_wrap=column in whole, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(shown(cell)) if isinstance(cell, str) else cell for cell in row))
     return Group(*([Text(title, style="bold")] if title else []), table)
 
 
