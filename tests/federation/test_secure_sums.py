@@ -287,8 +287,8 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypa
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
         place = tmp_path / CLIENTS / name
-        loopback.opened(place, loopback.known_in(tmp_path)).close()  # a client has its ledger before its key
-        key, invitation = identity_of(place).public, read_invitation(place)
+        with loopback.opened(place, loopback.known_in(tmp_path)):
+            key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = loopback.known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))

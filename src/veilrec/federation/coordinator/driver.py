@@ -214,7 +214,7 @@ class RoundDriver:
         self.closing_cpu += time.process_time() - before
         self.round_seconds.append(time.monotonic() - began)
         self._began = None
-        void = " (void: too few, or no sum comes of them)" if report.void else ""
+        void = " (void: too few)" if report.void else ""
         if not report.void and not report.messages and report.clients:
             void = " (not void: that nobody came may not be told; `federate init --least` decides otherwise)"
         rounds = self.federation.rounds
