@@ -67,6 +67,26 @@ for _panel, _group in _COMMANDS.items():
             app.command(_name, rich_help_panel=_panel)(_command)
 
 
+# Former names, said when a command with one of them is refused: commands and options by the command they belong to.
+_UPDATES = {"--uploads": "--updates"}
+_RENAMED: dict[str, dict[str, str]] = {
+    "veilrec": {"bench": "a script: python benchmarks/simulate.py, serve.py, serve_http.py, secagg.py or federate.py"},
+    "veilrec audit": {"--shares": "--distributed-noise"},
+    "veilrec federate": {"device": "client"},
+    "veilrec federate init": {"--devices": "--clients", "--shares": "--trust noisy-sums"},
+    **{f"veilrec attack {name}": _UPDATES for name in ("gradient-rows", "row-support", "inversion")},
+}
+_RENAMED_SETTINGS = {
+    "judges.share": "validators.share",
+    "judges.clip": "validators.clip",
+    "local.upload": "local.update",
+    "selection.most_items": "selection.max_items",
+    "cohort.sampling=turns": "cohort.sampling=cyclic",
+    "privacy.noise=laplace": "privacy.law=laplace",
+    "privacy.noise=gaussian": "privacy.law=gaussian",
+}
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"veilrec {__version__}")
@@ -86,6 +106,9 @@ def run() -> None:
     """Entry point: what the user can put right becomes one line and exit code 2, never a traceback."""
     open_streams()
     code = _attempt()
+    for word in sys.argv[1:] if code == 2 else ():
+        for name in {word, word.partition("=")[0]}:
+            _say_new_name(name)
     try:
         sys.stdout.flush()
     except OSError as error:  # the disk that it goes to is full, or nobody reads it any more
@@ -94,6 +117,14 @@ def run() -> None:
         code = code or 2
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python says it again on leaving
     sys.exit(code)
+
+
+def _say_new_name(word: str) -> None:
+    new = _RENAMED_SETTINGS.get(word)
+    if new is None and any(word in names for names in _RENAMED.values()):
+        new = _RENAMED.get(_typed_command(), {}).get(word)
+    if new is not None:
+        _say(f"{word} is now {new}")
 
 
 def _attempt() -> int | str | None:
