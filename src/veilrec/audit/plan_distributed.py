@@ -303,10 +303,10 @@ def _once_checks(
     step = shares.step
 
     def sent(value: Any, *key: int) -> Doubles:
-        return mechanism.masked(value, KeyedSource(secret_of(seed, 8), *key)) * step
+        return np.asarray(mechanism.masked(value, KeyedSource(secret_of(seed, 8), *key)) * step, np.float64)
 
     def quiet(*key: int) -> Doubles:
-        return mechanism.empty(KeyedSource(secret_of(seed, 8), *key)) * step
+        return np.asarray(mechanism.empty(KeyedSource(secret_of(seed, 8), *key)) * step, np.float64)
 
     draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / mechanism.masked_length / 4))
     exact = mechanism.weigh(told[0]) * mechanism.step
@@ -399,7 +399,7 @@ def share_canary(
 
 
 _FEDERATION = bytes(32)
-DISTRIBUTED = "privacy.noise=distributed"
+_DISTRIBUTED = "privacy.noise=distributed"
 
 
 def audit_distributed_noise(
@@ -410,7 +410,7 @@ def audit_distributed_noise(
     method, effort = get(name), QUICK if quick else FULL
     if method.plan is None:
         raise BadInput(f"{method.name} learns where all data is, and sends no messages: audit a federated method")
-    settings = settings if DISTRIBUTED in settings else (DISTRIBUTED, *settings)
+    settings = (_DISTRIBUTED, *settings)
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
     config = fitting(config, _trainers(method, config, problem))
