@@ -51,6 +51,7 @@ from veilrec.federation import federation
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import SecAgg
 from veilrec.federation.making import FederationOptions, make
+from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import detection_of
 from veilrec.privacy.events import Event, repeated
@@ -85,6 +86,9 @@ _SCALES = (1.0, 3.0, 10.0, 0.1)  # of a model that is crafted without knowing ho
 _OVERFLOW = np.float32(1e30)
 _APART = 4  # releases of one who is left out that cost what one of another update costs, under Gaussian noise
 
+_SYNTHETIC = ("synthetic-ratings", "synthetic-news")
+NoiseOfSums = Literal["masks only", "distributed"]
+
 Craft: TypeAlias = Callable[[int], tuple[Model, Model | None]]
 """From an item that the attacker knows to the models of the target, and of all others (None: they send zeros)."""
 
@@ -99,7 +103,7 @@ class CoordinatorEffort:
     rounds: int  # of the plan, on which the noise depends
 
 
-QUICK, FULL = CoordinatorEffort(10, 4, 16, 8), CoordinatorEffort(20, 20, 60, 8)
+QUICK, FULL = CoordinatorEffort(10, 4, 16, 8), CoordinatorEffort(12, 12, 40, 8)
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class CoordinatorAttack:
     method: str
     data: str
     secagg: SecAgg
-    noise: Literal["masks only", "distributed"]
+    noise: NoiseOfSums
     claimed: Guarantee
     clients: int
     least: int
@@ -346,10 +350,12 @@ class _Stage:
         return HostileCoordinator(self.scene.known, folder, seed=self.scene.seed + self._copies)
 
     def begin(self) -> None:
-        """Begin with clients that have never taken part: models that were made up may have spoilt what they keep."""
-        if self.number:
+        """Have two rounds ahead, with clients that no model which was made up has spoilt."""
+        spoilt = self.on == "reports" or self.play in _ABOUT_MODELS
+        if self.number and (spoilt or self.number + 2 > self.scene.known.plan.rounds):
             self.coordinator.close()
             self.coordinator, self.number = self._fresh(), 0
+        self.coordinator.control(())
 
     def next(self) -> RoundSpec | ReportSum:
         """The next sum."""
@@ -581,12 +587,19 @@ def _bound(stage: _Stage, recovery: Recovery) -> float | None:
     return float(detection_of(repeated(event, times), false_alarms=min(rate, 0.5)).found)
 
 
+def noises_of(method: str, settings: Sequence[str]) -> tuple[NoiseOfSums, ...]:
+    """Return whose noise can be on the sums of a method: nobody's that clients know of, and that of clients."""
+    found = get(method)
+    config, _ = configure(found, preset="tuned", dataset="", settings=settings)
+    return ("masks only", "distributed") if found.guarantee(config).basis == "proven" else ("masks only",)
+
+
 def attack_coordinator(
     method: str,
-    data: str,
+    data: str | None = None,
     *,
     secagg: SecAgg,
-    distributed: bool,
+    noise: NoiseOfSums,
     settings: Sequence[str] = (),
     plays: Sequence[str] = tuple(PLAYS),
     effort: CoordinatorEffort = QUICK,
@@ -594,9 +607,37 @@ def attack_coordinator(
     say: Callable[[str], None] = lambda _: None,
 ) -> CoordinatorAttack:
     """Make a federation and play all attacks on it."""
+    if data is None:
+        data = next((name for name in _SYNTHETIC if name in get(method).datasets), _SYNTHETIC[0])
     data = full_spec(data)
-    silent = {"distributed_noise": True, "silent": 1.0 / 3.0} if distributed else {}
-    wishes = FederationOptions(
+    with TemporaryDirectory(prefix="veilrec-attack-") as place:
+        folder = Path(place)
+        make(folder / "federation", _wishes(method, data, secagg, noise, settings, effort, seed))
+        known = FederationFacts(folder / "federation", federation.read(folder / "federation"))
+        scene = HostileScene(known, own_clients(known, data, effort, seed), seed)
+        findings = []
+        for play in plays:
+            if secagg == "pairs" and play in _HELPERS_ALONE:
+                continue
+            say(play)
+            findings.append(_played(scene, play, folder, effort))
+        guarantee, least = known.guarantee, known.federation.least
+        name = get(method).name
+        return CoordinatorAttack(name, data, secagg, noise, guarantee, effort.clients, least, tuple(findings))
+
+
+def _wishes(
+    method: str,
+    data: str,
+    secagg: SecAgg,
+    noise: NoiseOfSums,
+    settings: Sequence[str],
+    effort: CoordinatorEffort,
+    seed: int,
+) -> FederationOptions:
+    """The federation that is attacked: a third of its clients may work with the coordinator."""
+    silent = {"distributed_noise": True, "silent": 1.0 / 3.0} if noise == "distributed" else {}
+    return FederationOptions(
         method=method,
         data=data,
         clients=effort.clients,
@@ -609,28 +650,6 @@ def attack_coordinator(
         rehearsal=True,
         **silent,  # type: ignore[arg-type]
     )
-    with TemporaryDirectory(prefix="veilrec-attack-") as place:
-        folder = Path(place)
-        make(folder / "federation", wishes)
-        known = FederationFacts(folder / "federation", federation.read(folder / "federation"))
-        scene = HostileScene(known, own_clients(known, data, effort, seed), seed)
-        findings = []
-        for play in plays:
-            if secagg == "pairs" and play in _HELPERS_ALONE:
-                continue
-            say(play)
-            findings.append(_played(scene, play, folder, effort))
-        made = known.federation
-        return CoordinatorAttack(
-            get(method).name,
-            data,
-            secagg,
-            "distributed" if distributed else "masks only",
-            known.guarantee,
-            effort.clients,
-            made.least,
-            tuple(findings),
-        )
 
 
 def own_clients(known: FederationFacts, data: str, effort: CoordinatorEffort, seed: int) -> LocalData:
