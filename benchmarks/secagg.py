@@ -33,7 +33,7 @@ from veilrec.wire.signing import SigningKey
 
 PROMISED_MS = 10.0  # of processor time for a client with helpers, 500 clients and a million numbers
 PROMISED_NOISE_MS = 100.0  # of it for a client's share of the noise on a million numbers
-_FEDERATION = bytes(32)
+_FEDERATION, _MODEL = bytes(32), b"model"
 _WIDTH = 32
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -119,13 +119,16 @@ def _with_helpers(load: Load) -> dict[str, Any]:
     registered = {number: key.public for number, key in identities.items()}
     keys = [_identity(10**6 + place) for place in range(load.helpers)]
     least = load.clients // 2
-    proposal = Proposal(Terms(_FEDERATION, 0, load.length, _WIDTH, least), tuple(key.public for key in keys))
-    clock, server = _Clock(), HelperSum(proposal, registered)
+    terms = Terms(_FEDERATION, 0, load.length, _WIDTH, least).about(_MODEL, range(load.clients))
+    proposal = Proposal(terms, tuple(key.public for key in keys))
+    clock, server = _Clock(), HelperSum(proposal, registered, range(load.clients))
     total = np.zeros(load.length, np.int64)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         helpers = [
             opened.enter_context(
-                Helper(Path(folder) / str(place), key, federation=_FEDERATION, registered=registered, least=least)
+                Helper(
+                    Path(folder) / str(place), key, federation=_FEDERATION, registered=registered, least=lambda _: least
+                )
             )
             for place, key in enumerate(keys)
         ]
@@ -137,7 +140,7 @@ def _with_helpers(load: Load) -> dict[str, Any]:
             )
             values = _vector(number, load.length)
             total += values
-            clock.run("server", server.receive, clock.run("client", client.update, invitation, values))
+            clock.run("server", server.receive, clock.run("client", client.update, invitation, _MODEL, values))
         request = clock.run("server", server.request)
         for helper in helpers:
             clock.run("server", server.receive_answer, clock.run("helper", helper.answer, request))
@@ -159,8 +162,9 @@ def _among_clients(load: Load) -> dict[str, Any]:
     identities = {number: _identity(number) for number in range(load.clients)}
     registered = {number: key.public for number, key in identities.items()}
     woven = choose(load.clients, corrupt=load.corrupt, lost=load.lost)
-    terms = Terms(_FEDERATION, 0, load.length, _WIDTH, load.clients // 2)
-    clock, server, draws = _Clock(), PairwiseSum(terms, woven, registered), np.random.default_rng(0)
+    terms = Terms(_FEDERATION, 0, load.length, _WIDTH, load.clients // 2).about(_MODEL, range(load.clients))
+    everybody = range(load.clients)
+    clock, server, draws = _Clock(), PairwiseSum(terms, woven, registered, everybody), np.random.default_rng(0)
     settings = {"federation": _FEDERATION, "neighbourhood": woven, "least": terms.least}
     clients = {n: PairwiseSumClient(n, key, registered, **settings) for n, key in identities.items()}  # type: ignore[arg-type]
     lost = int(load.lost * load.clients / 3)  # before shares, before vectors, and before signatures
@@ -174,7 +178,9 @@ def _among_clients(load: Load) -> dict[str, Any]:
     for number in came:
         values = _vector(number, load.length)
         total += values
-        clock.run("server", server.receive_masked, clock.run("client", clients[number].mask, boxes[number], values))
+        clock.run(
+            "server", server.receive_masked, clock.run("client", clients[number].mask, boxes[number], _MODEL, values)
+        )
     survivors = server.survivors()
     signed = _staying(came, lost, draws)
     for number in signed:

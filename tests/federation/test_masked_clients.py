@@ -16,13 +16,13 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, whole_mo
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.process import answers_of
-from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, terms_of, width_for
+from veilrec.federation.facts import ATTEMPTS, largest_answer, terms_in, terms_of, told_once
 from veilrec.federation.federation import CLIENTS, FILE, HELPERS, INVITED, BadTask, FederationTask, joined
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
-from veilrec.federation.secagg.pairs import Group, PairwiseSum, Reveal, encode_numbers, encode_parts
-from veilrec.federation.secagg.terms import MaskStream, RoundKey, Terms
+from veilrec.federation.secagg.pairs import Group, PairwiseProposal, PairwiseSum, Reveal, encode_parts
+from veilrec.federation.secagg.terms import MaskStream, RoundKey, Terms, encode_numbers
 from veilrec.privacy.ledger import BudgetExhausted, Transaction
 from veilrec.wire import messages as bits
 from veilrec.wire import rounds
@@ -37,9 +37,9 @@ class Table:
         self.folder, self.known = folder, known_in(folder)
         self.made, self.plan = self.known.federation, self.known.plan
         self.folders = sorted((folder / CLIENTS).iterdir())
-        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.opened = {}
         self.clients = {place: self.start(place) for place in range(AT_TABLE)}
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
 
     def start(self, place):
@@ -89,8 +89,9 @@ class RoundTable(Table):
     def __init__(self, folder):
         super().__init__(folder)
         plan, made = self.plan, self.made
-        self.sum = PairwiseSum(terms_of(plan, RoundSpec(0), made.digest, made.least), made.woven(), self.keys)
         self.model = rounds.encode(RoundSpec(0), whole_model(plan.schema, plan.start, 0), plan.schema)
+        terms = terms_of(plan, RoundSpec(0), made.digest, made.least).about(self.model, range(AT_TABLE))
+        self.sum = PairwiseSum(terms, made.woven(), self.keys, range(AT_TABLE))
 
     def advertise(self):
         return {place: joined(self.named(), group) for place, group in self.advertised(self.sum).items()}
@@ -229,16 +230,17 @@ def test_a_client_that_was_killed_has_left_the_round_for_good(table, after):
 
 def terms(table, number, **changes):
     fields = {**vars(table.sum.terms), "round_number": number, **changes}
-    return Terms(**fields).encode()
+    return PairwiseProposal(Terms(**fields), table.sum.cohort).encode()
 
 
 def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table):
     raises(BadInput, "another round", table.ask, 0, "advertise", terms(table, 1))
     raises(BadInput, "only among 3 or more", table.ask, 1, "advertise", terms(table, 0, least=2))
     table.clients = {place: table.start(place) for place in range(AT_TABLE)}
-    longer = Terms.decode(terms(table, 1, length=table.sum.terms.length + 1))
-    table.sum = PairwiseSum(longer, table.made.woven(), table.keys)
+    longer = replace(table.sum.terms, round_number=1, length=table.sum.terms.length + 1)
     table.model = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
+    everybody = range(AT_TABLE)
+    table.sum = PairwiseSum(longer.about(table.model, everybody), table.made.woven(), table.keys, everybody)
     contents = table.share()
     raises(BadInput, "not those of this plan's round", table.ask, 0, "round", contents[0], 1)
     assert table.paid()[0] == 0
@@ -272,7 +274,7 @@ def test_two_places_with_one_key_are_one_client(table):
         advert = table.ask(place, "advertise", table.sum.propose())
         if place == 4:
             twin = identity_of(table.folders[3])
-            advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "client", 4).encode()
+            advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "client", 4).encode() + table.sum._session
         table.sum.receive_advert(advert)
     named = listed((p, k, invitations[p].endorse(table.made.id, k)) for p, k in table.keys.items())
     raises(VeilrecError, "same lasting key", table.ask, 0, "share", joined(named, table.sum.groups()[0]))
@@ -298,7 +300,7 @@ class ReportTable(Table):
     def __init__(self, folder):
         super().__init__(folder)
         self.mechanism = self.plan.reports.mechanism
-        self.terms = terms_in(self.made, self.plan, ReportSum())
+        self.terms = terms_in(self.made, self.plan, ReportSum()).about(b"", range(AT_TABLE))
 
     def wanted(self, *places):
         """The votes of these, from the data that only a test may look at."""
@@ -315,7 +317,7 @@ class ReportTable(Table):
         return self.ask(place, "report", content, number)
 
     def sum_of(self, terms):
-        adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
+        adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys, range(AT_TABLE))
         asked = joined(adding.proposal.encode(), self.named())
         keys = [helper.answer(FederationTask("open", terms.round_number), asked) for helper in self.helpers]
         return adding, adding.invite(keys)
@@ -352,20 +354,21 @@ def test_every_sum_of_votes_fits_its_width(helped):
     one_item = np.arange(helped.mechanism.length) == 3
     assert helped.mechanism.weigh(one_item).max() == largest
     for clients in (1, 2, 12, 127, 128, 2**20):
-        terms = replace(helped.terms, width=width_for(clients, largest), length=1)
+        terms = replace(helped.terms, width=helped.mechanism.masked_width(clients), length=1)
         words = np.full(clients, largest, np.int64).astype(terms.words).sum(dtype=terms.words)
         assert terms.from_words(np.array([words], terms.words)).tolist() == [clients * largest]
-    assert [width_for(clients, largest) for clients in (12, 127, 128)] == [29, 32, 33]
-    raises(BadInput, "there are 64", width_for, 2**40, largest)
+    width_for = helped.mechanism.masked_width
+    assert [width_for(clients) for clients in (12, 127, 128)] == [29, 32, 33]
+    raises(BadInput, "there are 64", width_for, 2**40)
 
 
 def test_terms_are_those_of_the_federation_and_rounds_keep_to_their_numbers(helped):
     made = helped.made
-    assert helped.terms == Terms(made.digest, FIRST, helped.mechanism.length, 28, 3)
+    assert terms_in(made, helped.plan, ReportSum()) == Terms(made.digest, FIRST, helped.mechanism.length, 28, 3)
     raises(BadInput, "rounds have smaller ones", terms_in, made, helped.plan, RoundSpec(FIRST))
     with pytest.raises(BadInput, match="no reports that are added up"):
         terms_in(made, replace(helped.plan, reports=None, from_reports=None), ReportSum())
-    raises(BadInput, "is that of a round", report_sum, 0)
+    raises(BadInput, "is that of a round", told_once, 0)
     assert largest_answer(helped.known) > helped.terms.vector_bytes
 
 
@@ -402,7 +405,7 @@ def test_other_terms_other_numbers_and_open_questions_get_nothing(helped):
         raises(VeilrecError, None, helped.report, 0, content)
     schema, about = helped.plan.schema, helped.plan.round_planner.next(0, helped.plan.start, None)
     model = rounds.encode(about, whole_model(schema, helped.plan.start, 0), schema)
-    right = terms_in(helped.made, helped.plan, about)
+    right = terms_in(helped.made, helped.plan, about).about(model, range(AT_TABLE))
     for terms in (replace(right, width=63), replace(right, round_number=1)):
         _, invitation = helped.sum_of(terms)
         raises(BadInput, "terms are not those", helped.ask, 0, "round", joined(invitation, model))
@@ -411,7 +414,7 @@ def test_other_terms_other_numbers_and_open_questions_get_nothing(helped):
 
 def shared(table, attempt=0):
     terms = replace(table.terms, round_number=FIRST + attempt)
-    adding = PairwiseSum(terms, table.made.woven(), table.keys)
+    adding = PairwiseSum(terms, table.made.woven(), table.keys, range(AT_TABLE))
     return adding, table.shared(adding, table.advertised(adding), b"")
 
 
@@ -432,7 +435,15 @@ def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_mor
     assert paired.report(0, contents[0]) == first
     paired.clients[4] = paired.start(4)  # killed, and so out of this sum, which comes to nothing
     raises(BadTask, "left it for good", paired.report, 4, contents[4])
-    raises(RoundIsOver, None, paired.ask, 4, "advertise", paired.terms.encode(), FIRST)
+    raises(
+        RoundIsOver,
+        None,
+        paired.ask,
+        4,
+        "advertise",
+        PairwiseProposal(paired.terms, tuple(range(AT_TABLE))).encode(),
+        FIRST,
+    )
     adding, contents = shared(paired, 1)
     for place in range(AT_TABLE):
         message = paired.report(place, contents[place], FIRST + 1)
@@ -446,7 +457,8 @@ def test_among_clients_alone_votes_are_masked_and_a_second_sum_costs_nothing_mor
 def test_among_clients_alone_sums_of_reports_are_counted_and_terms_are_the_plan_s(paired):
     most = ATTEMPTS["pairs"]
     with pytest.raises(BadInput, match=f"{most} times at most"):
-        paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)
+        terms = replace(paired.terms, round_number=FIRST + most)
+        paired.ask(0, "advertise", PairwiseProposal(terms, tuple(range(AT_TABLE))).encode(), FIRST + most)
     paired.terms = replace(paired.terms, length=paired.terms.length + 1)
     _, contents = shared(paired)
     raises(BadInput, "terms are not those", paired.report, 0, contents[0])

@@ -14,7 +14,13 @@ Guarantees
   same bytes afterwards; another sum gets the same report under other masks, at no further charge.
 - A client either trains or is a held-out validation client, never both. A validation client answers once, whichever
   models it is asked to compare.
-- A model that overflows on a client's data is answered with an update of zeros: silence would leak.
+- A model whose weights are not finite, or larger than the schema states, is declined before any data is looked at
+  (`Declined`): whether a client declines depends on the model alone, which is no secret.
+- A model within these bounds that overflows on a client's data is answered with an update of zeros (with its noise, if
+  the client adds any): silence would tell what data it has. `overflown` counts these rounds, for the client alone.
+  Under secure aggregation everybody of a sum has acted on the same model (`secagg.terms`), so that a server cannot have
+  all but one overflow by what it tells them. It can choose one model that overflows for some data, and those with such
+  data then hide nobody: what bounds what a sum of few tells is its noise.
 - An exhausted budget, a broadcast that does not belong to this plan, or an untrusted ledger: nothing leaves.
 - A plan whose messages no epsilon covers needs `unprotected=True` when the client is created. The ledger counts such
   messages, and states no guarantee from then on.
@@ -52,6 +58,7 @@ from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.wire import messages, rounds
+from veilrec.wire.messages import Declined
 
 _LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
 
@@ -95,9 +102,9 @@ def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
     return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
 
 
-def _is_within(values: Floats) -> bool:
-    """Whether all are numbers that can be squared; NaN compares false."""
-    return not values.size or (bool(values.max() <= _LARGEST) and bool(values.min() >= -_LARGEST))
+def _is_within(values: Floats, largest: float = _LARGEST) -> bool:
+    """Whether no number is larger in size, by default than one that can be squared; NaN compares false."""
+    return not values.size or (bool(values.max() <= largest) and bool(values.min() >= -largest))
 
 
 def _owners(rows: Rows) -> Offsets:
@@ -109,6 +116,14 @@ def _only_of(keeps: Bools, values: Floats) -> Floats:
     """The values of some clients (or rows), and zeros in the place of the others."""
     chosen: Floats = np.where(keeps.reshape(-1, *([1] * (values.ndim - 1))), values, np.zeros((), values.dtype))
     return chosen
+
+
+def check_weights(weights: Mapping[str, Floats], schema: Schema) -> None:
+    """Decline a model with a weight that is larger than its schema states."""
+    for tensor in schema.tensors:
+        values = weights[tensor.name]
+        if not _is_within(values, tensor.largest):
+            raise Declined("beyond the bound", f"{tensor.name} has weights beyond {tensor.largest:g}")
 
 
 def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:
@@ -127,12 +142,17 @@ NoiseOf = Callable[[int], Source]
 Make = Callable[[ClientUpdates, RoundSpec, Schema, Source], tuple[bytes, Event]]
 """From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
 
+CheckSpec = Callable[[RoundSpec], object]
+"""Refuses a round that came, before anything is learnt from it."""
+
 Mask = Callable[[Offsets], bytes]
-"""From the whole numbers that a report adds to the counts to the bytes that leave."""
+"""From the whole numbers that a report or a gain adds to a sum to the bytes that leave."""
 
 _IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
 _ENTERED = "entered"  # the last round of several trips
-_MASKED, _ENTERED_REPORT = "masked report", "entered report"  # of secure sums of reports, by their numbers
+_ADDS = "adds"  # the whole numbers that a report or a gain adds to its sum, with the client's noise: drawn once
+_MASKED, _ENTERED_SUM = "masked report", "entered report"  # of secure sums of reports or gains, by their numbers
+_OVERFLOWN = "overflown"
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
 
@@ -266,20 +286,22 @@ class FederatedClient(Generic[Data]):
             self._check(kept, self.plan.mechanism, round_number)
             kept.keep(_ENTERED, _NUMBER.pack(round_number))
 
-    def enter_report(self, number: int) -> None:
-        """Begin a secure sum of reports, likewise; they may be paid for already."""
-        asked = self._asked()
+    def enter_sum(self, number: int) -> None:
+        """Begin a secure sum of reports, or of gains by a validation client, likewise; they may be paid for already."""
+        asked = self._asked() if self.plan.model_selection is None or not self.validates else self.plan.model_selection
         with self.ledger.transaction() as kept:
-            self._check_trainer(kept)
-            _refuse_second(kept, number, (_MASKED, _ENTERED_REPORT), "sum")
-            if kept.kept(_REPORT) is None:
+            _refuse_second(kept, number, (_MASKED, _ENTERED_SUM), "sum")
+            if kept.kept(_GAIN if self.validates else _REPORT) is None:
                 self._check(kept, asked.mechanism)
-            kept.keep(_ENTERED_REPORT, _NUMBER.pack(number))
+            kept.keep(_ENTERED_SUM, _NUMBER.pack(number))
 
-    def take_part(self, broadcast: bytes, round_number: int, *, make: Make | None = None) -> bytes:
+    def take_part(
+        self, broadcast: bytes, round_number: int, *, make: Make | None = None, check: CheckSpec | None = None
+    ) -> bytes:
         """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for.
 
-        `make` makes the message of what was learnt: under masks, where the server must not see it.
+        `make` makes the message of what was learnt: under masks, where the server must not see it. `check` refuses a
+        round that is not what its secure sum is about.
         """
         with self.ledger.transaction() as kept:
             answered = _last(kept, _OUTBOX, round_number, "round")
@@ -287,18 +309,19 @@ class FederatedClient(Generic[Data]):
                 return answered
             self._check_trainer(kept)
             self._check(kept, self.plan.mechanism, round_number)
-            message, private = self._learn(broadcast, round_number, kept, make or self._message)
+            message, private = self._learn(broadcast, round_number, kept, make or self._message, check)
             kept.keep(_PRIVATE, save(dict(private)))
             kept.keep(_OUTBOX, _NUMBER.pack(round_number) + message)
         return message
 
     def _learn(
-        self, broadcast: bytes, round_number: int, kept: Transaction, make: Make
+        self, broadcast: bytes, round_number: int, kept: Transaction, make: Make, check: CheckSpec | None
     ) -> tuple[bytes, Mapping[str, Floats]]:
         plan, identity = self.plan, self._identity
-        spec, model = rounds.decode(broadcast, plan.schema, round_number)
+        spec, weights = self._decoded(broadcast, round_number)
         view = spec.view(plan.schema)
-        weights = weights_of(model, view)
+        if check is not None:
+            check(spec)
         data = self.data
         if spec.rows is not None:
             data = data.inside(places(spec.rows, plan.schema.tables[0].shape[0]))
@@ -307,7 +330,10 @@ class FederatedClient(Generic[Data]):
         cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed, own)
         learned = plan.trainer.learn(cohort, weights, spec)
         source = _protecting(self._noise_of_message(round_number))
-        updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
+        learnt = examples_if_asked(learned.updates, plan.sends_examples)
+        updates = nothing_if_overflown(learnt)
+        if updates is not learnt:
+            kept.keep(_OVERFLOWN, _NUMBER.pack(_count(kept, _OVERFLOWN) + 1))
         message, event = make(updates, spec, view, source)
         mechanism = plan.mechanism
         kept.charge(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected)
@@ -317,41 +343,82 @@ class FederatedClient(Generic[Data]):
         released = self.plan.mechanism.message(updates, spec, source)
         return messages.encode_update(released.value, view), released.event
 
-    def validate(self, start: bytes, trained: bytes, number: int) -> bytes:
+    def _decoded(self, broadcast: bytes, round_number: int) -> tuple[RoundSpec, dict[str, Floats]]:
+        """A round spec and its weights, which are finite and no larger than the schema states."""
+        try:
+            spec, model = rounds.decode(broadcast, self.plan.schema, round_number)
+        except messages.NotFinite:
+            raise Declined("not finite", "the model has weights that are not finite") from None
+        view = spec.view(self.plan.schema)
+        weights = weights_of(model, view)
+        check_weights(weights, view)
+        return spec, weights
+
+    def overflown(self) -> int:
+        """Number of rounds that were answered with zeros because learning overflowed; nobody else is told."""
+        with self.ledger.transaction() as kept:
+            return _count(kept, _OVERFLOWN)
+
+    def validate(
+        self, start: bytes, trained: bytes, number: int, *, mask: Mask | None = None, in_sum: int | None = None
+    ) -> bytes:
         """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
 
-        Both come as rounds do, under the number of the round that would follow the last one.
+        Both come as rounds do, under the number of the round that would follow the last one. Where the server must not
+        see gains, `mask` makes the message of what the gain adds to their secure sum, whose number is `in_sum`: the
+        same bytes whenever this sum is asked for.
         """
+        with self.ledger.transaction() as kept:
+            if mask is None or in_sum is None:
+                return self._compared(start, trained, number, kept)
+            return self._in_sum(kept, in_sum, mask, lambda: self._compared(start, trained, number, kept))
+
+    def _in_sum(self, kept: Transaction, number: int, mask: Mask, tell: Callable[[], object]) -> bytes:
+        """The message to a secure sum: of numbers that were drawn once, and the same bytes for the same sum."""
+        answered = _last(kept, _MASKED, number, "sum")
+        if answered is None:
+            tell()
+            answered = mask(np.frombuffer(_known(kept, _ADDS), "<i8").astype(np.int64))
+            kept.keep(_MASKED, _NUMBER.pack(number) + answered)
+        return answered
+
+    def _compared(self, start: bytes, trained: bytes, number: int, kept: Transaction) -> bytes:
         asked, identity = self.plan.model_selection, self._identity
         if asked is None:
             raise BadInput("this plan has no validation clients: nothing is sent")
-        with self.ledger.transaction() as kept:
-            told = kept.kept(_GAIN)
-            if told is not None:
-                return told
-            if not self._is_validator or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
-                raise AnotherRole("this client trains: it does not validate")
-            mechanism = asked.mechanism
-            self._check(kept, mechanism)
-            models = [
-                weights_of(rounds.decode(one, self.plan.schema, number)[1], self.plan.schema)
-                for one in (start, trained)
-            ]
-            gain = mechanism.bound(asked.validator.gains(self.data, *models))
-            message = messages.encode_gain(float(gain[0]))
-            kept.charge(
-                mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
-            )
-            kept.keep(_GAIN, message)
+        told = kept.kept(_GAIN)
+        if told is not None:
+            return told
+        if not self.validates or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
+            raise AnotherRole("this client trains: it does not validate")
+        mechanism = asked.mechanism
+        self._check(kept, mechanism)
+        models = [self._whole(one, number) for one in (start, trained)]
+        gain = mechanism.bound(asked.validator.gains(self.data, *models))
+        message = messages.encode_gain(float(gain[0]))
+        kept.charge(
+            mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
+        )
+        kept.keep(_GAIN, message)
+        adds = mechanism.masked(gain, _protecting(self._noise_of_message(number)))
+        kept.keep(_ADDS, adds.astype("<i8").tobytes())
         return message
 
+    def _whole(self, broadcast: bytes, number: int) -> dict[str, Floats]:
+        """A whole model."""
+        spec, weights = self._decoded(broadcast, number)
+        if spec.view(self.plan.schema) != self.plan.schema:
+            raise messages.BadMessage("a model that is compared is not whole")
+        return weights
+
     @property
-    def _is_validator(self) -> bool:
+    def validates(self) -> bool:
+        """Whether this is a held-out validation client."""
         asked = self.plan.model_selection
         return asked is not None and len(asked.validator.clients(self.data)) > 0
 
     def _check_trainer(self, kept: Transaction) -> None:
-        if self._is_validator or kept.kept(_GAIN) is not None:
+        if self.validates or kept.kept(_GAIN) is not None:
             raise AnotherRole("this is a validation client: it does not train, and sends nothing before")
 
     def report(self, number: int, period: int, *, mask: Mask | None = None) -> bytes:
@@ -363,11 +430,7 @@ class FederatedClient(Generic[Data]):
         with self.ledger.transaction() as kept:
             if mask is None:
                 return messages.encode_report(self._told(kept, period), number)
-            answered = _last(kept, _MASKED, number, "sum")
-            if answered is None:
-                answered = mask(self._asked().mechanism.weigh(self._told(kept, period)))
-                kept.keep(_MASKED, _NUMBER.pack(number) + answered)
-        return answered
+            return self._in_sum(kept, number, mask, lambda: self._told(kept, period))
 
     def _asked(self) -> ReportSpec:
         if self.plan.reports is None:
@@ -382,11 +445,14 @@ class FederatedClient(Generic[Data]):
             return _unpacked(known, mechanism.length)
         self._check_trainer(kept)
         self._check(kept, mechanism)
-        released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
+        source = _protecting(self._noise_of_report(period))
+        released = mechanism.report(self._own(mechanism.length), source)
         kept.charge(
             released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=self._identity.unprotected
         )
         kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
+        if mechanism.under_masks:
+            kept.keep(_ADDS, mechanism.masked(released.value, source).astype("<i8").tobytes())
         return released.value
 
     def _own(self, length: int) -> Bools:
@@ -474,6 +540,12 @@ def _known(kept: Transaction, name: str) -> bytes:
     if content is None:
         raise VeilrecError(f"this is not the ledger of a client: it keeps no {name}; create the client in a new folder")
     return content
+
+
+def _count(kept: Transaction, name: str) -> int:
+    """A number that is counted up; 0 before the first."""
+    content = kept.kept(name)
+    return 0 if content is None else int(_NUMBER.unpack(content)[0])
 
 
 def _last(kept: Transaction, name: str, number: int, kind: str) -> bytes | None:

@@ -44,6 +44,16 @@ class Tensor:
         """Number of entries."""
         return math.prod(self.shape)
 
+    @property
+    def largest(self) -> float:
+        """The largest size of a weight: clients learn from no larger one, and a run whose model has one has diverged.
+
+        2^20 for what is learnt: no start has weights beyond 2^3, and a round moves one by at most the server's rate
+        times an update of 2^14 (`core.fixed_point`), or its clip norm and noise. 2^24 for what comes from reports: sums
+        over at most 2^20 clients and their noise.
+        """
+        return 2.0**20 if self.learnt else 2.0**24
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -173,6 +183,21 @@ class RoundSpec:
 FIRST_REPORT_SUM = 1 << 31  # the number of a secure sum of reports; rounds have the numbers below
 
 
+FIRST_COMPARISON_SUM = (1 << 32) - (1 << 16)  # that of a secure sum of gains; those of reports have the numbers below
+
+
+@dataclass(frozen=True)
+class ComparisonSum:
+    """A secure sum of the gains of held-out validation clients, after all rounds: its number is the last of a run."""
+
+    attempt: int = 0  # one that came to nothing is followed by another
+
+    @property
+    def number(self) -> int:
+        """Among all secure sums of a run."""
+        return FIRST_COMPARISON_SUM + self.attempt
+
+
 @dataclass(frozen=True)
 class ReportSum:
     """A secure sum of what everybody tells before the first round: its number is one that no round has.
@@ -189,8 +214,8 @@ class ReportSum:
 
 
 def place_of_sum(number: int) -> int:
-    """Where a secure sum stands in the order of a run: those of reports below 0, then the rounds from 0 on."""
-    return number - 2 * FIRST_REPORT_SUM if number >= FIRST_REPORT_SUM else number
+    """Where a secure sum stands in the order of a run: those of reports below 0, rounds from 0 on, then comparisons."""
+    return number - 2 * FIRST_REPORT_SUM if FIRST_REPORT_SUM <= number < FIRST_COMPARISON_SUM else number
 
 
 @dataclass(frozen=True)

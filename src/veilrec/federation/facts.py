@@ -5,9 +5,9 @@ facts is the plan of the data (`making`).
 
 With distributed noise clients add the noise that the server would add, each a part, so that nobody sees a sum without.
 
-A secure sum is over the updates of a round, or over what everybody reports before the first one. Reports are summed
-under masks where the server is trusted with them (`ItemReports.under_masks`): whole numbers from 0 to `largest`, of n
-clients. Their sum lies from 0 to n * largest, so that the bits of that number and one more for the sign hold it, and no
+A secure sum is over the updates of a round, over what everybody reports before the first one, or over the gains of
+held-out validation clients after the last one. Reports are summed under masks where the server is trusted with them
+(`ItemReports.under_masks`). What is told once is whole numbers, and its mechanism says how large (`masked_width`): no
 sum of honest clients wraps around or is refused for its width.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 from veilrec.client.federated import plan_digest
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan
-from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, ComparisonSum, ReportSum, RoundSpec
 from veilrec.data import packed
 from veilrec.federation.federation import CA, FACTS, FILE, Federation, SecAgg
 from veilrec.federation.secagg.terms import Neighbourhood, Terms
@@ -39,7 +39,7 @@ from veilrec.privacy.budget import Budget, Cost, budget_for
 from veilrec.privacy.disclosure import disclosure_of
 from veilrec.privacy.events import Event, training_event
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
-from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.base import Mechanism, SummedOnce
 from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
@@ -309,8 +309,7 @@ def of_clients(
     return replace(guarantee, caveats=(*guarantee.caveats, *more), disclosure=disclosure)
 
 
-Summed: TypeAlias = RoundSpec | ReportSum
-_MAX_WIDTH = 64
+Summed: TypeAlias = RoundSpec | ReportSum | ComparisonSum
 
 ATTEMPTS = {"helpers": 1, "pairs": 64}
 """Sums of reports that a client takes part in, at most: a server that has seen two learns how they differ.
@@ -320,32 +319,42 @@ a sum among clients alone for good; it is begun anew, under a number of its own.
 """
 
 
-def width_for(clients: int, largest: int) -> int:
-    """Bits of a sum of so many numbers from 0 to `largest`, its sign included."""
-    width = (clients * largest).bit_length() + 1
-    if width > _MAX_WIDTH:
-        raise BadInput(f"{clients} clients with numbers up to {largest} need {width} bits: there are {_MAX_WIDTH}")
-    return width
-
-
 def terms_in(made: Federation, plan: Plan, spec: Summed) -> Terms:
     """Work out the terms of a secure sum from the federation's file, as server and clients each do."""
     if isinstance(spec, RoundSpec):
         if spec.number >= FIRST_REPORT_SUM:
             raise BadInput(f"round {spec.number} has the number of a sum of reports: rounds have smaller ones")
         return terms_of(plan, spec, made.digest, made.least)
-    reports, attempts = plan.reports, ATTEMPTS.get(made.secagg, 0)
-    if reports is None or not reports.mechanism.under_masks:
-        raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
+    attempts = ATTEMPTS.get(made.secagg, 0)
+    mechanism, clients = _told_once(made, plan, spec)
     if spec.attempt >= attempts:
-        raise BadInput(f"reports are added up {counted(attempts, 'time')} at most, and this is time {spec.attempt + 1}")
-    mechanism = reports.mechanism
-    width = width_for(made.clients, mechanism.largest)
-    return Terms(made.digest, spec.number, mechanism.length, width, made.least)
+        raise BadInput(
+            f"what is told once is added up {counted(attempts, 'time')} at most, and this is time {spec.attempt + 1}"
+        )
+    least = made.least_of(spec.number)
+    return Terms(made.digest, spec.number, mechanism.masked_length, mechanism.masked_width(clients), least)
 
 
-def report_sum(number: int) -> ReportSum:
-    """The sum of reports that has this number; a round's is refused."""
+def _told_once(made: Federation, plan: Plan, spec: ReportSum | ComparisonSum) -> tuple[SummedOnce[Any, Any], int]:
+    """What clients tell in a sum beside rounds, and how many of them there are."""
+    if isinstance(spec, ReportSum):
+        if plan.reports is None or not plan.reports.mechanism.under_masks:
+            raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
+        return plan.reports.mechanism, made.clients
+    if plan.model_selection is None:
+        raise BadInput("this plan has no validation clients: nothing is sent")
+    return plan.model_selection.mechanism, made.validators
+
+
+def summed(number: int) -> Summed:
+    """Which kind of sum a number is that of; nothing else is known of a round by it."""
+    return RoundSpec(number) if number < FIRST_REPORT_SUM else told_once(number)
+
+
+def told_once(number: int) -> ReportSum | ComparisonSum:
+    """The sum of reports or gains that has this number; a round's is refused."""
     if number < FIRST_REPORT_SUM:
-        raise BadInput(f"number {number} is that of a round, and no sum of reports has it: nothing is sent")
-    return ReportSum(number - FIRST_REPORT_SUM)
+        raise BadInput(f"number {number} is that of a round, and no sum of reports or gains has it: nothing is sent")
+    if number < FIRST_COMPARISON_SUM:
+        return ReportSum(number - FIRST_REPORT_SUM)
+    return ComparisonSum(number - FIRST_COMPARISON_SUM)

@@ -29,13 +29,19 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_text
+from veilrec.core.schema import FIRST_COMPARISON_SUM
 from veilrec.federation.secagg.terms import Neighbourhood
 from veilrec.wire.signing import checked_host
 
-FORMAT = 1
+FORMAT = 2
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
 COORDINATOR, CLIENTS, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "clients", "helpers", "people", "run", "logs"
 SecAgg = Literal["none", "helpers", "pairs"]
+FIRST_VALIDATOR = 1 << 28  # of the numbers that clients have in secure sums; those that train have the ones below
+UNPINNED = frozenset(
+    {"address", "enrol_seconds", "report_seconds", "round_seconds", "validation_seconds", "rpc_seconds"}
+)
+"""Fields that may change while a federation runs: they say where and until when, and `ca.pem` says who is there."""
 _EXACT = ConfigDict(extra="forbid")  # nothing unknown is read
 
 
@@ -64,6 +70,8 @@ class Federation:
     helpers: tuple[str, ...] = ()  # the lasting keys of those who help to add up, in hexadecimal digits
     least: int = 2  # clients without which no secure sum is opened
     neighbourhood: dict[str, int] = field(default_factory=dict)  # of sums among clients alone: who masks with whom
+    compared: dict[str, int] = field(default_factory=dict)  # likewise, among held-out validation clients
+    page: str = ""  # a digest of the public file that browsers take part with; empty: they cannot
     invited: str = ""  # likewise: a digest of the list of invitations beside this file
     distributed_noise: bool = (
         False  # whether clients add the noise of a sum, each a part, so that nobody sees one without
@@ -79,15 +87,29 @@ class Federation:
     validation_seconds: float = 60.0
     rpc_seconds: float = 20.0  # of one RPC of pairwise secure aggregation
 
+    def agreed(self) -> bytes:
+        """Encode all that clients and helpers agree on: everything but where and until when to answer."""
+        told = {name: value for name, value in asdict(self).items() if name not in UNPINNED}
+        return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+
     @property
     def digest(self) -> bytes:
-        """The id of the federation in secure aggregation."""
-        return hashlib.sha256(self.id.encode()).digest()
+        """Digest of what was agreed on: every invitation names it, and every secure sum is bound to it."""
+        return hashlib.sha256(self.agreed()).digest()
 
-    def woven(self) -> Neighbourhood:
-        """Parameters of the graph of pairwise secure aggregation."""
+    @property
+    def least_compared(self) -> int:
+        """Held-out validation clients without which no sum of their gains is opened."""
+        return max(2, (self.validators + 1) // 2)
+
+    def least_of(self, number: int) -> int:
+        """Clients without which the secure sum that has this number is not opened."""
+        return self.least if number < FIRST_COMPARISON_SUM else self.least_compared
+
+    def woven(self, *, compared: bool = False) -> Neighbourhood:
+        """Parameters of the graph of pairwise secure aggregation, in rounds or among validation clients."""
         try:
-            return Neighbourhood(**self.neighbourhood)
+            return Neighbourhood(**(self.compared if compared else self.neighbourhood))
         except TypeError:
             raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
 
@@ -146,8 +168,11 @@ _FEDERATION = TypeAdapter(Federation)
 
 
 RpcKind = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # secagg RPCs, beside the round itself
-TaskKind = Literal["report", "round", "validator", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
+TaskKind = Literal[
+    "report", "round", "validator", "declined", "open", "sum", "advertise", "share", "sign", "reveal", "over"
+]
 Receipt = Literal["taken", "known already"]
+DECLINED: Literal["declined"] = "declined"  # the kind of an answer that says why a client takes no part
 RPC_KINDS: tuple[str, ...] = get_args(RpcKind)
 WITH_CONTENT = "with-content"  # in a poll: what belongs to a task may come with it, behind the end of its line
 _LENGTH = struct.Struct("<Q")

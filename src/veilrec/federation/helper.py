@@ -64,11 +64,12 @@ class HelperAnswers:
     """Answers the secagg RPCs of a coordinator."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
+        identity.read_invitation(folder).check(made)
         self._endorsed = identity.EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
         key = identity.identity_of(folder)
         if key.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
-        self._helper = Helper(folder, key, federation=made.digest, registered=self._endorsed.keys, least=made.least)
+        self._helper = Helper(folder, key, federation=made.digest, registered=self._endorsed.keys, least=made.least_of)
 
     def close(self) -> None:
         """Let go of the journal."""

@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing
-from veilrec.federation.federation import BadTask
+from veilrec.federation.federation import FILE, BadTask, Federation
 from veilrec.wire.signing import SigningKey, check_signature, new_key, read_key
 
 _FROM, _TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(2060, 1, 1, tzinfo=UTC)
@@ -112,6 +113,7 @@ def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 INVITATION, IDENTITY = "invitation", "identity.key"  # files in the folder of a client or helper
 PURPOSE = b"veilrec federation\n"
+_INVITATION = re.compile(r"(.+?):([0-9a-f]{64})(?::([0-9a-f]{64}))?")
 
 
 def statement(federation: str, client: str, kind: str, number: int, content: bytes) -> bytes:
@@ -142,33 +144,43 @@ def check_digest(
 
 @dataclass(frozen=True)
 class Invitation:
-    """What lets a client enrol, once: `DEVICE:SECRET` in a file that only the client's owner has.
+    """What lets a client enrol, once: `DEVICE:SECRET:DIGEST` in a file that only the client's owner has.
 
     The secret is a key. With it the client endorses its own lasting key; whoever keeps places knows the public half,
-    so that nobody, the coordinator included, can put another key in the place of an invited client.
+    so that nobody, the coordinator included, can put another key in the place of an invited client. The digest is that
+    of what was agreed on (`Federation.agreed`): whoever is invited takes part in this and in nothing else.
     """
 
     client: str
     key: SigningKey
+    agreed: bytes = b""
 
     @classmethod
-    def new(cls, client: str) -> Invitation:
+    def new(cls, client: str, agreed: bytes = b"") -> Invitation:
         """Draw a new invitation."""
-        return cls(client, SigningKey(Ed25519PrivateKey.generate()))
+        return cls(client, SigningKey(Ed25519PrivateKey.generate()), agreed)
 
     def text(self) -> str:
         """Encode for its file."""
-        return f"{self.client}:{self.key.secret.private_bytes_raw().hex()}\n"
+        agreed = f":{self.agreed.hex()}" if self.agreed else ""
+        return f"{self.client}:{self.key.secret.private_bytes_raw().hex()}{agreed}\n"
 
     @classmethod
     def read(cls, text: str, where: object) -> Invitation:
         """Read what `text` wrote."""
-        client, colon, secret = text.strip().rpartition(":")
-        try:
-            key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret) if colon and client else b"")
-        except ValueError:
-            raise BadInput(f"{where} is no invitation: ask whoever runs the federation for another one") from None
-        return cls(client, SigningKey(key))
+        found = _INVITATION.fullmatch(text.strip())
+        if found is None:
+            raise BadInput(f"{where} is no invitation: ask whoever runs the federation for another one")
+        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found[2]))
+        return cls(found[1], SigningKey(key), bytes.fromhex(found[3] or ""))
+
+    def check(self, made: Federation) -> None:
+        """Refuse a federation that is not the one that this invitation is to."""
+        if self.agreed != made.digest:
+            raise BadInput(
+                f"{FILE} is not what {self.client} was invited to: it was edited, or is that of another federation, so"
+                " nothing is done; bring back the one that init wrote"
+            )
 
     @property
     def public(self) -> bytes:
@@ -277,6 +289,11 @@ def read_invitation(folder: Path) -> Invitation:
         return Invitation.read(path.read_text(errors="replace"), path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}): without an invitation nobody enrols") from None
+
+
+def pin(folder: Path, made: Federation) -> None:
+    """Tie the invitation in a folder to what was agreed on."""
+    keep(folder / INVITATION, replace(read_invitation(folder), agreed=made.digest).text())
 
 
 def identity_of(folder: Path) -> SigningKey:

@@ -236,17 +236,17 @@ def take_place(
     name = place.client
     number = number_of(name, known.method.clients(known.config, known.problem))
     brought = None if people is None else own_data(known, number, people, user)
-    invitation, target = Invitation.new(name), folder / CLIENTS / name
+    invitation, target = Invitation.new(name, known.federation.digest), folder / CLIENTS / name
     if target.exists():
         raise BadInput(f"{target} is there, and nobody was invited to it (a crash?): remove it and invite again")
     target.parent.mkdir(mode=0o700, exist_ok=True)
     data = None if brought is None else brought.data
     with new_folder(target, private=True) as part:
         client_folder.write(part, data, invitation, number=number, place=place.number, shared=shared)
-        announcement = helper.announcement(name, place.number, invitation.public)
+        announcement = helper.announcement(name, place.member, invitation.public)
         keep(part / helper.ANNOUNCEMENT, announcement + "\n")
     registry.hand_out(name, invitation.public)
-    helpers = sorted((folder / HELPERS).glob("*")) if place.role == "trainer" else []
+    helpers = sorted((folder / HELPERS).glob("*"))
     for each in helpers:
         helper.admit(each, announcement)
     told = tuple(each.name for each in helpers)

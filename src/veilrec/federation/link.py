@@ -18,14 +18,25 @@ import sqlite3
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation import identity
-from veilrec.federation.federation import WITH_CONTENT, Away, BadTask, Federation, FederationTask, Receipt, TurnedAway
+from veilrec.federation.federation import (
+    DECLINED,
+    WITH_CONTENT,
+    Away,
+    BadTask,
+    Federation,
+    FederationTask,
+    Receipt,
+    TurnedAway,
+)
 from veilrec.federation.identity import Invitation
+from veilrec.wire.messages import Declined
 from veilrec.wire.signing import SigningKey
 
 _TIMEOUT_SECONDS = 15.0  # beyond what was asked to wait for
@@ -261,13 +272,24 @@ def live(
     return False
 
 
+def answer_to(
+    answers: Answers, task: FederationTask, content: bytes, say: Callable[[str], None]
+) -> tuple[FederationTask, bytes]:
+    """The answer to a task, or in its place the reason why it is declined, which depends on no data."""
+    try:
+        return task, answers.answer(task, content)
+    except Declined as error:
+        say(f"{task.kind} {task.number} is declined: {error}")
+        return replace(task, kind=DECLINED), error.reason.encode()
+
+
 def _serve(
     link: HttpsLink, answers: Answers, task: FederationTask, say: Callable[[str], None], stop: threading.Event
 ) -> None:
     try:
         content = link.fetch(task)
-        answer = answers.answer(task, content)
-        receipt = link.send(task, answer)
+        answered = answer_to(answers, task, content, say)
+        receipt = link.send(*answered)
     except TurnedAway as error:
         if error.status in (401, 403, 404):
             raise

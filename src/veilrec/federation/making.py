@@ -19,11 +19,22 @@ from veilrec.core.plan import Plan
 from veilrec.data import packed
 from veilrec.data.datasets import load
 from veilrec.data.population import Population, Strings, some_users
-from veilrec.federation import facts, federation, helper, identity
+from veilrec.federation import facts, federation, helper, identity, page
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import Registry, Role
 from veilrec.federation.facts import guarantee_of, of_clients, spending_of, with_distributed_noise
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
+from veilrec.federation.federation import (
+    CA,
+    CLIENTS,
+    COORDINATOR,
+    FACTS,
+    FIRST_VALIDATOR,
+    HELPERS,
+    INVITED,
+    PEOPLE,
+    Federation,
+    SecAgg,
+)
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
@@ -150,6 +161,8 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
         ),
     )
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
+    if wishes.secagg != "none" and basis.plan.model_selection is not None:
+        made = _with_comparison(made, wishes)
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
@@ -161,8 +174,38 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             made = replace(made, invited=list_digest(text))
         if made.secagg == "helpers":
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
+    made = replace(made, page=_page_of(folder, made))
+    for path in (*(folder / CLIENTS).glob("*"), *(folder / HELPERS).glob("*")):
+        identity.pin(path, made)
     federation.write(made, folder)  # last: without it the folder is none
     return made
+
+
+def _page_of(folder: Path, made: Federation) -> str:
+    """Digest of the public file for browsers; empty where they cannot take part."""
+    try:
+        return page.digest_of(facts.FederationFacts(folder, made))
+    except BadInput:
+        return ""
+
+
+def _with_comparison(made: Federation, wishes: FederationOptions) -> Federation:
+    """Plan for a secure sum of the gains of validation clients."""
+    if made.validators < made.least_compared:
+        raise BadInput(
+            f"a secure sum of gains needs {made.least_compared} validation clients, and there are {made.validators}:"
+            " give more --clients"
+        )
+    if wishes.secagg != "pairs":
+        return made
+    if made.validators < 3:
+        raise BadInput(
+            f"there are {counted(made.validators, 'validation client')}, and sums among clients alone need 3: give more"
+            " --clients, or use helpers"
+        )
+    fewest = max(3, made.least_compared, made.validators - int(wishes.lost * made.validators))
+    woven = choose(fewest, most=made.validators, corrupt=wishes.corrupt, lost=wishes.lost)
+    return replace(made, compared=vars(woven))
 
 
 def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
@@ -219,21 +262,18 @@ def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
 
 
 def _check_told(plan: Plan, wishes: FederationOptions) -> None:
-    """Refuse what clients would tell beside their updates for the server to see: masks hide sums of everybody alone."""
+    """Refuse what clients would tell beside their updates that no secure sum is over."""
     reports, comparison = plan.reports, plan.model_selection
-    seen = [] if comparison is None else [comparison.mechanism.name]
-    if reports is not None and reports.mechanism.under_masks:
-        if not reports.once:
-            seen.append(f"{reports.mechanism.name} of every round")
-        elif wishes.distributed_noise:
-            raise BadInput(
-                f"--distributed-noise covers updates, and the server adds the noise of {reports.mechanism.name}:"
-                " leave it out, or use a method without reports"
-            )
-    if seen:
+    if reports is not None and reports.mechanism.under_masks and not reports.once:
         raise BadInput(
-            f"--secagg would hide updates, and what clients tell beside them ({', '.join(seen)}) reaches the server one"
-            " by one: use another method, or no secure sums"
+            f"--secagg would hide updates, and {reports.mechanism.name} of every round reach the server: a secure sum"
+            " of reports is one of everybody, once, because its noise is chosen for one release; use another method"
+        )
+    told = [one.mechanism for one in (reports, comparison) if one is not None and one.mechanism.trust != "nobody"]
+    if wishes.distributed_noise and told:
+        raise BadInput(
+            f"--distributed-noise covers updates, and the server adds the noise of {told[0].name}: leave it out, or use"
+            " a method without"
         )
 
 
@@ -381,7 +421,7 @@ def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str)
 
 
 def _write_clients(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
-    """A folder for every client, with its own user's data and nothing else; the invitations of those who learn."""
+    """A folder for every client, with its own user's data and nothing else; the invitations, by number in sums."""
     data, invited = basis.data, InvitationList()
     roles: tuple[tuple[Role, Offsets], ...] = (("trainer", trainers(data)), ("validator", validators(basis.plan, data)))
     for role, numbers in roles:
@@ -389,8 +429,7 @@ def _write_clients(folder: Path, made: Federation, basis: Basis, secret: bytes, 
             name = client_folder.name_of(number)
             invitation = Invitation.new(name)
             registry.invite(name, role, place, invitation.public)
-            if role == "trainer":
-                invited[place] = (name, invitation.public)
+            invited[place + (FIRST_VALIDATOR if role == "validator" else 0)] = (name, invitation.public)
             client_folder.write(
                 folder / CLIENTS / name,
                 data.take(np.array([number], np.int64)),

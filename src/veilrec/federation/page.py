@@ -7,6 +7,7 @@ history is read, the bound of every round and what its noise leaves to be told o
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -21,19 +22,39 @@ from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing
 from veilrec.core.schema import RoundSpec
 from veilrec.federation.facts import FederationFacts, largest_content
+from veilrec.federation.federation import joined
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.events import Event, SampledEvent
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "federation"  # in the metadata of the file
 CONTENT = "content."
 
 
+def content_of(known: FederationFacts) -> bytes:
+    """Encode what browsers act on."""
+    return save(arrays_of(known), {ABOUT: json.dumps(about(known))})
+
+
+def digest_of(known: FederationFacts) -> str:
+    """Digest what browsers act on, as part of what everybody agrees on: no browser is told something else."""
+    return hashlib.sha256(content_of(known)).hexdigest()
+
+
 def write_page(known: FederationFacts, path: Path) -> int:
-    """Write the public file, and return its size in bytes."""
-    content = save(arrays_of(known), {ABOUT: json.dumps(about(known))})
+    """Write the public file, and return its size in bytes.
+
+    First what everybody has agreed on, of which invitations and secure sums have the digest, then the coordinator's
+    address, and then what browsers act on, whose digest stands in the first.
+    """
+    made, acted = known.federation, content_of(known)
+    if hashlib.sha256(acted).hexdigest() != made.page:
+        raise BadInput(
+            "this machine makes another public file than the one that was agreed on: write it where init ran"
+        )
+    content = joined(made.agreed(), joined(made.address.encode(), acted))
     with replacing(path, mode=0o644) as part:
         part.write_bytes(content)
     return len(content)
@@ -47,13 +68,12 @@ def about(known: FederationFacts) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "id": made.id,
-        "address": made.address,
         "plan": made.plan,
         "method": made.method,
         "dataset": made.dataset,
         "rounds": made.rounds,
         "clients": made.clients,
-        "guarantee": known.guarantee.to_json(),
+        "guarantee": made.guarantee,
         "largest_content": largest_content(known),
         "tensors": [
             {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}

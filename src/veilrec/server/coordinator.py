@@ -7,7 +7,10 @@ What is promised
   folder holds, keyed by the round. A crash while closing ends in the same sum with the same noise.
 - A round for which too few messages came is void: nothing is released, the model stays, and its number is used up. The
   clients have paid for it.
-- Reports have one tally and one noise likewise; where nobody may see them, `secure_reports` says how they are added up.
+- Reports have one tally and one noise likewise, and gains one outcome; where nobody may see them, `secure_reports` says
+  how they are added up.
+- Under secure aggregation a client that shows that it acted on something else than the others voids the round; it is
+  named in the round's report. One that declines counts as absent, and its reason is counted.
 - States and transitions are those of `RoundState`. One driver calls what moves a round on; messages come in from any
   thread. No lock and no transaction is held while anybody else is waited for.
 - Who takes part is drawn from the same secret. What is refused is counted by reason and changes nothing.
@@ -34,29 +37,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from veilrec.core.arrays import Offsets
-from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.files import Closing
-from veilrec.core.plan import Plan
-from veilrec.core.schema import RoundSpec, whole_model
+from veilrec.core.plan import ModelSelection, Plan, ReportSpec
+from veilrec.core.schema import ComparisonSum, ReportSum, RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.round_specs import Ballot, draw_cohort
 from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition, secret_of
 from veilrec.server.secure_reports import (
+    Asked,
     ComparisonTask,
     MessageRefused,
     Reason,
     ReportRequest,
-    SecureReports,
+    SecureOnce,
     SecureSum,
     over_selection_obstacle,
     reason_of,
     run_digest,
 )
-from veilrec.server.server import SelectionOutcome, ServerState, selection_of
+from veilrec.server.server import SelectionOutcome, ServerState, decide, selection_of
 from veilrec.wire import messages as gains
 from veilrec.wire import rounds
+from veilrec.wire.messages import DECLINE_REASONS, DeclineReason
 
 Receipt = Literal["taken", "known already"]
 _SUMS_REPORTS = (RoundState.REPORTING, RoundState.SUMMING_REPORTS)
@@ -87,9 +94,12 @@ class Coordinator(Closing):
         self._secret = secret_of(folder)
         self._lock = threading.RLock()
         self._store = RoundStore(folder, run_digest(plan), self._secret)
-        self._hidden: SecureReports | None = None
+        self.declined: dict[str, DeclineReason] = {}  # of what is asked now, by client
+        self._hidden = self._hidden_gains = None
         if secure is not None and plan.reports is not None and plan.reports.mechanism.under_masks:
-            self._hidden = SecureReports(self._store, secure, plan.reports.mechanism, self._lock)
+            self._hidden = SecureOnce(self._store, secure, self._asked_reports(plan.reports), self._lock)
+        if secure is not None and plan.model_selection is not None:
+            self._hidden_gains = SecureOnce(self._store, secure, self._asked_gains(plan.model_selection), self._lock)
         try:
             self._load()
             if self.stage is RoundState.CLOSING and self.secure is None and goes_on:
@@ -97,6 +107,27 @@ class Coordinator(Closing):
         except BaseException:
             self._store.close()
             raise
+
+    def _asked_reports(self, reports: ReportSpec) -> Asked:
+        mechanism = reports.mechanism
+
+        def settle(total: Offsets, clients: int) -> None:
+            counts = mechanism.opened(total, clients, noise_of_histogram(self._secret, self._period))
+            self._store.set_tally(counts, clients)
+
+        reporting = RoundState.REPORTING
+        what = "what clients report"
+        return Asked(what, "reports", reporting, RoundState.SUMMING_REPORTS, reporting, ReportSum, settle)
+
+    def _asked_gains(self, selection: ModelSelection) -> Asked:
+        mechanism = selection.mechanism
+
+        def settle(total: Offsets, clients: int) -> None:
+            noisy = mechanism.opened(total, clients, noise_of_comparison(self._secret))
+            self._store.set_selection(decide(float(noisy[0]), clients, mechanism).state())
+
+        what, after = "what validation clients gain", RoundState.VALIDATED
+        return Asked(what, "gains", RoundState.IDLE, RoundState.SUMMING_GAINS, after, ComparisonSum, settle)
 
     def _load(self) -> None:
         """Restore the state in memory from the store."""
@@ -175,7 +206,7 @@ class Coordinator(Closing):
             question = self._question()
         if question is None or self._hidden is None:
             return question
-        self._hidden.open(question.clients)
+        self._hidden.open(question.clients, b"")
         with self._lock:
             return replace(question, invitation=self._hidden.invitation)
 
@@ -219,9 +250,9 @@ class Coordinator(Closing):
                 came = self._store.count("reports")
                 if self.secure.waits and came < self.minimum_reports:
                     raise BadInput(f"{came} clients have reported: a secure sum waits for {self.minimum_reports}")
-                self._hidden.fix()
-            clients, noise = self._store.everybody(), noise_of_histogram(self._secret, self._period)
-        return self._hidden.count(clients, noise)
+            self.declined.clear()
+            clients = self._store.everybody()
+        return self._hidden.count(clients)
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
         """Begin a round: what its clients get, and which clients these are; the same again while it is open.
@@ -237,8 +268,12 @@ class Coordinator(Closing):
             self.open_sum()
         with self._lock:
             self._store.mark()
-            server = self._server_state.server
-            return rounds.encode(server.spec, server.broadcast(), server.schema), self._store.cohort()
+            return self._broadcast(), self._store.cohort()
+
+    def _broadcast(self) -> bytes:
+        """The round spec and the model, as clients get them."""
+        server = self._server_state.server
+        return rounds.encode(server.spec, server.broadcast(), server.schema)
 
     def begin_round(self) -> None:
         """Fix cohort, reports and round spec: `OPEN`, or `OPENING` where a secure sum has to be begun first."""
@@ -273,12 +308,12 @@ class Coordinator(Closing):
             if secure is None or self.stage is not RoundState.OPENING:
                 raise BadInput(f"round {self.round_number} is {self.stage}: it has no secure sum to begin")
             store.mark()
-            spec, cohort = self._server_state.server.spec, store.cohort()
-        invitation = secure.open(spec, cohort)
+            spec, cohort, broadcast = self._server_state.server.spec, store.cohort(), self._broadcast()
+        invitation = secure.open(spec, cohort, broadcast)
         with self._lock:
             place = replace(store.place, stage=RoundState.OPEN)
             if invitation is None:
-                place = replace(place, stage=RoundState.CLOSING, void=True)
+                place = replace(place, stage=RoundState.CLOSING, void=True, differing=tuple(secure.differing))
             elif (can := secure.senders(invitation, len(cohort))) < (place.wanted or len(cohort)):
                 place = replace(place, wanted=can)
             with store.moving(place):
@@ -323,7 +358,41 @@ class Coordinator(Closing):
                 raise MessageRefused("not in the cohort", f"round {self.round_number} is not for this device")
             if self._store.place.wanted and self.is_complete and self._store.content("messages", client) is None:
                 raise MessageRefused("enough messages", f"round {self.round_number} has as many messages as it needs")
-            return self._take("messages", client, message, lambda: self._read(client, message))
+            try:
+                return self._take("messages", client, message, lambda: self._read(client, message))
+            except MessageRefused as refusal:
+                if refusal.reason == "another digest":
+                    self._note_differing(client_id)
+                raise
+
+    def decline(self, client_id: str, content: bytes) -> None:
+        """Note why a client takes no part in what is asked now: it counts as absent."""
+        with self._lock, self._counting():
+            reason = next((one for one in DECLINE_REASONS if one.encode() == content), None)
+            if reason is None:
+                raise MessageRefused("bad bytes", "this is no reason to decline")
+            self.declined[client_id] = reason
+            if reason == "another digest" and self.stage is RoundState.OPEN and client_id in self._store.cohort():
+                self._note_differing(client_id)
+
+    def _note_differing(self, client_id: str) -> None:
+        """A client has shown that it was told something else than the others: the round will be void."""
+        place = self._store.place
+        if client_id not in place.differing:
+            with self._store.moving(replace(place, differing=(*place.differing, client_id))):
+                pass
+
+    def void(self) -> None:
+        """Give up the open round, whose clients cannot act on what its sum was begun for."""
+        with self._lock:
+            if self.stage is RoundState.OPEN:
+                with self._store.moving(replace(self._store.place, stage=RoundState.CLOSING, void=True)):
+                    pass
+
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """Clients that acted on something else than the others of the open round."""
+        return self._store.place.differing
 
     def _read(self, client: int, message: bytes) -> None:
         """Refuse what cannot be counted; under masks all that shows is whose it is."""
@@ -371,14 +440,15 @@ class Coordinator(Closing):
             if self.stage not in (RoundState.OPEN, RoundState.CLOSING):
                 raise BadInput(f"round {self.round_number} is not open: call open_round first")
             if self.stage is RoundState.OPEN:
-                void = store.count("messages") < self._least()
+                void = store.count("messages") < self._least() or bool(store.place.differing)
                 with store.moving(replace(store.place, stage=RoundState.CLOSING, void=void)):
                     pass
             if secure is None or store.place.void:
                 return self._finish()
             store.mark()
             invitation, messages = store.invitation() or b"", list(store.contents("messages"))
-        total = secure.total(invitation, messages)
+            cohort = store.cohort()
+        total = secure.total(invitation, messages, cohort)
         with self._lock:
             return self._finish(total)
 
@@ -403,7 +473,7 @@ class Coordinator(Closing):
         store.mark()
         came, size = store.amount("messages")
         clients = len(store.cohort())
-        down = place.told_bytes + clients * len(rounds.encode(server.spec, server.broadcast(), server.schema))
+        down = place.told_bytes + clients * len(self._broadcast())
         model = place.model
         place = self._added_up(place, came, total)
         told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", clients)
@@ -411,17 +481,34 @@ class Coordinator(Closing):
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
             self._server_state.step()
+            self._check_diverged()
             model = store.write_model(self._server_state.state(), place.number + 1)
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
-        report = RoundReport(place.number, clients, came, place.void, told + down, up, place.report_bytes, refused)
+        declined = dict(sorted(Counter[str](self.declined.values()).items()))
+        sizes = (told + down, up, place.report_bytes)
+        report = RoundReport(place.number, clients, came, place.void, *sizes, refused, declined, place.differing)
         with store.moving(RunPosition(place.number + 1, model=model)):
+            if self.secure is not None and not place.void:
+                store.add_transcript(place.number, self.secure.transcript)
+            store.set_invitation(b"")
             store.empty("messages")
             store.set_cohort(())
             store.add_history(report)
         store.remove_older_models()
         self.refused.clear()
+        self.declined.clear()
         return report
+
+    def _check_diverged(self) -> None:
+        """Refuse a model that no client would learn from."""
+        weights = self._server_state.weights
+        for tensor in self.plan.schema.tensors:
+            if tensor.name in weights and not bool((np.abs(weights[tensor.name]) <= tensor.largest).all()):
+                raise Diverged(
+                    f"the model has diverged in round {self.round_number}: {tensor.name} has weights beyond"
+                    f" {tensor.largest:g}, from which no client learns; begin again with a smaller rate, or less noise"
+                )
 
     def _added_up(self, place: RunPosition, came: int, total: Offsets | None) -> RunPosition:
         """The messages in the server's sum; a secure sum that does not come about voids the round."""
@@ -446,13 +533,20 @@ class Coordinator(Closing):
         with self._lock:
             if self.plan.model_selection is None or self.selection is not None:
                 return None
-            self._between("the validation clients are asked")
+            if self.stage is not RoundState.SUMMING_GAINS:
+                self._between("the validation clients are asked")
             number, schema, server_state = self.round_number, self.plan.schema, self._server_state
             start, trained = (
                 rounds.encode(RoundSpec(number), whole_model(schema, weights, number), schema)
                 for weights in ({**self.plan.start, **server_state.known}, server_state.weights)
             )
-            return ComparisonTask(number, start, trained, self._store.everybody("validators"))
+            task = ComparisonTask(number, start, trained, self._store.everybody("validators"))
+        if self._hidden_gains is None:
+            return task
+        if self.stage is RoundState.IDLE:
+            self._hidden_gains.open(task.clients, task.content)
+        with self._lock:
+            return replace(task, number=self._hidden_gains.spec.number, invitation=self._hidden_gains.invitation)
 
     def _between(self, what: str) -> None:
         if self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
@@ -466,8 +560,26 @@ class Coordinator(Closing):
                 raise MessageRefused("not enrolled", "this client is not a validation client")
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
                 raise MessageRefused("nothing is open", "no comparison of models is open")
-            mechanism = asked.mechanism
-            return self._take("gains", client, message, lambda: mechanism.check(gains.decode_gain(message)))
+            mechanism, hidden = asked.mechanism, self._hidden_gains
+            if hidden is None:
+                return self._take("gains", client, message, lambda: mechanism.check(gains.decode_gain(message)))
+            if not hidden.invitation:
+                raise MessageRefused("nothing is open", "no comparison of models is open")
+            return self._take("gains", client, message, lambda: hidden.check(client, message))
+
+    @property
+    def comparison_number(self) -> int:
+        """Number that gains are sent under: that of the round after the last, or of their own secure sum."""
+        return self.round_number if self._hidden_gains is None else self._hidden_gains.spec.number
+
+    def count_gains(self) -> bool:
+        """Open the secure sum of the gains that have come; False: it cannot be had, and is asked for anew."""
+        with self._lock:
+            if self._hidden_gains is None or self.plan.model_selection is None:
+                raise BadInput("this run has no secure sum of gains to open")
+            self.declined.clear()
+            clients = self._store.everybody("validators")
+        return self._hidden_gains.count(clients)
 
     def close_comparison(self) -> SelectionOutcome:
         """Select the model by the gains that came; the outcome is stored, and stays the same."""
@@ -478,6 +590,8 @@ class Coordinator(Closing):
                 if asked is None:
                     raise BadInput("this plan has no validation clients: there is nothing to decide")
                 self._between("it is decided")
+                if self._hidden_gains is not None:
+                    raise BadInput("the gains are not added up: call count_gains first")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
                 known = selection_of(told, asked.mechanism, noise)
                 with self._store.moving(replace(self._store.place, stage=RoundState.VALIDATED)):

@@ -26,6 +26,7 @@ from safetensors.numpy import save_file
 from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import OWNER_ONLY, key_in, replacing, sha256, transaction, write_bytes, write_text
+from veilrec.core.schema import place_of_sum
 from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
@@ -33,7 +34,8 @@ Inbox = Literal["messages", "reports", "gains"]
 Enrolled = Literal["clients", "validators"]
 
 _APPLICATION = 0x7665696D
-_SCHEMA = 3
+_SCHEMA = 4
+TRANSCRIPT_BYTES = 1 << 26  # of all transcripts: the oldest go first
 _SETTINGS = (
     "PRAGMA page_size=32768",  # of a new file: messages are long, and the system is asked for every page
     "PRAGMA locking_mode=EXCLUSIVE",
@@ -56,6 +58,7 @@ _TABLES = (
     "CREATE TABLE invitation (only INTEGER PRIMARY KEY CHECK (only = 1), content BLOB NOT NULL)",
     "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), counts BLOB NOT NULL, reports INTEGER NOT NULL)",
     "CREATE TABLE history (number INTEGER PRIMARY KEY, report TEXT NOT NULL)",
+    "CREATE TABLE transcripts (number INTEGER PRIMARY KEY, content BLOB NOT NULL)",
     f"PRAGMA application_id={_APPLICATION}",
     f"PRAGMA user_version={_SCHEMA}",
 )
@@ -75,6 +78,8 @@ class RoundState(StrEnum):
     | `OPEN` | all updates, enough of them, or the deadline | `CLOSING` |
     | `CLOSING` | the sum, its noise and the server step; nothing of these if void | `IDLE` of the next round |
     | `IDLE` after the last round | the gains of held-out validation clients | `VALIDATED` |
+    | `IDLE` after the last round | enough masked gains | `SUMMING_GAINS` |
+    | `SUMMING_GAINS` | the sum, or a sum that failed (the next attempt) | `VALIDATED`, or `IDLE` |
     """
 
     IDLE = "between rounds"
@@ -83,6 +88,7 @@ class RoundState(StrEnum):
     OPENING = "opening"
     OPEN = "open"
     CLOSING = "closing"
+    SUMMING_GAINS = "comparing"
     VALIDATED = "judged"
 
 
@@ -101,6 +107,7 @@ class RunPosition:
     report_bytes: int = 0  # that came in for this round
     told_bytes: int = 0  # that went to clients for reports under masks
     attempt: int = 0  # of adding up reports under masks
+    differing: tuple[str, ...] = ()  # clients that acted on something else than the others: the round is void
     wanted: int = 0  # messages that are enough, where more clients were drawn than are needed; 0: all of the cohort
 
     @property
@@ -112,7 +119,8 @@ class RunPosition:
     def from_json(cls, content: str) -> RunPosition:
         """Read what `RoundStore.move` wrote."""
         fields = json.loads(content)
-        return cls(**{**fields, "stage": RoundState(fields["stage"])})
+        differing = tuple(fields.get("differing", ()))
+        return cls(**{**fields, "stage": RoundState(fields["stage"]), "differing": differing})
 
 
 @dataclass(frozen=True)
@@ -127,15 +135,23 @@ class RoundReport:
     up_bytes: int  # reports included
     report_bytes: int
     refused: Mapping[str, int] = field(default_factory=dict)  # by reason, since the coordinator was last started
+    declined: Mapping[str, int] = field(default_factory=dict)  # clients that took no part, by reason, likewise
+    differing: Sequence[str] = ()  # clients that acted on something else than the others
 
 
 def totals(history: Iterable[RoundReport]) -> dict[str, Any]:
     """Add up rounds that are over: void ones, messages, bytes, and what was refused by reason."""
-    rounds, refused = list(history), Counter[str]()
+    rounds, refused, declined = list(history), Counter[str](), Counter[str]()
     for report in rounds:
         refused.update(report.refused)
+        declined.update(report.declined)
+    differing = {str(report.number): list(report.differing) for report in rounds if report.differing}
     names = ("void", "messages", "down_bytes", "up_bytes", "report_bytes")
-    return {name: sum(getattr(report, name) for report in rounds) for name in names} | {"refused": dict(refused)}
+    return {name: sum(getattr(report, name) for report in rounds) for name in names} | {
+        "refused": dict(refused),
+        "declined": dict(declined),
+        "differing": differing,
+    }
 
 
 _DATABASE, _SECRET, _MARK = "coordinator.sqlite", "secret", "last-step"
@@ -384,6 +400,18 @@ class RoundStore:
         """Every round that is over."""
         rows = self._database.execute("SELECT report FROM history ORDER BY number")
         return tuple(RoundReport(**json.loads(row[0])) for row in rows)
+
+    def add_transcript(self, number: int, content: bytes) -> None:
+        """Keep what is needed to check a sum later, in the open transaction; where there is no room the oldest go."""
+        if not content:
+            return
+        self._database.execute("INSERT OR REPLACE INTO transcripts VALUES (?, ?)", (place_of_sum(number), content))
+        while int(self._one("SELECT sum(length(content)) FROM transcripts")) > TRANSCRIPT_BYTES:
+            self._database.execute("DELETE FROM transcripts WHERE number = (SELECT min(number) FROM transcripts)")
+
+    def transcripts(self) -> tuple[bytes, ...]:
+        """Transcripts of the sums that were opened, in the order of the run."""
+        return tuple(row[0] for row in self._database.execute("SELECT content FROM transcripts ORDER BY number"))
 
     # Older copies
 

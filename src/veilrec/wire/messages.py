@@ -30,7 +30,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,22 @@ class WrongRound(BadMessage):
 
 class NotFinite(BadMessage):
     """A message with a value that is not a finite number."""
+
+
+class OtherDigest(BadMessage):
+    """A message that is rightly signed by its client, for something else than what the others acted on."""
+
+
+DeclineReason = Literal["not finite", "beyond the bound", "another digest"]
+DECLINE_REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
+
+
+class Declined(BadMessage):
+    """Why a client takes no part, before it has looked at any data: it says so, and names one of few reasons."""
+
+    def __init__(self, reason: DeclineReason, words: str) -> None:
+        self.reason: DeclineReason = reason
+        super().__init__(f"{words}: nothing is learnt from it")
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from veilrec.federation.secagg.terms import Neighbourhood, Terms
 from veilrec.wire.signing import SigningKey
 
 FEDERATION = bytes(range(32))
+MODEL = b"round spec and weights, as they came"
 
 
 def everybody(step, numbers):
@@ -51,13 +52,15 @@ class Helped:
     def __post_init__(self):
         self.registered = registry(self.clients)
         self.keys = [identity(1000 + place) for place in range(self.helpers)]
-        self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
+        terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
+        self.terms = terms.about(MODEL, range(self.clients))
         self.proposal = Proposal(self.terms, tuple(key.public for key in self.keys))
         self.made = [self.helper(place) for place in range(self.helpers)]
-        self.server = HelperSum(self.proposal, self.registered)
+        self.server = HelperSum(self.proposal, self.registered, range(self.clients))
 
     def helper(self, place, **other):
-        settings = {"federation": FEDERATION, "registered": self.registered, "least": self.least} | other
+        known = {"federation": FEDERATION, "registered": self.registered}
+        settings = known | {"least": lambda _number: self.least} | other
         return Helper(self.folder / f"helper-{place}", self.keys[place], **settings)
 
     def client(self, number, **other):
@@ -71,7 +74,7 @@ class Helped:
         invitation = self.invitation()
         came = stay("upload", values)
         for number in came:
-            self.server.receive(self.client(number).update(invitation, values[number]))
+            self.server.receive(self.client(number).update(invitation, MODEL, values[number]))
         return came
 
     def finish(self):
@@ -96,8 +99,9 @@ class Paired:
 
     def __post_init__(self):
         self.registered = registry(self.clients)
-        self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
-        self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered)
+        terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
+        self.terms = terms.about(MODEL, range(self.clients))
+        self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered, range(self.clients))
         self.made = {number: self.client(number) for number in range(self.clients)}
 
     def client(self, number):
@@ -119,7 +123,7 @@ class Paired:
         boxes = self.share(stay)
         came = stay("mask", boxes)
         for number in came:
-            self.server.receive_masked(self.made[number].mask(boxes[number], values[number]))
+            self.server.receive_masked(self.made[number].mask(boxes[number], MODEL, values[number]))
         return came
 
     def sign(self, values, stay=everybody):

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy.stats import binom
 
-from tests.federation.secagg.rounds import Paired, identity
+from tests.federation.secagg.rounds import MODEL, Paired, identity
 from veilrec.federation.secagg import helpers, pairs
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_update
 from veilrec.federation.secagg.pairs import decode_masked
@@ -73,7 +73,9 @@ def look_at_helpers(first, second, trial):
     honest, traitor = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     names = (identity(1000), identity(1001))
     for number in range(2):
-        proposal = Proposal(Terms(bytes(32), 2 * trial + number, LENGTH, 32, 2), tuple(key.public for key in names))
+        proposal = Proposal(
+            Terms(bytes(32), 2 * trial + number, LENGTH, 32, 2).about(MODEL, (0, 1)), tuple(key.public for key in names)
+        )
         keys = tuple(
             RoundKey.signed(public_half(secret), name, proposal.session, "helper", place)
             for place, (secret, name) in enumerate(zip((honest, traitor), names, strict=True))
@@ -81,8 +83,8 @@ def look_at_helpers(first, second, trial):
         invitation = HelperInvitation(proposal, keys, bytes(32)).encode()
         for client, values, stripped in ((0, first, left.first), (1, second, left.second)):
             known = {"federation": bytes(32), "helpers": proposal.helpers, "least": 2}
-            update = HelperSumClient(client, identity(client), **known).update(invitation, values[number])
-            claim, check, words = read_update(update, proposal.terms)
+            update = HelperSumClient(client, identity(client), **known).update(invitation, MODEL, values[number])
+            claim, _, check, words = read_update(update, proposal.terms)
             stream = MaskStream(mask_key(traitor, claim.public, proposal.session, 1, client))
             stream.add_to(check.copy(), sign=-1)
             words = words.copy()
@@ -98,7 +100,7 @@ def look_at_pairs(first, second, trial):
         one = Paired(Neighbourhood(5, 4, 3, 1), clients=5, length=LENGTH, round_number=2 * trial + number)
         boxes = one.share()
         values = {0: first[number], 1: second[number], 2: nothing, 3: nothing}
-        masked = {client: one.made[client].mask(boxes[client], values[client]) for client in values}
+        masked = {client: one.made[client].mask(boxes[client], MODEL, values[client]) for client in values}
         for content in masked.values():
             one.server.receive_masked(content)
         one.signed(values)

@@ -1,13 +1,15 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.federation.secagg.rounds import FEDERATION, Helped, identity, made_values, total
+from tests.federation.secagg.rounds import FEDERATION, MODEL, Helped, identity, made_values, total
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import helpers
 from veilrec.federation.secagg.helpers import MAX_OPEN, HelperRefusal, HelperSum, MaskRequest, Proposal
-from veilrec.federation.secagg.terms import BrokenSum, RoundKey, Terms, TooFew, Void
-from veilrec.wire.messages import BadMessage
+from veilrec.federation.secagg.terms import BrokenSum, MessageReader, RoundKey, Terms, TooFew, Void
+from veilrec.wire.messages import BadMessage, Declined, OtherDigest
 from veilrec.wire.signing import BadSignature
 
 
@@ -91,7 +93,8 @@ def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helpe
     """The list is on disk before the answer is made."""
     one = helped(sent=True)
     request = one.server.request()
-    fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[1:]).encode()
+    asked = MaskRequest.decode(request)
+    fewer = replace(asked, claims=asked.claims[1:]).encode()
     helper = one.made[0]
     if is_killed:
         with monkeypatch.context() as patched, pytest.raises(Killed):
@@ -116,23 +119,24 @@ def _forged(claim, **changes):
 
 def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_keys(helped):
     one = helped(sent=True, least=4)
-    session, claims = one.proposal.session, MaskRequest.decode(one.server.request()).claims
+    asked = MaskRequest.decode(one.server.request())
+    session, claims = asked.session, asked.claims
     stranger = RoundKey.signed(bytes(32), identity(99), session, "client", 99)
     other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "client", 0)
     as_helper = RoundKey.signed(claims[0].public, identity(0), session, "helper", 0)
     bad = {
         "3 clients: 4 at least": claims[:3],
-        "client 99 is not registered": (*claims, stranger),
+        "client 99 is not on the list": (*claims, stranger),
         "signature is not that of": (_forged(claims[0], public=bytes(32)), *claims[1:]),
         "order of their numbers": (claims[0], claims[0], *claims[1:]),
         "not that of": (other_session, *claims[1:]),
         "is not that": (as_helper, *claims[1:]),
     }
     for words, listed in bad.items():
-        raises(VeilrecError, words, one.made[0].answer, MaskRequest(session, one.round_number, tuple(listed)).encode())
+        raises(VeilrecError, words, one.made[0].answer, replace(asked, claims=tuple(listed)).encode())
     with pytest.raises(HelperRefusal, match="another session"):
-        one.made[0].answer(MaskRequest(bytes(32), one.round_number, claims).encode())
-    raises(HelperRefusal, "never opened", one.made[0].answer, MaskRequest(session, 7, claims).encode())
+        one.made[0].answer(replace(asked, session=bytes(32)).encode())
+    raises(HelperRefusal, "never opened", one.made[0].answer, replace(asked, round_number=7).encode())
     one.finish()  # nothing of that was an answer
     twice = helped(clients=4, least=4)
     twice.registered[3] = twice.registered[2]
@@ -140,7 +144,7 @@ def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_key
     session = twice.proposal.session
     claims = [RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), session, "client", n) for n in range(4)]
     with pytest.raises(HelperRefusal, match="two clients of the request are one"):
-        twice.made[0].answer(MaskRequest(session, twice.round_number, tuple(claims)).encode())
+        twice.made[0].answer(MaskRequest(session, twice.round_number, (0, 1, 2, 3), tuple(claims)).encode())
 
 
 def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
@@ -148,7 +152,8 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
     helper, names = one.made[0], one.proposal.helpers
 
     def proposal(number=one.round_number, federation=FEDERATION, least=one.least, length=50, helpers=names):
-        return Proposal(Terms(federation, number, length, 32, least), helpers).encode()
+        terms = Terms(federation, number, length, 32, least)
+        return Proposal(terms.about(MODEL, range(one.clients)), helpers).encode()
 
     assert helper.open(proposal()) == helper.open(proposal())
     for words, asked in {
@@ -156,6 +161,7 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
         "another federation": proposal(federation=bytes(32)),
         "this helper asks for 3": proposal(least=2),
         "does not name this helper": proposal(helpers=names[1:]),
+        "with other terms: a": replace(one.proposal, terms=one.terms.about(b"louder", range(one.clients))).encode(),
     }.items():
         raises(HelperRefusal, words, helper.open, asked)
     one.send(made_values(one.clients, one.length, 0))
@@ -164,6 +170,47 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
     for number in range(6, 6 + MAX_OPEN):
         helper.open(proposal(number=number))
     raises(HelperRefusal, f"{MAX_OPEN} rounds are open", helper.open, proposal(number=60))
+
+
+def test_a_helper_counts_those_on_the_list_who_signed_the_one_digest(helped):
+    """A server that told some clients something else, or that has put others on its list, gets no masks."""
+    one = helped(sent=True)
+    asked = MaskRequest.decode(one.server.request())
+    louder = replace(one.proposal, terms=one.terms.about(b"louder", range(one.clients)))
+    elsewhere = RoundKey.signed(asked.claims[3].public, identity(3), louder.session, "client", 3)
+    apart = (*asked.claims[:3], elsewhere, *asked.claims[4:])
+    for words, changes in {
+        "signature is not that of": {"claims": apart},
+        "another session": {"claims": apart, "session": louder.session},
+        "another list of clients": {"cohort": asked.cohort[:-1]},
+        "another list of": {"cohort": (*asked.cohort, 8)},
+    }.items():
+        raises(VeilrecError, words, one.made[0].answer, replace(asked, **changes).encode())
+    few = helped(clients=6)
+    few.proposal = replace(few.proposal, terms=few.terms.about(MODEL, range(1, 6)))
+    few.server = HelperSum(few.proposal, few.registered, range(1, 6))
+    values = made_values(6, few.length, 0)
+    invitation = few.invitation()
+    for number in range(1, 6):
+        few.server.receive(few.client(number).update(invitation, MODEL, values[number]))
+    stranger = few.client(0).update(invitation, MODEL, values[0])
+    raises(BadMessage, "not in the cohort", few.server.receive, stranger)
+    asked = MaskRequest.decode(few.server.request())
+    with_stranger = replace(asked, claims=(RoundKey.read(MessageReader(stranger)), *asked.claims))
+    raises(HelperRefusal, "client 0 is not on the list", few.made[0].answer, with_stranger.encode())
+
+
+def test_a_client_acts_on_what_the_terms_name_and_the_server_says_who_acted_on_something_else(helped):
+    one = helped()
+    invitation, values = one.invitation(), np.zeros(one.length, np.int64)
+    raises(Declined, "not what the terms of the sum name", one.client(0).update, invitation, b"louder", values)
+    update = one.client(2).update(invitation, MODEL, values)
+    claim, rest = RoundKey.read(MessageReader(update)), update[RoundKey.size() + 32 :]
+    louder = replace(one.proposal, terms=one.terms.about(b"louder", range(one.clients)))
+    signed = RoundKey.signed(claim.public, identity(2), louder.session, "client", 2)
+    raises(OtherDigest, "client 2 has acted", one.server.receive, signed.encode() + louder.session + rest)
+    raises(BadSignature, None, one.server.receive, claim.encode() + louder.session + rest)  # which it has not signed
+    one.server.receive(update)
 
 
 def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
@@ -188,15 +235,17 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
 def test_clients_refuse_other_helpers_federations_and_smaller_sums(helped):
     one = helped()
     invitation, values = one.invitation(), np.zeros(one.length, np.int64)
-    raises(BadInput, "another federation", one.client(0, federation=bytes(32)).update, invitation, values)
-    raises(BadInput, "other helpers", one.client(0, helpers=one.proposal.helpers[::-1]).update, invitation, values)
-    raises(BadInput, "only among 4 or more", one.client(0, least=4).update, invitation, values)
-    raises(BadInput, "adds up 50 int64", one.client(0).update, invitation, values[1:])
+    raises(BadInput, "another federation", one.client(0, federation=bytes(32)).update, invitation, MODEL, values)
+    raises(
+        BadInput, "other helpers", one.client(0, helpers=one.proposal.helpers[::-1]).update, invitation, MODEL, values
+    )
+    raises(BadInput, "only among 4 or more", one.client(0, least=4).update, invitation, MODEL, values)
+    raises(BadInput, "adds up 50 int64", one.client(0).update, invitation, MODEL, values[1:])
     # A server that puts a key of its own in the place of a helper's is found out.
     own = RoundKey.signed(bytes(32), identity(7), one.proposal.session, "helper", 0).encode()
     forged = invitation.replace(one.made[0].open(one.proposal.encode()), own)
     assert forged != invitation
-    raises(BadSignature, None, one.client(0).update, forged, values)
+    raises(BadSignature, None, one.client(0).update, forged, MODEL, values)
 
 
 def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
@@ -205,14 +254,14 @@ def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
     one.send(values, lambda step, numbers: list(numbers)[:-1])
     invitation = one.invitation()
     for words, update in {
-        "client 2 has sent a vector already": one.client(2).update(invitation, values[2]),
-        "not registered": one.client(99).update(invitation, values[0]),
-        "ends after": one.client(7).update(invitation, values[7])[:-1],
+        "client 2 has sent a vector already": one.client(2).update(invitation, MODEL, values[2]),
+        "not registered": one.client(99).update(invitation, MODEL, values[0]),
+        "ends after": one.client(7).update(invitation, MODEL, values[7])[:-1],
     }.items():
         raises(BadMessage, words, one.server.receive, update)
     raises(BadMessage, "no helper has been asked", one.server.receive_answer, b"")
     one.server.request()
-    raises(BadMessage, "asked already", one.server.receive, one.client(7).update(invitation, values[7]))
+    raises(BadMessage, "asked already", one.server.receive, one.client(7).update(invitation, MODEL, values[7]))
     np.testing.assert_array_equal(one.finish(), total(values, range(7)))
 
 
@@ -234,8 +283,8 @@ def test_answers_are_signed_for_their_request_and_count_once(helped):
 def test_a_server_that_starts_again_with_the_same_messages_asks_the_same(helped):
     one = helped()
     values, invitation = made_values(one.clients, one.length, 0), one.invitation()
-    updates = [one.client(number).update(invitation, values[number]) for number in values]
-    again = HelperSum(one.proposal, one.registered, check_key=one.server.check_key)
+    updates = [one.client(number).update(invitation, MODEL, values[number]) for number in values]
+    again = HelperSum(one.proposal, one.registered, range(one.clients), check_key=one.server.check_key)
     for first, second in zip(updates, updates[::-1], strict=True):
         one.server.receive(first)
         again.receive(second)

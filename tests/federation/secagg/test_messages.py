@@ -13,7 +13,16 @@ from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import helpers, pairs
 from veilrec.federation.secagg.pairs import Group, Reveal, SealedShares
-from veilrec.federation.secagg.terms import BrokenSum, MessageReader, RoundKey, Terms, digest, whole
+from veilrec.federation.secagg.terms import (
+    BrokenSum,
+    MessageReader,
+    RoundKey,
+    Terms,
+    digest,
+    encode_numbers,
+    read_numbers,
+    whole,
+)
 from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
@@ -39,7 +48,8 @@ share = st.tuples(st.sampled_from(["seed", "key"]), exactly(33))
 claims = by_number(keys_of(1)).map(lambda found: tuple(replace(key, number=at) for at, key in found.items()))
 MESSAGES = st.one_of(
     st.builds(helpers.HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), exactly(32)),
-    st.builds(helpers.MaskRequest, exactly(32), number, claims),
+    st.builds(helpers.MaskRequest, exactly(32), number, numbers, claims),
+    numbers.map(lambda some: pairs.PairwiseProposal(TERMS.about(b"model", some), some)),
     st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
     st.builds(SealedShares, number, exactly(32), boxes),
     st.builds(Reveal, number, by_number(share)),
@@ -55,7 +65,7 @@ def test_every_message_comes_back_as_it_was(message):
 @given(boxes, numbers, by_number(exactly(64)))
 def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
     assert whole(pairs.encode_parts(some_boxes), pairs.read_boxes) == some_boxes
-    assert whole(pairs.encode_numbers(some_numbers), pairs.read_numbers) == some_numbers
+    assert whole(encode_numbers(some_numbers), read_numbers) == some_numbers
     assert pairs.decode_signatures(pairs.encode_parts(signatures)) == signatures
 
 
@@ -63,7 +73,7 @@ DECODERS = (
     *(helpers.HelperInvitation.decode, helpers.MaskRequest.decode, helpers.Proposal.decode),
     *(Group.decode, SealedShares.decode, Reveal.decode, pairs.decode_advert),
     lambda content: whole(content, pairs.read_boxes),
-    lambda content: whole(content, pairs.read_numbers),
+    lambda content: whole(content, read_numbers),
     pairs.decode_signatures,
     lambda content: pairs.decode_masked(content, TERMS),
     lambda content: helpers.read_update(content, TERMS),
@@ -99,7 +109,7 @@ def test_messages_that_were_tampered_with_are_refused_or_are_another_message(mes
 def test_announced_sizes_are_capped_before_anything_is_made():
     huge = (2**32 - 1).to_bytes(4, "little")
     for content in (huge, (1 << 21).to_bytes(4, "little")):
-        raises(BadMessage, "there can be", whole, content, pairs.read_numbers)
+        raises(BadMessage, "there can be", whole, content, read_numbers)
     with pytest.raises(BadMessage, match="length of a secure sum"):
         Terms.read(MessageReader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
 
@@ -119,12 +129,28 @@ def test_messages_for_vectors_have_one_length():
 
 def test_terms_are_within_limits_and_sessions_differ_in_everything_that_was_agreed():
     right = {"federation": FEDERATION, "round_number": 3, "length": 20, "width": 32, "least": 4}
-    for changes in ({"federation": b"x"}, {"length": 0}, {"width": 65}, {"least": 1}, {"round_number": -1}):
+    for changes in (
+        {"federation": b"x"},
+        {"content": b"x"},
+        {"cohort": bytes(33)},
+        {"length": 0},
+        {"width": 65},
+        {"least": 1},
+        {"round_number": -1},
+    ):
         raises(BadInput, None, Terms, **right | changes)
-    others = ({"federation": bytes(32)}, {"round_number": 4}, {"length": 21}, {"width": 31}, {"least": 5})
+    others = (
+        {"federation": bytes(32)},
+        {"round_number": 4},
+        {"length": 21},
+        {"width": 31},
+        {"least": 5},
+        {"content": b"c" * 32},
+        {"cohort": b"c" * 32},
+    )
     sessions = {Terms(**right | changes).session(b"pairs") for changes in ({}, *others)}
     sessions |= {TERMS.session(b"helpers"), TERMS.session(b"pairs", b"x"), PROPOSAL.session}
-    assert len(sessions) == 9
+    assert len(sessions) == 11
     assert digest(b"ab", b"c") != digest(b"a", b"bc")
     for width in (8, 32, 33, 63, 64):  # numbers keep their sign, and those beyond the width are noticed
         terms, edge = Terms(**right | {"width": width, "length": 3}), 2 ** (width - 1)

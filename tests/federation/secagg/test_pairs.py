@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.federation.secagg.rounds import Paired, everybody, identity, made_values, total
+from tests.federation.secagg.rounds import MODEL, Paired, everybody, identity, made_values, total
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import pairs
-from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void
-from veilrec.wire.messages import BadMessage
+from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void, encode_numbers
+from veilrec.wire.messages import BadMessage, Declined, OtherDigest
 from veilrec.wire.signing import BadSignature
 
 SPARSE = Neighbourhood(clients=12, degree=8, threshold=3, corrupt=1)
@@ -51,7 +51,7 @@ def test_late_clients_are_left_out_and_stay_hidden_behind_their_own_mask():
     one = Paired(COMPLETE)
     values = made_values(one.clients, one.length, 0)
     boxes = one.share()
-    masked = {number: one.made[number].mask(boxes[number], values[number]) for number in range(one.clients)}
+    masked = {number: one.made[number].mask(boxes[number], MODEL, values[number]) for number in range(one.clients)}
     for number in range(1, one.clients):
         one.server.receive_masked(masked[number])
     one.server.survivors()
@@ -70,7 +70,7 @@ def test_a_server_cannot_have_two_lists_signed():
     lists = {number: tuple(n for n in came if n != (0 if number >= 5 else 9)) for number in range(1, 9)}
     signatures = {}
     for number, listed in lists.items():
-        encoded = one.made[number].sign(pairs.encode_numbers(listed))
+        encoded = one.made[number].sign(encode_numbers(listed))
         signatures[number] = encoded[8:]
     for number, listed in lists.items():
         same = {n: s for n, s in signatures.items() if lists[n] == listed}
@@ -89,16 +89,39 @@ def test_signatures_of_another_list_or_of_strangers_do_not_count():
         client._step = 4  # each as if it were the first
 
 
+def test_clients_that_act_on_different_models_have_no_key_no_quorum_and_no_list_in_common():
+    """A server that tells one client another model than the others, with everybody next to everybody."""
+    one, other = Paired(COMPLETE, clients=6), Paired(COMPLETE, clients=6)
+    other.terms = other.terms.about(b"louder", range(6))
+    other.server = pairs.PairwiseSum(other.terms, COMPLETE, other.registered, range(6))
+    target = one.made[0].advertise(other.server.propose())
+    raises(OtherDigest, "client 0 enters another", one.server.receive_advert, target)
+    relabelled = target[:-32] + one.server._session
+    raises(BadSignature, None, one.server.receive_advert, relabelled)  # it has not signed that
+    for number in range(1, 6):
+        one.server.receive_advert(one.made[number].advertise(one.server.propose()))
+    one.server._adverts[0] = pairs.decode_advert(target)[0]  # a server that does not look
+    groups = one.server.groups()
+    for number in (0, 1):
+        raises(BadSignature, None, one.made[number].share, groups[number])
+    late = Paired(COMPLETE, clients=6)
+    boxes, values = late.share(), np.zeros(late.length, np.int64)
+    raises(Declined, "not what the terms", late.made[0].mask, boxes[0], b"louder", values)
+    raises(BadInput, "for others than this device", late.client(7).advertise, late.server.propose())
+    smaller = pairs.PairwiseProposal(late.terms, tuple(range(5))).encode()
+    raises(BadMessage, "not the one that the terms name", late.client(1).advertise, smaller)
+
+
 def test_steps_are_taken_once_and_in_order_and_odd_lists_are_not_signed():
     one = Paired(COMPLETE, clients=6)
     one.sign(made_values(6, one.length, 0))
     signatures = one.server.signatures()
     one.made[0].reveal(signatures)
-    for repeat in (lambda: one.made[0].reveal(signatures), lambda: one.made[0].sign(pairs.encode_numbers(range(6)))):
+    for repeat in (lambda: one.made[0].reveal(signatures), lambda: one.made[0].sign(encode_numbers(range(6)))):
         raises(BadInput, "leaves the round", repeat)
     for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
         one.made[0]._step = 3  # lists that are too short, leave the device out, or name a stranger are not signed
-        raises(error, None, one.made[0].sign, pairs.encode_numbers(numbers))
+        raises(error, None, one.made[0].sign, encode_numbers(numbers))
     fresh = one.client(1)
     raises(BadInput, "does not follow", fresh.share, b"")
     raises(BadInput, "does not follow", fresh.advertise, one.server.propose())
@@ -116,7 +139,7 @@ def test_clients_check_who_takes_part_and_with_which_keys():
     swapped = RoundKey.signed(bytes(64), identity(55), one.server._session, "client", told.adverts[0].number)
     for words, group in {
         "planned for 12": _forged(groups[0], members=told.members[:-1]),
-        "not registered": _forged(groups[0], members=(*told.members, 99)),
+        "not in the cohort": _forged(groups[0], members=(*told.members, 99)),
         "not those that the session names": groups[1],
         "signature is not": _forged(groups[0], adverts=(swapped, *told.adverts[1:])),
     }.items():
@@ -144,7 +167,7 @@ def test_a_server_goes_on_from_what_it_kept():
     values = made_values(one.clients, one.length, 0)
     boxes = one.share(losing(advertise=[2], share=[7]))
     kept = one.server.kept()
-    masked = [one.made[number].mask(boxes[number], values[number]) for number in sorted(boxes) if number != 4]
+    masked = [one.made[number].mask(boxes[number], MODEL, values[number]) for number in sorted(boxes) if number != 4]
     heard = one.server
     for anew in (pairs.PairwiseSum.restored(kept, COMPLETE, one.registered), heard.again(), heard.again()):
         one.server = anew  # killed while clients sign, too, or asked once more by the same server
@@ -163,10 +186,10 @@ def test_boxes_open_only_for_their_neighbour_in_their_round():
     mixed = pairs.whole(boxes[0], pairs.read_boxes)
     mixed[1] = pairs.whole(boxes[2], pairs.read_boxes)[1]
     for bad in (pairs.encode_parts(mixed), foreign[0]):
-        raises(BadMessage, "does not open", one.made[0].mask, bad, values)
+        raises(BadMessage, "does not open", one.made[0].mask, bad, MODEL, values)
         one.made[0]._step = 2
     few = dict(list(pairs.whole(boxes[0], pairs.read_boxes).items())[:2])
-    raises(TooFew, "2 neighbours sent shares", one.made[0].mask, pairs.encode_parts(few), values)
+    raises(TooFew, "2 neighbours sent shares", one.made[0].mask, pairs.encode_parts(few), MODEL, values)
 
 
 @pytest.mark.parametrize("kind", ["seed", "key"])

@@ -28,7 +28,7 @@ from veilrec.federation.client.process import RunClient, answers_of
 from veilrec.federation.facts import FederationFacts, largest_content
 from veilrec.federation.federation import CA, CLIENTS, FederationTask
 from veilrec.federation.identity import identity_of, read_invitation
-from veilrec.federation.link import Pause
+from veilrec.federation.link import Pause, answer_to
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Context, Message
@@ -88,11 +88,12 @@ class FlowerClient(Closing):
         content = flower.raw(fields, "content", largest_content(self._known))
         if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
             raise flower.BadFlowerMessage("what came is not what was announced")
-        answer = self._answers.answer(task, content)
+        task, answer = answer_to(self._answers, task, content, self._say)
         made, client = self._known.federation, self._invitation.client
         self._say(f"{task.kind} {task.number}: answered")
         return {
             "client": client,
+            "kind": task.kind,
             "answer": answer,
             "signature": identity.sign(self._identity, made.id, client, task.kind, task.number, answer),
         }

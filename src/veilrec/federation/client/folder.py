@@ -29,7 +29,7 @@ from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import Seal, WrongSeal, key_in, replacing
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CLIENTS, FILE
-from veilrec.federation.identity import IDENTITY, INVITATION, Invitation, keep
+from veilrec.federation.identity import IDENTITY, INVITATION, Invitation, keep, read_invitation
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.randomness import noise_of_client, noise_of_learning, noise_of_report
 
@@ -151,6 +151,7 @@ def read_record(folder: Path) -> ClientRecord:
 def open_client(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
     """The client of a folder, whatever happened to the process that had it before."""
     spec, made = read_record(folder), known.federation
+    read_invitation(folder).check(made)
     if made.rehearsal != (spec.shared is not None):
         raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
     if not (folder / KEY).is_file():

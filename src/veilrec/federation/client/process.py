@@ -1,7 +1,9 @@
 """The processes of clients, and how they answer tasks: in plaintext, or under masks of secure aggregation.
 
 Under masks, what would be sent becomes whole numbers first. Reports before the first round are masked as well where
-they trust the server: which sum they go into, and its terms, the client works out itself; it takes part in no other.
+they trust the server, and so are the gains of held-out validation clients: which sum they go into, and its terms, the
+client works out itself; it takes part in no other. Terms name the digest of what everybody acts on: a client learns
+from, or compares, these very bytes or nothing, and says so (`Declined`).
 
 What a client does in pairwise secure aggregation:
 
@@ -31,25 +33,42 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from veilrec.client.federated import FederatedClient
+from veilrec.client.federated import AnotherRole, FederatedClient
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import FIRST_REPORT_SUM, ClientUpdates, RoundSpec, Schema, whole_model
+from veilrec.core.schema import (
+    FIRST_REPORT_SUM,
+    ClientUpdates,
+    ComparisonSum,
+    ReportSum,
+    RoundSpec,
+    Schema,
+    whole_model,
+)
 from veilrec.federation.client import folder as client_folder
-from veilrec.federation.facts import FederationFacts, Summed, largest_content, report_sum, terms_in
-from veilrec.federation.federation import CA, INVITED, BadTask, Federation, FederationTask, TaskKind, parted
+from veilrec.federation.facts import FederationFacts, Summed, largest_content, terms_in, told_once
+from veilrec.federation.federation import (
+    CA,
+    FIRST_VALIDATOR,
+    INVITED,
+    BadTask,
+    Federation,
+    FederationTask,
+    TaskKind,
+    parted,
+)
 from veilrec.federation.identity import EndorsedKeys, identity_of, read_invitation, read_invited
 from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.processes import alone_in
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient
-from veilrec.federation.secagg.pairs import PairwiseSumClient
+from veilrec.federation.secagg.pairs import PairwiseProposal, PairwiseSumClient
 from veilrec.federation.secagg.terms import Terms
 from veilrec.privacy.events import Event
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
@@ -88,23 +107,50 @@ class MaskedAnswers(PlaintextAnswers):
         if task.kind == "round":
             return self._take_part(task.number, *self._unpacked(content))
         reports = self._plan.reports
-        if task.kind == "report" and reports is not None and reports.mechanism.under_masks:
-            spec, (_, given) = report_sum(task.number), self._unpacked(content)
-            return self.client.report(spec.number, task.period, mask=lambda values: self._masked(spec, given, values))
+        if task.kind == "validator" or (
+            task.kind == "report" and reports is not None and reports.mechanism.under_masks
+        ):
+            return self._tell_once(task, *self._unpacked(content))
         return super().answer(task, content)
 
     def _take_part(self, number: int, broadcast: bytes, given: bytes) -> bytes:
         def masked(updates: ClientUpdates, spec: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
             values, event = quantised(self._plan, updates, spec, view, source)
-            return self._masked(spec, given, values), event
+            return self._masked(spec, given, broadcast, values), event
 
-        return self.client.take_part(broadcast, number, make=masked)
+        def check(spec: RoundSpec) -> None:
+            self._check(spec, given, broadcast)
+
+        return self.client.take_part(broadcast, number, make=masked, check=check)
+
+    def _tell_once(self, task: FederationTask, content: bytes, given: bytes) -> bytes:
+        """A report or a gain, under masks."""
+        spec = self._told_once(task.number)
+
+        def masked(values: Offsets) -> bytes:
+            return self._masked(spec, given, content, values)
+
+        if isinstance(spec, ReportSum):
+            return self.client.report(spec.number, task.period, mask=masked)
+        start, trained = parted(content)
+        return self.client.validate(start, trained, self._plan.rounds, mask=masked, in_sum=spec.number)
+
+    def _told_once(self, number: int) -> ReportSum | ComparisonSum:
+        """The sum with a number, if what this client tells belongs into it."""
+        spec = told_once(number)
+        if isinstance(spec, ComparisonSum) != self.client.validates:
+            raise AnotherRole("clients that train report, and validation clients compare: nothing is sent")
+        return spec
 
     def _unpacked(self, content: bytes) -> tuple[bytes, bytes]:
-        """The model, and what is given to the client to mask with."""
+        """What everybody acts on, and what is given to the client to mask with."""
         return parted(content)
 
-    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
+    def _check(self, spec: Summed, given: bytes, content: bytes) -> None:
+        """Refuse a sum that is not the federation's, or not about what came."""
+        raise NotImplementedError
+
+    def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
         raise NotImplementedError
 
 
@@ -115,19 +161,24 @@ class HelperMaskedAnswers(MaskedAnswers):
         invitation, broadcast = parted(content)
         return broadcast, invitation
 
-    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
+    def _check(self, spec: Summed, given: bytes, content: bytes) -> None:
+        agree(HelperInvitation.decode(given).proposal.terms, self._made, self._plan, spec)
+        self._masking(spec).invited(given, content)
+
+    def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
+        self._check(spec, given, content)
+        return self._masking(spec).update(given, content, values)
+
+    def _masking(self, spec: Summed) -> HelperSumClient:
         made = self._made
-        agree(HelperInvitation.decode(given).proposal.terms, made, self._plan, spec)
         helpers = [bytes.fromhex(key) for key in made.helpers]
-        masking = HelperSumClient(
-            self._place, self._identity, federation=made.digest, helpers=helpers, least=made.least
-        )
-        return masking.update(given, values)
+        least = made.least_of(spec.number)
+        return HelperSumClient(self._place, self._identity, federation=made.digest, helpers=helpers, least=least)
 
 
 def agree(terms: Terms, made: Federation, plan: Plan, spec: Summed) -> None:
     """Refuse terms that are not those which this device makes of the federation's file for this very sum."""
-    if terms != terms_in(made, plan, spec):
+    if terms != replace(terms_in(made, plan, spec), content=terms.content, cohort=terms.cohort):
         raise BadInput("the terms are not those of this plan's round: nothing is sent")
 
 
@@ -160,11 +211,11 @@ class _Round:
         self.said[kind] = (asked, answer)
         return answer
 
-    def advertise(self, terms: bytes) -> bytes:
+    def advertise(self, proposal: bytes) -> bytes:
         """Keys for this round, and for no other."""
-        if Terms.decode(terms).round_number != self.number:
+        if PairwiseProposal.decode(proposal).terms.round_number != self.number:
             raise BadInput("the terms are those of another round: nothing is sent")
-        return self.pairing.advertise(terms)
+        return self.pairing.advertise(proposal)
 
 
 class PairwiseMaskedAnswers(MaskedAnswers):
@@ -173,7 +224,7 @@ class PairwiseMaskedAnswers(MaskedAnswers):
     def __init__(self, client: FederatedClient[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
         super().__init__(client, known, place, identity)
         made, folder = known.federation, known.folder
-        self._woven = made.woven()
+        self._woven = made.woven(compared=client.validates)
         invited = read_invited(folder / INVITED, f"{folder} is no folder for secure aggregation", digest=made.invited)
         self._endorsed = EndorsedKeys(made.id, invited)
         self._round: _Round | None = None
@@ -197,8 +248,8 @@ class PairwiseMaskedAnswers(MaskedAnswers):
             if number < FIRST_REPORT_SUM:
                 self.client.enter(number)
             else:
-                terms_in(self._made, self._plan, report_sum(number))  # refuses reports in plaintext, or too often
-                self.client.enter_report(number)
+                terms_in(self._made, self._plan, self._told_once(number))  # refuses what is seen, or asked too often
+                self.client.enter_sum(number)
             made = self._made
             pairing = PairwiseSumClient(
                 self._place,
@@ -206,7 +257,7 @@ class PairwiseMaskedAnswers(MaskedAnswers):
                 self._endorsed.keys,
                 federation=made.digest,
                 neighbourhood=self._woven,
-                least=made.least,
+                least=made.least_of(number),
             )
             self._round = _Round(number, pairing)
         return self._round
@@ -221,10 +272,14 @@ class PairwiseMaskedAnswers(MaskedAnswers):
         self._endorsed.learn(named)
         return own.pairing.share(group)
 
-    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
+    def _check(self, spec: Summed, given: bytes, content: bytes) -> None:
         own = self._entered_before(spec.number)
         agree(own.pairing.terms, self._made, self._plan, spec)
-        return own.pairing.mask(given, values)
+        own.pairing.terms.check_content(content)
+
+    def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
+        self._check(spec, given, content)
+        return self._entered_before(spec.number).pairing.mask(given, content, values)
 
 
 _FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a client that was killed is started again
@@ -255,7 +310,7 @@ def answers_of(
     if known.federation.secagg == "none":
         return PlaintextAnswers(client)
     kind = PairwiseMaskedAnswers if known.federation.secagg == "pairs" else HelperMaskedAnswers
-    return kind(client, known, place, identity)
+    return kind(client, known, place + (FIRST_VALIDATOR if client.validates else 0), identity)
 
 
 def warm(known: FederationFacts) -> None:

@@ -34,22 +34,34 @@ from typing import TypeAlias
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import FIRST_REPORT_SUM
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, ComparisonSum
 from veilrec.federation.coordinator.registry import Registry, RegistryEntry
-from veilrec.federation.facts import ATTEMPTS, Summed, terms_in
-from veilrec.federation.federation import Away, Federation, FederationTask, Receipt, RpcKind, TaskKind, head, joined
+from veilrec.federation.facts import ATTEMPTS, Summed, summed, terms_in
+from veilrec.federation.federation import (
+    FIRST_VALIDATOR,
+    Away,
+    Federation,
+    FederationTask,
+    Receipt,
+    RpcKind,
+    TaskKind,
+    head,
+    joined,
+)
 from veilrec.federation.identity import listed
-from veilrec.federation.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_claim, read_update
-from veilrec.federation.secagg.pairs import PairwiseSum
-from veilrec.federation.secagg.terms import Void, packed
+from veilrec.federation.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_update, read_update
+from veilrec.federation.secagg.pairs import PairwiseProposal, PairwiseSum
+from veilrec.federation.secagg.terms import MessageReader, Neighbourhood, Terms, Void, digest, packed
+from veilrec.federation.secagg.transcripts import HelperTranscript, PairwiseTranscript
 from veilrec.server.secure_reports import MessageRefused
-from veilrec.wire.messages import BadMessage
+from veilrec.wire.messages import BadMessage, OtherDigest
 from veilrec.wire.signing import BadSignature
 
 PAIRWISE_RPCS: tuple[RpcKind, ...] = ("advertise", "share", "sign", "reveal")  # and the vectors between them
 CheckReply: TypeAlias = Callable[[str, bytes], object]
 """Takes in the reply of a peer, by name; an error refuses it."""
 
+_NOBODY: tuple[str, ...] = ()
 _decoded = lru_cache(maxsize=2)(HelperInvitation.decode)  # every message of a round is checked by the same one
 
 
@@ -239,23 +251,40 @@ class SecAggRpc:
         return said
 
 
-def trainers(registry: Registry) -> list[RegistryEntry]:
-    """The enrolled clients that train."""
-    return [entry for entry in registry.entries("trainer") if entry.key is not None and not entry.revoked]
+def taking_part(registry: Registry, spec: Summed) -> list[RegistryEntry]:
+    """The clients whose messages a sum adds up: those that train, or validation clients, whoever has come or not."""
+    return registry.entries("validator" if isinstance(spec, ComparisonSum) else "trainer")
+
+
+def enrolled(entries: Collection[RegistryEntry]) -> list[RegistryEntry]:
+    """Those who have come, and were not revoked."""
+    return [entry for entry in entries if entry.key is not None and not entry.revoked]
 
 
 def keys_of(entries: Collection[RegistryEntry]) -> dict[int, bytes]:
-    """Lasting keys, by place."""
-    return {entry.number: entry.key for entry in entries if entry.key is not None}
+    """Lasting keys, by number."""
+    return {entry.member: entry.key for entry in entries if entry.key is not None}
+
+
+def numbers_of(entries: Collection[RegistryEntry], cohort: Collection[str]) -> list[int]:
+    """The numbers of those who may be counted."""
+    named = set(cohort)
+    return [entry.member for entry in entries if entry.client in named]
 
 
 def listed_keys(entries: Collection[RegistryEntry]) -> bytes:
     """Lasting keys with their endorsements, encoded for peers that check them."""
     return listed(
-        (entry.number, entry.key, entry.endorsement)
+        (entry.member, entry.key, entry.endorsement)
         for entry in entries
         if entry.key is not None and entry.endorsement is not None
     )
+
+
+def _same_content(terms: Terms, broadcast: bytes) -> None:
+    """Refuse to hand out another model than the one that a sum was begun for: every client would decline it."""
+    if digest(broadcast) != terms.content:
+        raise OtherDigest("the model is not the one that this sum was begun for (another copy of the run's files?)")
 
 
 class HelperAggregation:
@@ -269,18 +298,21 @@ class HelperAggregation:
     ) -> None:
         self.rpc = SecAggRpc(queue)
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
+        self.differing = _NOBODY  # that entered another sum than the others; here each message shows it
+        self.transcript = b""  # of the last sum that was opened
         self._names = [entry.client for entry in registry.entries("helper")]
         self._keys = tuple(bytes.fromhex(key) for key in federation.helpers)
 
-    def open(self, spec: Summed, cohort: Sequence[str]) -> bytes:
+    def open(self, spec: Summed, cohort: Sequence[str], content: bytes) -> bytes:
         """Ask every helper for its key of the round; `Away` where one does not come."""
-        proposal = Proposal(terms_in(self._federation, self._plan, spec), self._keys)
-        content = joined(proposal.encode(), listed_keys(trainers(self._registry)))
-        said = self._ask("open", spec.number, content)
+        entries = taking_part(self._registry, spec)
+        numbers = numbers_of(entries, cohort)
+        proposal = Proposal(terms_in(self._federation, self._plan, spec).about(content, numbers), self._keys)
+        said = self._ask("open", spec.number, joined(proposal.encode(), listed_keys(enrolled(entries))))
         if len(said) < len(self._names):
             raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
         try:
-            return HelperSum(proposal, self._registered()).invite(list(said.values()))
+            return HelperSum(proposal, keys_of(enrolled(entries)), numbers).invite(list(said.values()))
         except (Void, BadMessage, BadSignature) as error:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
@@ -289,7 +321,8 @@ class HelperAggregation:
         return cohort
 
     def asked(self, invitation: bytes, broadcast: bytes, cohort: Collection[str]) -> Broadcast:
-        """The invitation and the model, the same for all."""
+        """The invitation and the model, the same for all; `OtherDigest` for a model that it is not about."""
+        _same_content(_decoded(invitation).proposal.terms, broadcast)
         return Broadcast(cohort, joined(invitation, broadcast))
 
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
@@ -297,19 +330,25 @@ class HelperAggregation:
         return cohort * len(invitation), 0
 
     def check(self, invitation: bytes, client: int, message: bytes) -> None:
-        """Refuse what this device has not signed for this round."""
+        """Refuse what this device has not signed for this round; `OtherDigest` if it acted on something else."""
         proposal = _decoded(invitation).proposal
-        claim, _, _ = read_update(message, proposal.terms)
-        if claim.number != client:
+        claim, session, _, _ = read_update(message, proposal.terms)
+        entries = self._entries(proposal.terms)
+        if not any(entry.number == client and entry.member == claim.number for entry in entries):
             raise BadMessage("the vector is signed as that of another client")
-        check_claim(claim, self._registered(), proposal.session)
+        check_update(claim, session, keys_of(enrolled(entries)), proposal.session)
 
-    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def _entries(self, terms: Terms) -> list[RegistryEntry]:
+        return taking_part(self._registry, summed(terms.round_number))
+
+    def total(self, invitation: bytes, messages: Sequence[bytes], cohort: Sequence[str]) -> Offsets | None:
         """The exact sum, or None: a helper that is gone, or lies, voids the round."""
-        invited, everybody = _decoded(invitation), self._registry.entries("trainer")
-        number = invited.proposal.terms.round_number
+        invited = _decoded(invitation)
+        everybody, number = self._entries(invited.proposal.terms), invited.proposal.terms.round_number
         # Whoever was revoked since has sent a vector that counts.
-        adding = HelperSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)
+        numbers = numbers_of(everybody, cohort)
+        adding = HelperSum(invited.proposal, keys_of(everybody), numbers, check_key=invited.check_key)
+        self.transcript = b""
         try:
             for message in messages:
                 adding.receive(message)
@@ -318,17 +357,16 @@ class HelperAggregation:
                 raise Away(f"{len(said)} of {len(self._names)} helpers have answered: they are asked the same again")
             for answer in said.values():
                 adding.receive_answer(answer)
-            return adding.finish()
+            total = adding.finish()
         except (Void, BadMessage, BadSignature) as error:
             self._say(str(error))
             return None
+        self.transcript = HelperTranscript.of(adding, list(said.values())).encode()
+        return total
 
     def _ask(self, kind: RpcKind, number: int, content: bytes) -> dict[str, bytes]:
         seconds = self._federation.round_seconds
         return self.rpc.ask(kind, number, self._names, content=content, seconds=seconds)
-
-    def _registered(self) -> dict[int, bytes]:
-        return keys_of(trainers(self._registry))
 
 
 class PairwiseAggregation:
@@ -342,20 +380,29 @@ class PairwiseAggregation:
     ) -> None:
         self.rpc = SecAggRpc(queue)
         self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
-        self._woven = federation.woven()
-        entries = registry.entries("trainer")
-        self._names = {entry.number: entry.client for entry in entries}
-        self._places = {entry.client: entry.number for entry in entries}
+        self.differing = _NOBODY  # that entered another sum than the others
+        self.transcript = b""  # of the last sum that was opened
+        entries = [*registry.entries("trainer"), *registry.entries("validator")]
+        self._names = {entry.member: entry.client for entry in entries}
+        self._places = {entry.client: entry.member for entry in entries}
         self._last: tuple[bytes, PairwiseSum] | None = None
 
-    def open(self, spec: Summed, cohort: Sequence[str]) -> bytes | None:
+    def open(self, spec: Summed, cohort: Sequence[str], content: bytes) -> bytes | None:
         """Keys and shares of those who come: what the round goes on with; None if they are too few."""
         self.rpc.down = self.rpc.up = 0
-        entries = trainers(self._registry)
-        adding = PairwiseSum(terms_in(self._federation, self._plan, spec), self._woven, keys_of(entries))
+        self.differing = _NOBODY
+        everybody = taking_part(self._registry, spec)
+        numbers, entries = numbers_of(everybody, cohort), enrolled(everybody)
+        terms = terms_in(self._federation, self._plan, spec).about(content, numbers)
+        adding = PairwiseSum(terms, self._woven(spec.number), keys_of(entries), numbers)
         try:
             here = [entry.client for entry in entries if entry.client in set(cohort)]
             self._ask("advertise", spec.number, here, adding.receive_advert, content=adding.propose())
+            if self.differing:
+                self._say(
+                    f"{', '.join(self.differing)} took part in something else than the others: nothing is added up"
+                )
+                return None
             groups = self._named(adding.groups())
             known = head(listed_keys([entry for entry in entries if entry.client in groups]))
             self._ask("share", spec.number, groups, adding.receive_shares, content=known, own=groups)
@@ -372,7 +419,8 @@ class PairwiseAggregation:
         return len(self._restored(invitation).boxes())
 
     def asked(self, invitation: bytes, broadcast: bytes, cohort: Collection[str]) -> Broadcast:
-        """The model, and for everybody the shares that its neighbours have sealed for it."""
+        """The model, and for everybody the shares that its neighbours have sealed for it; `OtherDigest` likewise."""
+        _same_content(self._restored(invitation).terms, broadcast)
         boxes = self._named(self._restored(invitation).boxes())
         return Broadcast(boxes, head(broadcast), boxes)
 
@@ -384,22 +432,25 @@ class PairwiseAggregation:
     def check(self, invitation: bytes, client: int, message: bytes) -> None:
         """Refuse what is no vector of this device; under masks no more shows."""
         number, _ = self._restored(invitation).check_masked(message)
-        if number != client:
+        if number % FIRST_VALIDATOR != client:
             raise BadMessage("the vector is said to be that of another client")
 
-    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def total(self, invitation: bytes, messages: Sequence[bytes], cohort: Sequence[str]) -> Offsets | None:
         """The exact sum, or None: too few who sign or reveal, or secrets that are wrong, void the round."""
         adding = self._restored(invitation).again()
+        self.transcript = b""
         number = adding.terms.round_number
         try:
             listed = self._named({adding.receive_masked(message): b"" for message in messages})
             survivors = adding.survivors()
             signed = self._ask("sign", number, listed, adding.receive_signature, content=survivors, at=4)
             self._ask("reveal", number, signed, adding.receive_reveal, content=adding.signatures())
-            return adding.finish()
+            total = adding.finish()
         except (Void, BadMessage, BadSignature) as error:
             self._say(str(error))
             return None
+        self.transcript = PairwiseTranscript.of(adding).encode()
+        return total
 
     def _ask(
         self,
@@ -417,7 +468,11 @@ class PairwiseAggregation:
         def take(who: str, said: bytes) -> None:
             if said[at : at + 4] != packed(self._places[who]):
                 raise BadMessage("this is said in the name of another client")
-            receive(said)
+            try:
+                receive(said)
+            except OtherDigest:
+                self.differing = tuple(sorted({*self.differing, who}))
+                raise
 
         seconds = self._federation.rpc_seconds
         said = self.rpc.ask(kind, number, names, content=content, own=own, seconds=seconds, take=take)
@@ -432,9 +487,13 @@ class PairwiseAggregation:
         """The round before its vectors, to look at; what this process has heard itself it checks once."""
         if self._last is None or self._last[0] != invitation:
             # Whoever was revoked since has said what the others go on with.
-            registered = keys_of(self._registry.entries("trainer"))
-            self._last = (invitation, PairwiseSum.restored(invitation, self._woven, registered))
+            number = PairwiseProposal.read(MessageReader(invitation)).terms.round_number
+            registered = keys_of(taking_part(self._registry, summed(number)))
+            self._last = (invitation, PairwiseSum.restored(invitation, self._woven(number), registered))
         return self._last[1]
+
+    def _woven(self, number: int) -> Neighbourhood:
+        return self._federation.woven(compared=number >= FIRST_COMPARISON_SUM)
 
 
 SecureAggregation: TypeAlias = HelperAggregation | PairwiseAggregation

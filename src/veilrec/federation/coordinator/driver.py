@@ -17,6 +17,7 @@ run are states of this process. In each state the driver does one thing, and the
 | `OPEN` | publishes the model | clients, `round_seconds` | `CLOSING` |
 | `CLOSING` | opens the secure sum if there is one; noise, server step | helpers or clients | `IDLE` |
 | `IDLE` after the last round | asks held-out validation clients | clients, `validation_seconds` | `VALIDATED` |
+| `SUMMING_GAINS` | opens the secure sum of masked gains | helpers or clients | `VALIDATED` |
 | `OVER` | tells everybody that the run is over | | |
 
 Without secure aggregation `OPENING` is left out, and nobody is waited for in `CLOSING`. No lock and no transaction is
@@ -46,14 +47,27 @@ from veilrec.federation.coordinator.aggregation import (
     TaskQueue,
 )
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, TaskKind, joined
+from veilrec.federation.federation import DECLINED, RPC_KINDS, Away, Federation, Receipt, TaskKind
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import Enrolled, Inbox, RoundState, totals
 from veilrec.server.secure_reports import MessageRefused, ReportRequest
+from veilrec.wire.messages import OtherDigest
 
 _DISK_ERRORS = (sqlite3.Error, OSError)
 _RETRY_SECONDS = 1.0  # before something that a disk refused is tried again
 _SEEN_SECONDS = 60.0  # since a client's last poll, to count as connected
+
+
+def told_of_declined(declined: Mapping[str, int]) -> str:
+    """How many clients took no part, and why, in words."""
+    return ", ".join(f"{count} declined: weights {_DECLINED.get(why, why)}" for why, count in declined.items())
+
+
+_DECLINED = {
+    "not finite": "that are not finite",
+    "beyond the bound": "beyond their bound",
+    "another digest": "of others",
+}
 
 
 class StoreBusy(Exception):
@@ -127,10 +141,13 @@ class RoundDriver:
             if self.secure is None:
                 raise refusal
             return self.secure.rpc.take(client, kind, number, content)
+        if kind == DECLINED:
+            return self._take_declined(client, number, content)
         receivers = {"report": server.receive_report, "round": server.receive, "validator": server.receive_gain}
         if kind not in receivers:
             raise refusal
-        if number != (server.report_number if kind == "report" else server.round_number):
+        numbers = {"report": server.report_number, "validator": server.comparison_number}
+        if number != numbers.get(kind, server.round_number):
             raise MessageRefused("another round", f"round {number} is not the one that is asked for")
         try:
             receipt: Receipt = receivers[kind](client, content)
@@ -140,9 +157,21 @@ class RoundDriver:
         self.queue.note(client, kind, number)
         with self._changed:
             self.messages += receipt == "taken"
-            if self.queue.answers >= self._enough:
+            if self.queue.answers >= self._enough or server.differing:
                 self._changed.notify_all()
         return receipt
+
+    def _take_declined(self, client: str, number: int, content: bytes) -> Receipt:
+        """Note that a client takes no part in what is asked now; it counts as absent."""
+        kind = self.queue.kind
+        if kind not in ("report", "round", "validator") or self.queue.task_for(client) is None:
+            raise MessageRefused("nothing is open", "nothing of this kind is asked for")
+        self.coordinator.decline(client, content)
+        self._say(f"{kind} {number}: {client} takes no part ({content.decode('ascii', 'replace')})")
+        self.queue.note(client, kind, number)
+        with self._changed:
+            self._changed.notify_all()
+        return "taken"
 
     @property
     def tasks_per_round(self) -> int:
@@ -157,7 +186,7 @@ class RoundDriver:
         self.waiting_cpu = time.process_time()
         while self.coordinator.round_number < self.federation.rounds and not self._stopping:
             self._attempt(self._steps[self.coordinator.stage])
-        if not self._stopping:
+        while not self._stopping and not self._validated:
             self._attempt(self._validate)
         if not self._stopping:
             self.queue.end()
@@ -200,7 +229,12 @@ class RoundDriver:
         server, (model, cohort) = self.coordinator, self.coordinator.open_round()
         task, invitation = Broadcast(cohort, model), server.invitation
         if self.secure is not None and invitation is not None:
-            task = self.secure.asked(invitation, model, cohort)
+            try:
+                task = self.secure.asked(invitation, model, cohort)
+            except OtherDigest as error:
+                self._say(f"round {server.round_number} is void: {error}")
+                server.void()
+                return
         seconds, wanted = self.federation.round_seconds, server.wanted
         if self._ask("round", server.round_number, task, "messages", seconds, wanted=wanted):
             self.queue.withdraw()
@@ -215,6 +249,10 @@ class RoundDriver:
         self.round_seconds.append(time.monotonic() - began)
         self._began = None
         void = " (void: too few)" if report.void else ""
+        if report.differing:
+            void = f" (void: {', '.join(report.differing)} acted on something else than the others)"
+        if report.declined:
+            void += f" ({told_of_declined(report.declined)})"
         if not report.void and not report.messages and report.clients:
             void = " (not void: that nobody came may not be told; `federate init --least` decides otherwise)"
         rounds = self.federation.rounds
@@ -223,13 +261,35 @@ class RoundDriver:
     def _validate(self) -> None:
         """`IDLE` after the last round: ask held-out validation clients which model is better."""
         server = self.coordinator
+        if server.stage is RoundState.SUMMING_GAINS:
+            if server.count_gains():
+                self._say(server.close_comparison().line())
+            return
         comparing = server.compare()
         if comparing is None:
             return
-        task = Broadcast(comparing.clients, joined(comparing.start, comparing.trained))
-        if self._ask("validator", comparing.number, task, "gains", self.federation.validation_seconds):
-            self.queue.withdraw()
-            self._say(server.close_comparison().line())
+        if comparing.invitation == b"":
+            return  # the secure sum of gains could not begin: the next attempt has a number of its own
+        task = Broadcast(comparing.clients, comparing.content)
+        if self.secure is not None and comparing.invitation is not None:
+            task = self.secure.asked(comparing.invitation, comparing.content, comparing.clients)
+        least = 0 if self.secure is None else self.federation.least_compared
+        while self._ask("validator", comparing.number, task, "gains", self.federation.validation_seconds):
+            if len(server.came("gains")) >= least or self.secure is None or not self.secure.waits:
+                break
+            self._say(f"{least} validation clients are needed, and fewer have answered; asking again")
+        self.queue.withdraw()
+        if self._stopping:
+            return
+        if comparing.invitation is not None and not server.count_gains():
+            return
+        self._say(server.close_comparison().line())
+
+    @property
+    def _validated(self) -> bool:
+        """Whether nobody has to be asked any more which model is better."""
+        server = self.coordinator
+        return server.plan.model_selection is None or server.selection is not None
 
     def _collect_reports(self, question: ReportRequest) -> None:
         """Publish the question until all reports have come, or enough of them by the deadline."""
@@ -268,7 +328,8 @@ class RoundDriver:
 
         def done() -> bool:
             senders = server.came(inbox)
-            return len(senders) >= wanted or set(clients) <= set(senders)
+            settled = {*senders, *server.declined}
+            return len(senders) >= wanted or set(clients) <= settled or (kind == "round" and bool(server.differing))
 
         return self._wait(done, seconds)
 
@@ -314,7 +375,12 @@ class RoundDriver:
                 "revoked": sum(entry.revoked for entry in entries),
                 "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in clients),
             },
-            "this_round": {"messages": len(server.came("messages")), "reports": len(server.came("reports"))},
+            "this_round": {
+                "messages": len(server.came("messages")),
+                "reports": len(server.came("reports")),
+                "declined": dict(server.declined),
+                "differing": list(server.differing),
+            },
             **totals(server.history()),
             "process": {
                 "messages": self.messages,

@@ -39,7 +39,7 @@ from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.coordinator.registry import NotInvited
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, FederationTask
+from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, DECLINED, FederationTask
 from veilrec.serving.requests import Receive, Scope, Send
 
 if TYPE_CHECKING:  # the extra `flower`
@@ -174,8 +174,9 @@ class Carrier:
             raise NotInvited("this device was revoked")
         answer, task = flower.raw(fields, "answer", self._cap), sent.task
         signed = flower.raw(fields, "signature", _SMALL)
-        identity.check(entry.key, self._federation.id, sent.client, task.kind, task.number, answer, signed)
-        self._driver.take(sent.client, task.kind, task.number, answer)
+        kind = DECLINED if flower.text(fields, "kind") == DECLINED else task.kind
+        identity.check(entry.key, self._federation.id, sent.client, kind, task.number, answer, signed)
+        self._driver.take(sent.client, kind, task.number, answer)
 
     def _meet(self, sent: _Sent, fields: flower.MessageFields) -> None:
         """Enrol a node as a client: by the client's own key, which its invitation endorses."""

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import Closing, transaction
+from veilrec.federation.federation import FIRST_VALIDATOR
 from veilrec.federation.identity import check_endorsement
 from veilrec.wire.signing import BadSignature
 
@@ -42,6 +43,11 @@ class RegistryEntry:
     endorsement: bytes | None = None  # of the key, by the invitation
     revoked: bool = False
     free: bool = False  # nobody was invited to it yet
+
+    @property
+    def member(self) -> int:
+        """Number in secure sums, which those who train and validation clients have apart."""
+        return self.number + (FIRST_VALIDATOR if self.role == "validator" else 0)
 
 
 class NotInvited(VeilrecError):

@@ -20,6 +20,9 @@ a wrong check voids the round as well.
 What one honest helper promises to every client
 - It answers a round only for clients that are registered, each once, with the keys that they signed for this very
   round, and for as many as the round's terms say and it asks for itself.
+- What they signed names what they acted on: the session is the digest of the terms, of round spec and weights as they
+  came, of the list of clients that may be counted, and of the helpers. The helper gets that list, and counts nobody
+  who is not on it. A key of a helper is for one session a round, so that nobody masks for another one.
 - It answers one list a round. What it is about to answer is on disk before it answers, so that no crash and no second
   process makes it answer another one; asked again for the same list, it gives the same answer.
 - Its key for a round is made for that round. Once a later round was answered it is gone, and with it what could ever
@@ -34,7 +37,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +52,7 @@ from veilrec.core.files import Closing, transaction
 from veilrec.core.schema import place_of_sum
 from veilrec.federation.secagg.terms import (
     CHECK_KEY_BYTES,
+    DIGEST_BYTES,
     MAX_CLIENTS,
     BrokenSum,
     MaskStream,
@@ -60,11 +64,14 @@ from veilrec.federation.secagg.terms import (
     Void,
     agreed_key,
     check_value,
+    cohort_digest,
     digest,
+    encode_numbers,
     packed,
     public_half,
+    read_numbers,
 )
-from veilrec.wire.messages import BadMessage
+from veilrec.wire.messages import BadMessage, OtherDigest
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
 MAX_HELPERS = 16
@@ -133,20 +140,23 @@ class HelperInvitation(Message):
 class MaskRequest(Message):
     """Whose vectors came: what helpers are asked about, clients in the order of their numbers."""
 
-    session: bytes
+    session: bytes  # the one digest that all of them have signed
     round_number: int
+    cohort: tuple[int, ...]  # the clients that may be counted
     claims: tuple[RoundKey, ...]
 
     def encode(self) -> bytes:
         """Encode for the wire."""
         claims = b"".join(claim.encode() for claim in self.claims)
-        return self.session + packed(self.round_number) + packed(len(self.claims)) + claims
+        head = self.session + packed(self.round_number) + encode_numbers(self.cohort)
+        return head + packed(len(self.claims)) + claims
 
     @classmethod
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
-        session, round_number = reader.take(32), reader.count(2**32 - 1)
-        request = cls(session, round_number, tuple(RoundKey.read(reader) for _ in range(reader.count(MAX_CLIENTS))))
+        session, round_number, cohort = reader.take(32), reader.count(2**32 - 1), read_numbers(reader)
+        claims = tuple(RoundKey.read(reader) for _ in range(reader.count(MAX_CLIENTS)))
+        request = cls(session, round_number, cohort, claims)
         numbers = [claim.number for claim in request.claims]
         if any(later <= earlier for earlier, later in pairwise(numbers)):
             raise BadMessage("the clients of a request stand in the order of their numbers, each once")
@@ -162,11 +172,20 @@ class HelperSumClient:
         self.number, self.identity = number, identity
         self.federation, self.helpers, self.least = federation, tuple(helpers), least
 
-    def update(self, invitation: bytes, values: Offsets) -> bytes:
-        """The vector under a mask for every helper; made again it has other masks, so keep it until it has arrived."""
+    def invited(self, invitation: bytes, content: bytes) -> HelperInvitation:
+        """Check an invitation, and that it is for these bytes to act on."""
         invited = HelperInvitation.decode(invitation)
         self._agree(invited.proposal)
+        invited.proposal.terms.check_content(content)
         invited.check()
+        return invited
+
+    def update(self, invitation: bytes, content: bytes, values: Offsets) -> bytes:
+        """The vector under a mask for every helper; made again it has other masks, so keep it until it has arrived.
+
+        `content` is what the client has acted on, as it came.
+        """
+        invited = self.invited(invitation, content)
         terms, session = invited.proposal.terms, invited.proposal.session
         own = X25519PrivateKey.generate()
         claim = RoundKey.signed(public_half(own), self.identity, session, "client", self.number)
@@ -175,7 +194,7 @@ class HelperSumClient:
             stream = MaskStream(mask_key(own, key.public, session, key.number, self.number))
             stream.add_to(check)
             stream.add_to(words)
-        return b"".join((claim.encode(), check.data, words.data))
+        return b"".join((claim.encode(), session, check.data, words.data))
 
     def _agree(self, proposal: Proposal) -> None:
         if proposal.terms.federation != self.federation:
@@ -197,8 +216,15 @@ def mask_key(own: X25519PrivateKey, other: bytes, session: bytes, helper: int, c
 class HelperSum:
     """The server's side of one round; the same messages in any order, after a restart too, give the same."""
 
-    def __init__(self, proposal: Proposal, registered: Mapping[int, bytes], *, check_key: bytes | None = None) -> None:
-        self.proposal, self._registered = proposal, registered
+    def __init__(
+        self,
+        proposal: Proposal,
+        registered: Mapping[int, bytes],
+        cohort: Sequence[int],
+        *,
+        check_key: bytes | None = None,
+    ) -> None:
+        self.proposal, self._registered, self.cohort = proposal, registered, tuple(sorted(cohort))
         self.check_key = os.urandom(CHECK_KEY_BYTES) if check_key is None else check_key
         self._total, self._check = np.zeros(proposal.terms.length, proposal.terms.words), np.zeros(1, _ONE_WORD)
         self._claims: dict[int, RoundKey] = {}
@@ -223,12 +249,14 @@ class HelperSum:
 
     def receive(self, update: bytes) -> int:
         """Add a client's vector up, whatever it is; the number of the client."""
-        claim, check, words = read_update(update, self.proposal.terms)
+        claim, session, check, words = read_update(update, self.proposal.terms)
         if self._request is not None:
             raise BadMessage("the helpers have been asked already: no vector can be taken in any more")
         if claim.number in self._claims:
             raise BadMessage(f"client {claim.number} has sent a vector already")
-        check_claim(claim, self._registered, self.proposal.session)
+        check_update(claim, session, self._registered, self.proposal.session)
+        if claim.number not in self.cohort:
+            raise BadMessage(f"client {claim.number} is not in the cohort of this sum")
         self._claims[claim.number] = claim
         self._total += words
         self._check += check
@@ -243,7 +271,8 @@ class HelperSum:
             )
         if self._request is None:
             claims = tuple(self._claims[number] for number in self.arrived)
-            self._request = MaskRequest(self.proposal.session, self.proposal.terms.round_number, claims).encode()
+            session, number = self.proposal.session, self.proposal.terms.round_number
+            self._request = MaskRequest(session, number, self.cohort, claims).encode()
         return self._request
 
     def receive_answer(self, answer: bytes) -> int:
@@ -272,12 +301,20 @@ class HelperSum:
         return total
 
 
-def read_update(update: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
-    """Decode an update: signed key, masked check, masked vector."""
+def read_update(update: bytes, terms: Terms) -> tuple[RoundKey, bytes, np.ndarray, np.ndarray]:
+    """Decode an update: signed key, the session that it is signed for, masked check, masked vector."""
     claim = RoundKey.read(reader := MessageReader(update))
+    session = reader.take(DIGEST_BYTES)
     check, words = np.frombuffer(reader.take(_CHECK_BYTES), _ONE_WORD), reader.words(terms)
     reader.end()
-    return claim, check, words
+    return claim, session, check, words
+
+
+def check_update(claim: RoundKey, said: bytes, registered: Mapping[int, bytes], session: bytes) -> None:
+    """Refuse an update of another session; `OtherDigest` if its client has signed that it acted on something else."""
+    check_claim(claim, registered, said)
+    if said != session:
+        raise OtherDigest(f"client {claim.number} has acted on something else than what this sum is about")
 
 
 def check_claim(claim: RoundKey, registered: Mapping[int, bytes], session: bytes) -> None:
@@ -333,8 +370,15 @@ class Helper(Closing):
     """One helper, in a folder of its own."""
 
     def __init__(
-        self, folder: Path, identity: SigningKey, *, federation: bytes, registered: Mapping[int, bytes], least: int
+        self,
+        folder: Path,
+        identity: SigningKey,
+        *,
+        federation: bytes,
+        registered: Mapping[int, bytes],
+        least: Callable[[int], int],
     ) -> None:
+        """Open a helper's folder; `least` says of the number of a sum how few clients it may be over."""
         self.identity, self.federation, self.least = identity, federation, least
         self._registered = registered
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -363,10 +407,8 @@ class Helper(Closing):
     def _place(self, asked: Proposal) -> int:
         if asked.terms.federation != self.federation:
             raise HelperRefusal("the proposal is of another federation")
-        if asked.terms.least < self.least:
-            raise HelperRefusal(
-                f"the proposal opens sums of {asked.terms.least} clients: this helper asks for {self.least}"
-            )
+        if asked.terms.least < (least := self.least(asked.terms.round_number)):
+            raise HelperRefusal(f"the proposal opens sums of {asked.terms.least} clients: this helper asks for {least}")
         if self.identity.public not in asked.helpers:
             raise HelperRefusal("the proposal does not name this helper")
         return asked.helpers.index(self.identity.public)
@@ -411,6 +453,12 @@ class Helper(Closing):
             raise HelperRefusal(
                 f"the request names {len(asked.claims)} clients: {proposal.terms.least} at least are needed"
             )
+        if cohort_digest(asked.cohort) != proposal.terms.cohort:
+            raise HelperRefusal("the request has another list of clients than the one whose digest all have signed")
+        cohort = frozenset(asked.cohort)
+        for claim in asked.claims:
+            if claim.number not in cohort:
+                raise HelperRefusal(f"client {claim.number} is not on the list of those who may be counted")
         for claim in asked.claims:
             check_claim(claim, self._registered, asked.session)
         if len({self._registered[claim.number] for claim in asked.claims}) < len(asked.claims):

@@ -13,7 +13,9 @@ held both would see the vector. So a client opens one or the other of every neig
 quorum has signed that list, each client one list a round: `graph` says why there cannot be two.
 
 Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
-learns the sum of those in the list, also if it lies about who is there. A server that picks whom to leave out by the
+learns the sum of those in the list, also if it lies about who is there. Keys and signatures are bound to the digest of
+what everybody acts on, and of the list of those who may take part: whoever was told something else has no neighbour's
+key and no quorum's signature that it believes, and reveals nothing. A server that picks whom to leave out by the
 order of the ring, knowing who is corrupt, is beyond what is shown, unless everybody is next to everybody. No wrong
 sum is taken for a right one: secrets that are not what their owners committed to void the round.
 
@@ -24,11 +26,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -38,6 +40,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
 from veilrec.federation.secagg.terms import (
+    DIGEST_BYTES,
     MAX_CLIENTS,
     BrokenSum,
     MaskStream,
@@ -49,14 +52,18 @@ from veilrec.federation.secagg.terms import (
     TooFew,
     Words,
     agreed_key,
+    cohort_digest,
     derived_key,
     digest,
+    encode_numbers,
+    in_order,
     neighbours,
     packed,
     public_half,
+    read_numbers,
     whole,
 )
-from veilrec.wire.messages import BadMessage
+from veilrec.wire.messages import BadMessage, OtherDigest
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
 PRIME = 2**256 + 297  # the least prime above 2^256: every 32-byte secret is an element
@@ -113,17 +120,36 @@ KEYS = 2  # that a client announces: one for boxes, one for masks
 BOX_BYTES = 2 * SHARE_BYTES + 16  # a share of each secret, sealed
 COMMITMENT_BYTES = 32
 SecretKind = Literal["seed", "key"]
-Value = TypeVar("Value")
 _KINDS: tuple[SecretKind, ...] = ("seed", "key")
 _MAX_NUMBER = 2**32 - 1
-_NUMBER, _BOX, _SIGNATURE, _SHARE = (  # the number of a client, and what belongs to it
-    struct.Struct(form) for form in ("<I", f"<I{BOX_BYTES}s", f"<I{SIGNATURE_BYTES}s", f"<IB{SHARE_BYTES}s")
+_BOX, _SIGNATURE, _SHARE = (  # the number of a client, and what belongs to it
+    struct.Struct(form) for form in (f"<I{BOX_BYTES}s", f"<I{SIGNATURE_BYTES}s", f"<IB{SHARE_BYTES}s")
 )
 
 
-def decode_advert(content: bytes) -> RoundKey:
-    """A client's two keys for the round."""
-    return whole(content, lambda reader: RoundKey.read(reader, KEYS))
+def decode_advert(content: bytes) -> tuple[RoundKey, bytes]:
+    """A client's two keys for the round, and the session that they are signed for."""
+    return whole(content, lambda reader: (RoundKey.read(reader, KEYS), reader.take(DIGEST_BYTES)))
+
+
+@dataclass(frozen=True)
+class PairwiseProposal(Message):
+    """Terms of a round, and the clients that may take part in it."""
+
+    terms: Terms
+    cohort: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """Encode for the wire."""
+        return self.terms.encode() + encode_numbers(self.cohort)
+
+    @classmethod
+    def read(cls, reader: MessageReader) -> Self:
+        """Take what `encode` wrote; a list that the terms do not name is refused."""
+        proposal = cls(Terms.read(reader), read_numbers(reader))
+        if cohort_digest(proposal.cohort) != proposal.terms.cohort:
+            raise BadMessage("the list of clients is not the one that the terms name")
+        return proposal
 
 
 @dataclass(frozen=True)
@@ -170,7 +196,7 @@ def encode_parts(parts: Mapping[int, bytes]) -> bytes:
 
 def read_boxes(reader: MessageReader) -> dict[int, bytes]:
     """Take the boxes that `encode_parts` wrote."""
-    return _in_order(reader.several(_BOX, MAX_CLIENTS))
+    return in_order(reader.several(_BOX, MAX_CLIENTS))
 
 
 def encode_masked(number: int, words: Words) -> bytes:
@@ -183,19 +209,14 @@ def decode_masked(content: bytes, terms: Terms) -> tuple[int, Words]:
     return whole(content, lambda reader: (reader.count(_MAX_NUMBER), reader.words(terms)))
 
 
-def encode_numbers(numbers: Sequence[int]) -> bytes:
-    """A list of clients, ascending."""
-    return packed(len(numbers)) + b"".join(map(packed, numbers))
-
-
-def read_numbers(reader: MessageReader) -> tuple[int, ...]:
-    """Take what `encode_numbers` wrote."""
-    return tuple(_in_order((number, None) for (number,) in reader.several(_NUMBER, MAX_CLIENTS)))
+def read_signatures(reader: MessageReader) -> dict[int, bytes]:
+    """Take signatures under one list; whether they are any good is not looked at yet."""
+    return in_order(reader.several(_SIGNATURE, MAX_CLIENTS))
 
 
 def decode_signatures(content: bytes) -> dict[int, bytes]:
-    """Check and read signatures; whether they are any good is not looked at yet."""
-    return whole(content, lambda reader: _in_order(reader.several(_SIGNATURE, MAX_CLIENTS)))
+    """Check and read signatures under one list."""
+    return whole(content, read_signatures)
 
 
 @dataclass(frozen=True)
@@ -216,7 +237,7 @@ class Reveal(Message):
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
         number = reader.count(_MAX_NUMBER)
-        shares = _in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MAX_CLIENTS))
+        shares = in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MAX_CLIENTS))
         return cls(number, shares)
 
 
@@ -224,17 +245,6 @@ def _share(kind: int, share: bytes) -> tuple[SecretKind, bytes]:
     if kind >= len(_KINDS):
         raise BadMessage(f"a share is of kind {kind}: there are seeds (0) and keys (1)")
     return _KINDS[kind], share
-
-
-def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
-    """Map values by number; numbers have to rise, so that there is one encoding."""
-    read: dict[int, Value] = {}
-    last = -1
-    for number, value in pairs:
-        if number <= last:
-            raise BadMessage(f"client {number} follows client {last}: clients are listed in order, each once")
-        last, read[number] = number, value
-    return read
 
 
 SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
@@ -250,7 +260,7 @@ def _ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
     return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
 
 
-def _group_of(session: bytes, members: tuple[int, ...]) -> bytes:
+def group_of(session: bytes, members: tuple[int, ...]) -> bytes:
     """Digest that all later messages are bound to, once the members are known."""
     return digest(b"group", session, encode_numbers(members))
 
@@ -295,10 +305,13 @@ class PairwiseSumClient:
             raise BadInput(f"step {step} of a secure sum does not follow on what this device did: it leaves the round")
         self._step = -1  # until this one is through
 
-    def advertise(self, terms: bytes) -> bytes:
+    def advertise(self, proposal: bytes) -> bytes:
         """Two keys for the round, if its terms are those that the client takes part under."""
         self._next(1)
-        self.terms = Terms.decode(terms)
+        proposed = PairwiseProposal.decode(proposal)
+        self.terms, self._cohort = proposed.terms, frozenset(proposed.cohort)
+        if self.number not in self._cohort:
+            raise BadInput("the round is for others than this device: nothing is sent")
         if self.terms.federation != self.federation:
             raise BadInput("the round is of another federation: nothing is sent")
         if self.terms.least < self.least:
@@ -310,7 +323,7 @@ class PairwiseSumClient:
         self._box_key, self._mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         public = public_half(self._box_key) + public_half(self._mask_key)
         self._step = 1
-        return RoundKey.signed(public, self.identity, self._session, "client", self.number).encode()
+        return RoundKey.signed(public, self.identity, self._session, "client", self.number).encode() + self._session
 
     def share(self, group: bytes) -> bytes:
         """Seed and key in shares for the neighbours, whose signed keys are checked first."""
@@ -339,6 +352,8 @@ class PairwiseSumClient:
             )
         if len(told.members) > self.neighbourhood.most:
             raise BadMessage(f"{len(told.members)} clients take part: {self.neighbourhood.most} at most can")
+        if not set(told.members) <= self._cohort:
+            raise BadMessage("somebody who is not in the cohort of this round is said to take part")
         if not set(told.members) <= set(self._registered):
             raise BadMessage("somebody who is not registered is said to take part")
         if len({self._registered[number] for number in told.members}) < len(told.members):
@@ -349,16 +364,20 @@ class PairwiseSumClient:
             raise BadMessage("the neighbours of this device are not those that the session names")
         for advert in told.adverts:
             advert.check(self._registered[advert.number], self._session, "client")
-        self._group = _group_of(self._session, told.members)
+        self._group = group_of(self._session, told.members)
 
     def _box(self, other: int) -> ChaCha20Poly1305:
         low, high = sorted((self.number, other))
         key = agreed_key(self._box_key, self._keys[other][:KEY_BYTES], b"box", self._group, packed(low), packed(high))
         return ChaCha20Poly1305(key)
 
-    def mask(self, boxes: bytes, values: Offsets) -> bytes:
-        """The vector under the client's own mask, and one with every neighbour whose shares came."""
+    def mask(self, boxes: bytes, content: bytes, values: Offsets) -> bytes:
+        """The vector under the client's own mask, and one with every neighbour whose shares came.
+
+        `content` is what the client has acted on, as it came.
+        """
         self._next(3)
+        self.terms.check_content(content)
         self._held: dict[int, tuple[bytes, bytes]] = {}
         for other, box in whole(boxes, read_boxes).items():
             if other not in self._keys:
@@ -416,8 +435,11 @@ def _nonce(sender: int) -> bytes:
 class PairwiseSum:
     """The server's side of one round: passes on, adds up, and takes off the masks that are left."""
 
-    def __init__(self, terms: Terms, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> None:
+    def __init__(
+        self, terms: Terms, neighbourhood: Neighbourhood, registered: Mapping[int, bytes], cohort: Sequence[int]
+    ) -> None:
         self.terms, self.neighbourhood, self._registered = terms, neighbourhood, registered
+        self.cohort = tuple(sorted(cohort))
         self._session = session_of(terms, neighbourhood)
         self._adverts: dict[int, RoundKey] = {}
         self._shares: dict[int, SealedShares] = {}
@@ -432,17 +454,21 @@ class PairwiseSum:
         self._survivors: tuple[int, ...] | None = None
 
     def propose(self) -> bytes:
-        """Encode the terms for every client."""
-        return self.terms.encode()
+        """Encode terms and cohort for every client."""
+        return PairwiseProposal(self.terms, self.cohort).encode()
 
     def receive_advert(self, content: bytes) -> int:
         """Take a client's keys in."""
-        advert = decode_advert(content)
+        advert, session = decode_advert(content)
         if self._members or advert.number in self._adverts:
             raise BadMessage(f"client {advert.number} comes too late, or a second time")
         if advert.number not in self._registered:
             raise BadMessage(f"client {advert.number} is not registered")
-        advert.check(self._registered[advert.number], self._session, "client")
+        if advert.number not in self.cohort:
+            raise BadMessage(f"client {advert.number} is not in the cohort of this round")
+        advert.check(self._registered[advert.number], session, "client")
+        if session != self._session:
+            raise OtherDigest(f"client {advert.number} enters another round than this one")
         self._adverts[advert.number] = advert
         return advert.number
 
@@ -451,7 +477,7 @@ class PairwiseSum:
         if len(self._adverts) < self.neighbourhood.clients:
             raise TooFew(f"{len(self._adverts)} clients came: the round was planned for {self.neighbourhood.clients}")
         self._members = tuple(sorted(self._adverts))
-        self._group = _group_of(self._session, self._members)
+        self._group = group_of(self._session, self._members)
         ring = _ring_of(self.terms, self.neighbourhood)
         self._around = neighbours(ring, self._members, self.neighbourhood.degree)
         return {
@@ -486,14 +512,15 @@ class PairwiseSum:
         adverts = b"".join(self._adverts[number].encode() for number in self._members)
         shares = b"".join(self._shares[number].encode() for number in self._shared or ())
         parts = (packed(len(self._members)), adverts, packed(len(self._shared or ())), shares)
-        return self.terms.encode() + b"".join(parts)
+        return self.propose() + b"".join(parts)
 
     @classmethod
     def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairwiseSum:
         """Restore a round from what `kept` wrote, before its first vector."""
-        made = cls(Terms.read(reader := MessageReader(content)), neighbourhood, registered)
+        proposed = PairwiseProposal.read(reader := MessageReader(content))
+        made = cls(proposed.terms, neighbourhood, registered, proposed.cohort)
         for _ in range(reader.count(MAX_CLIENTS)):
-            made.receive_advert(RoundKey.read(reader, KEYS).encode())
+            made.receive_advert(RoundKey.read(reader, KEYS).encode() + made._session)
         made.groups()
         for _ in range(reader.count(MAX_CLIENTS)):
             made.receive_shares(SealedShares.read(reader).encode())
@@ -548,6 +575,11 @@ class PairwiseSum:
         if len(self._signed) < quorum:
             raise TooFew(f"{len(self._signed)} clients signed the list, and {quorum} are needed: the round is void")
         return encode_parts({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
+
+    def signed_by_clients(self) -> tuple[tuple[RoundKey, ...], tuple[int, ...], dict[int, bytes]]:
+        """The adverts of all members, the survivors, and the signatures under their list."""
+        adverts = tuple(self._adverts[number] for number in self._members)
+        return adverts, self._survivors or (), dict(sorted(self._signed.items()))
 
     def receive_reveal(self, content: bytes) -> int:
         """Take the shares that a client gives up in."""

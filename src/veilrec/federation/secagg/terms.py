@@ -4,7 +4,9 @@ Terms
 -----
 What everybody of a round has agreed to before the first message. A session is the digest of all of it. Every key, every
 signature and every box of a round is bound to its session, so that nothing of one round, one federation or one way of
-adding up can be used in another.
+adding up can be used in another. Terms name the digest of what clients act on, round spec and weights exactly as
+they were received, and of the list of clients that may be counted: so whoever acted on something else, whom a server
+told something else, is in another session, and no sum opens over two.
 
 Masks
 -----
@@ -52,8 +54,8 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, comb
 from typing import Any, Literal, Self, TypeAlias, TypeVar
@@ -67,14 +69,17 @@ from numpy.typing import NDArray
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.wire.messages import BadMessage
+from veilrec.wire.messages import BadMessage, Declined
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
 FEDERATION_BYTES = 32
 MAX_NUMBERS = 1 << 27  # of a vector
 MAX_CLIENTS = 1 << 20  # of a round
-_TERMS = struct.Struct("<4s32sIIBI")
-_MAGIC = b"VRS1"
+DIGEST_BYTES = 32
+_TERMS = struct.Struct(f"<4s32sIIBI{DIGEST_BYTES}s{DIGEST_BYTES}s")
+_MAGIC = b"VRS2"
+_NUMBER = struct.Struct("<I")
+_OF_NOTHING = bytes(DIGEST_BYTES)  # no content and no list has this digest
 
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]  # of 32 bits or of 64
 
@@ -167,10 +172,14 @@ class Terms(Message):
     length: int  # numbers in a vector
     width: int  # bits that hold every number of the sum, its sign included; up to 32 they travel as 32, else as 64
     least: int  # clients without which no sum is opened
+    content: bytes = _OF_NOTHING  # digest of what clients act on, as they receive it
+    cohort: bytes = _OF_NOTHING  # digest of the list of clients that may be counted
 
     def __post_init__(self) -> None:
         if len(self.federation) != FEDERATION_BYTES:
             raise BadInput(f"the id of a federation has {FEDERATION_BYTES} bytes, and this one {len(self.federation)}")
+        if {len(self.content), len(self.cohort)} != {DIGEST_BYTES}:
+            raise BadInput(f"the digests of content and cohort have {DIGEST_BYTES} bytes each")
         for name, value, low, high in (
             ("round_number", self.round_number, 0, 2**32 - 1),
             ("length", self.length, 1, MAX_NUMBERS),
@@ -192,7 +201,17 @@ class Terms(Message):
 
     def encode(self) -> bytes:
         """Encode for the wire and for the session digest."""
-        return _TERMS.pack(_MAGIC, self.federation, self.round_number, self.length, self.width, self.least)
+        sizes = (self.round_number, self.length, self.width, self.least)
+        return _TERMS.pack(_MAGIC, self.federation, *sizes, self.content, self.cohort)
+
+    def about(self, content: bytes, cohort: Sequence[int]) -> Terms:
+        """Return these terms for what clients act on, and for those who may be counted."""
+        return replace(self, content=digest(content), cohort=cohort_digest(cohort))
+
+    def check_content(self, content: bytes) -> None:
+        """Refuse to act on other bytes than those that everybody of the sum acts on."""
+        if digest(content) != self.content:
+            raise Declined("another digest", "what came to be acted on is not what the terms of the sum name")
 
     @classmethod
     def read(cls, reader: MessageReader) -> Self:
@@ -241,6 +260,35 @@ def digest(*parts: bytes) -> bytes:
 def packed(count: int) -> bytes:
     """A number of things, or of a client, as `MessageReader.count` takes it."""
     return count.to_bytes(4, "little")
+
+
+Value = TypeVar("Value")
+
+
+def encode_numbers(numbers: Sequence[int]) -> bytes:
+    """A list of clients, ascending."""
+    return packed(len(numbers)) + b"".join(map(packed, numbers))
+
+
+def read_numbers(reader: MessageReader) -> tuple[int, ...]:
+    """Take what `encode_numbers` wrote."""
+    return tuple(in_order((number, None) for (number,) in reader.several(_NUMBER, MAX_CLIENTS)))
+
+
+def in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
+    """Map values by number; numbers have to rise, so that there is one encoding."""
+    read: dict[int, Value] = {}
+    last = -1
+    for number, value in pairs:
+        if number <= last:
+            raise BadMessage(f"client {number} follows client {last}: clients are listed in order, each once")
+        last, read[number] = number, value
+    return read
+
+
+def cohort_digest(cohort: Sequence[int]) -> bytes:
+    """Digest the list of clients that may be counted in a sum."""
+    return digest(b"cohort", encode_numbers(sorted(cohort)))
 
 
 ROUND_KEY = b"veilrec round key\n"  # what a signature of a round key is for

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from veilrec.core.arrays import Doubles
+from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.accounting.gaussian import mu_for
@@ -118,6 +118,37 @@ class Mechanism(ABC, Generic[Input, Output]):
         if calibration not in self.calibrations:
             raise unknown_name(f"calibration of {self.name}", calibration, self.calibrations)
         self.calibration = calibration
+
+
+_MAX_WIDTH = 64  # bits of a sum under masks
+
+
+class SummedOnce(Mechanism[Input, Output]):
+    """What clients send once, in a report or in a comparison, and what is released of it: a sum of whole numbers.
+
+    Secure aggregation, simulation and server add up the same numbers; a client is asked for `masked`, and whoever opens
+    the sum calls `opened`.
+    """
+
+    masked_length: int  # whole numbers that one client sends
+    masked_most: int  # the largest of them in size; noise of the client's own exceeds it as `overflow_chance` says
+
+    def masked_width(self, clients: int) -> int:
+        """Bits of the sum of so many clients, its sign included."""
+        width = (clients * self.masked_most).bit_length() + 1
+        if width > _MAX_WIDTH:
+            raise BadInput(
+                f"{clients} clients with numbers up to {self.masked_most} need {width} bits: there are {_MAX_WIDTH}"
+            )
+        return width
+
+    @abstractmethod
+    def masked(self, value: Any, source: Source) -> Offsets:
+        """What one client puts under masks, `[masked_length]`; noise of its own comes from `source`."""
+
+    @abstractmethod
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
+        """What is released of the opened sum of so many clients; noise of the server comes from `source`."""
 
 
 def take_terms(mechanism: Mechanism[Any, Any], inner: Mechanism[Any, Any]) -> None:

@@ -37,7 +37,7 @@ from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, NonPriva
 from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
 from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.attention import AttentionNoise
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.base import Calibration, Released, Sensitivity, SummedOnce
 from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, update_norms
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
 from veilrec.privacy.mechanisms.sums import ClippedWhole, with_noise
@@ -46,7 +46,7 @@ from veilrec.privacy.randomness import Source
 SourceOf = Callable[[int], Source]  # the source of a client's own randomness, by its number
 
 
-class ItemReports(Mechanism[Bools, Bools]):
+class ItemReports(SummedOnce[Bools, Bools]):
     """How clients tell which items they have: what one sends, and what is done to the counts."""
 
     length: int  # items
@@ -77,6 +77,24 @@ class ItemReports(Mechanism[Bools, Bools]):
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         """The counts as they may be used."""
         return counts.astype(np.float64)
+
+    @property
+    def masked_length(self) -> int:  # type: ignore[override]
+        """One number for every item."""
+        return self.length
+
+    @property
+    def masked_most(self) -> int:  # type: ignore[override]
+        """What a report adds to a count."""
+        return self.largest
+
+    def masked(self, value: Bools, source: Source) -> Offsets:
+        """What a told report adds to the counts."""
+        return self.weigh(value)
+
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
+        """The counts as they may be used."""
+        return self.protect(total, source)
 
     def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
         """Counts from reports that every client makes for itself."""

@@ -26,7 +26,7 @@ from veilrec.privacy.checks import clipped_l2, positive, probability, rounded_su
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
 from veilrec.privacy.guarantee import ADJACENCIES, Adjacency
 from veilrec.privacy.mechanisms import base, clipping
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, SummedOnce
 from veilrec.privacy.mechanisms.clipping import clip_whole, in_entries
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import FastSource, Source
@@ -424,15 +424,19 @@ def with_noise(exact: Doubles, sigma: float, source: Source) -> Doubles:
 # mean exceeds what noise and chance alone would show.
 STANDARD_ERRORS = 2.0  # of noise and chance together, that a gain has to exceed: by chance alone it does 1 time in 40
 _MAX_VALIDATORS = 1 << 24
-# A sum that is rounded once errs by 2^-53 of itself, which is at most so many clips; and so does its neighbour's.
-_ROUNDING = 2.0**-52 * _MAX_VALIDATORS
+_UNITS_OF_GAIN = 1 << 28  # of a whole number at least as large as the clip: all sums are exact in double precision
 
 
-class GainSum(Mechanism[Doubles, Doubles]):
-    """Sum of the clipped gains of validation clients, each counted once."""
+class GainSum(SummedOnce[Doubles, Doubles]):
+    """Sum of the clipped gains of validation clients, each counted once.
+
+    Gains are added up as whole numbers of steps, cut towards zero, so that none exceeds the clip and no sum depends on
+    the order.
+    """
 
     name = "gain-sum"
     scope, trust = "whole run", "server"
+    masked_length = 1
 
     def __init__(self, *, clip: float, epsilon: float, delta: float, adjacency: Adjacency) -> None:
         positive(clip=clip, epsilon=epsilon)
@@ -441,7 +445,8 @@ class GainSum(Mechanism[Doubles, Doubles]):
         self.unit, self.adjacency = "user", adjacency
         self.sensitivity = Sensitivity(clipped_l2(clip, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value * (1.0 + _ROUNDING), 1)
+        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, 1)
+        self.step = 2.0 ** math.ceil(math.log2(clip)) / _UNITS_OF_GAIN
         self._event = GaussianEvent(mu_for(epsilon, delta))
 
     def bound(self, gains: Doubles) -> Doubles:
@@ -449,13 +454,30 @@ class GainSum(Mechanism[Doubles, Doubles]):
         found = np.nan_to_num(np.asarray(gains, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return np.clip(found, -self.clip, self.clip)
 
+    @property
+    def masked_most(self) -> int:  # type: ignore[override]
+        """The clip, in steps."""
+        return int(self.clip / self.step)
+
+    def integers(self, gains: Doubles) -> Offsets:
+        """Bounded gains in steps, cut towards zero."""
+        return np.trunc(self.bound(gains) / self.step).astype(np.int64)
+
+    def masked(self, value: Doubles | float, source: Source) -> Offsets:
+        """What one client's gain adds to the sum: `[1]`."""
+        return self.integers(np.array(value, np.float64).reshape(1))
+
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
+        """The noisy sum of the gains: `[1]`."""
+        return self.protect(total * self.step, source)
+
     def total(self, gains: Doubles) -> float:
-        """The sum of bounded gains, rounded once, whatever their order."""
+        """The sum of bounded gains, the same whatever their order."""
         if np.ndim(gains) != 1 or len(gains) > _MAX_VALIDATORS:
             raise BadInput(
                 f"gains have shape {np.shape(gains)}: one number per client is needed, {_MAX_VALIDATORS:,} at most"
             )
-        return math.fsum(self.bound(gains).tolist())
+        return float(self.integers(gains).sum() * self.step)
 
     def check(self, gain: float) -> None:
         """Refuse a gain that nobody who keeps to the bound can have sent."""
@@ -488,7 +510,7 @@ class GainSum(Mechanism[Doubles, Doubles]):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        event = base.lattice_event(self.sensitivity.value * (1.0 + _ROUNDING), 1, self.sigma)
+        event = base.lattice_event(self.sensitivity.value, 1, self.sigma)
         return base.lattice_delta(event, epsilon, 1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
