@@ -389,7 +389,7 @@ def _plain(stage: _Stage, target: int) -> _Trial:
     """One sum of everybody."""
     spec = stage.next()
     contents = stage.contents(spec, stage.craft(stage.item(target)), target, stage.places)
-    one = stage.coordinator.sum_of(spec, contents)
+    one = stage.coordinator.sum_of(spec, contents, own_terms=stage.places.index(target) % 2 == 1)
     return _Trial(one.total, (one,))
 
 

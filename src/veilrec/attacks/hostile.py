@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
@@ -43,9 +44,10 @@ from veilrec.federation.secagg.helpers import (
     read_update,
     signed_answer,
 )
-from veilrec.federation.secagg.pairs import PairwiseSum
+from veilrec.federation.secagg.pairs import PairwiseProposal, PairwiseSum, decode_advert
 from veilrec.federation.secagg.terms import MaskStream, RoundKey, Terms, Words
 from veilrec.wire import rounds
+from veilrec.wire.messages import OtherDigest
 from veilrec.wire.signing import SigningKey
 
 Model: TypeAlias = Mapping[str, Floats]
@@ -82,8 +84,8 @@ class _Silent:
     """Clients of the coordinator: they follow the protocol, and send zeros without noise, so that a sum holds nothing
     of them. A client that tells the coordinator its update and noise comes to the same: they are subtracted."""
 
-    def _masked(self, spec: Summed, given: bytes, values: Offsets) -> bytes:
-        return super()._masked(spec, given, np.zeros_like(values))  # type: ignore[misc,no-any-return]
+    def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
+        return super()._masked(spec, given, content, np.zeros_like(values))  # type: ignore[misc,no-any-return]
 
 
 class SilentHelperAnswers(_Silent, HelperMaskedAnswers):
@@ -131,7 +133,7 @@ class CorruptHelper:
     def unmasked(self, update: bytes, number: int, words: Words | None = None) -> Words:
         """Take this helper's mask off the vector of a client, which others may have taken theirs off before."""
         proposal = self._proposal(number)
-        claim, check, masked = read_update(update, proposal.terms)
+        claim, _, check, masked = read_update(update, proposal.terms)
         left = masked.copy() if words is None else words
         place = proposal.helpers.index(self._helper.identity.public)
         self._mask(proposal, claim, place, check.copy(), left, -1)
@@ -229,48 +231,62 @@ class HostileCoordinator(Closing):
             return rounds.encode(spec, whole_model(schema, weights, spec.number), schema)
         return rounds.encode(spec, part_of_model(schema, weights, spec.rows, spec.number), schema)
 
-    def terms(self, spec: Summed) -> Terms:
-        """The terms that honest clients expect."""
-        return terms_in(self.made, self.plan, spec)
-
     def ask(self, place: int, kind: TaskKind, content: bytes, number: int) -> bytes:
         """A client's answer to some bytes."""
         return self.clients[place].answer(FederationTask(kind, number), content)
 
     def sum_of(
-        self, spec: Summed, contents: Mapping[int, bytes], *, counted: Collection[int] | None = None, least: int = 0
+        self,
+        spec: Summed,
+        contents: Mapping[int, bytes],
+        *,
+        counted: Collection[int] | None = None,
+        least: int = 0,
+        own_terms: bool = False,
     ) -> HostileSum:
-        """Ask for one sum, with a content for every client; `counted`: of whom a sum is opened, all that came if None.
+        """Ask for one sum, with a content for every client.
 
-        `least` stands in the terms in the place of the federation's, unless it is 0.
+        Args:
+            spec: What the sum is over.
+            contents: What each client gets to act on; most of them the same.
+            counted: Of whom a sum is opened; None: of all that came.
+            least: Stands in the terms in the place of the federation's, unless it is 0.
+            own_terms: Whether who gets another content than most is also told terms that fit it.
         """
-        run = self._helper_sum if self.made.secagg == "helpers" else self._pairwise_sum
-        return run(spec, contents, counted, least)
+        kind: TaskKind = "report" if isinstance(spec, ReportSum) else "round"
+        common = Counter(contents.values()).most_common(1)[0][0]
+        if self.made.secagg == "helpers":
+            return self._helper_sum(spec, kind, contents, common, counted, least, own_terms)
+        return self._pairwise_sum(spec, kind, contents, common, counted, least, own_terms)
 
-    def _kind(self, spec: Summed) -> TaskKind:
-        return "report" if isinstance(spec, ReportSum) else "round"
-
-    def _terms_for(self, spec: Summed, least: int) -> Terms:
-        terms = self.terms(spec)
-        return terms if not least else Terms(**{**vars(terms), "least": least})
+    def _terms(self, spec: Summed, content: bytes, cohort: Collection[int], least: int) -> Terms:
+        terms = terms_in(self.made, self.plan, spec).about(content, sorted(cohort))
+        return terms if not least else replace(terms, least=least)
 
     # Helpers
 
     def _helper_sum(
-        self, spec: Summed, contents: Mapping[int, bytes], counted: Collection[int] | None, least: int
+        self,
+        spec: Summed,
+        kind: TaskKind,
+        contents: Mapping[int, bytes],
+        common: bytes,
+        counted: Collection[int] | None,
+        least: int,
+        own_terms: bool,
     ) -> HostileSum:
         found = HostileSum()
-        proposal = Proposal(self._terms_for(spec, least), tuple(map(bytes.fromhex, self.made.helpers)))
-        adding, asked = HelperSum(proposal, self.keys), joined(proposal.encode(), self.named())
-        task = FederationTask("open", spec.number)
-        said = [found.tried(f"helper {place}", one.answer, task, asked) for place, one in enumerate(self.helpers)]
-        keys = [key for key in said if key is not None]
-        invitation = found.tried("protocol", adding.invite, keys) if len(keys) == len(said) else None
-        if invitation is None:
+        begun = {}
+        for content in dict.fromkeys((common, *(contents.values() if own_terms else ()))):
+            opened = self._invitation(self._terms(spec, content, contents, least), sorted(contents), found)
+            if opened is not None:
+                begun[content] = opened
+        if common not in begun:
             return found
+        adding, _ = begun[common]
         for place, content in contents.items():
-            given = joined(invitation, content)
-            answer = found.tried("client", self.ask, place, self._kind(spec), given, spec.number)
+            given = joined(begun.get(content, begun[common])[1], content)
+            answer = found.tried("client", self.ask, place, kind, given, spec.number)
             if answer is not None and (counted is None or place in counted):
                 found.updates[place] = answer
                 found.tried("protocol", adding.receive, answer)
@@ -286,13 +302,31 @@ class HostileCoordinator(Closing):
         found.total = found.tried("protocol", adding.finish)
         return found
 
+    def _invitation(self, terms: Terms, cohort: list[int], found: HostileSum) -> tuple[HelperSum, bytes] | None:
+        """Ask all helpers for their keys of a sum; None if one refuses."""
+        proposal = Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers)))
+        adding, asked = HelperSum(proposal, self.keys, cohort), joined(proposal.encode(), self.named())
+        task = FederationTask("open", terms.round_number)
+        said = [found.tried(f"helper {place}", one.answer, task, asked) for place, one in enumerate(self.helpers)]
+        keys = [key for key in said if key is not None]
+        invitation = found.tried("protocol", adding.invite, keys) if len(keys) == len(said) else None
+        return None if invitation is None else (adding, invitation)
+
     # Pairs
 
     def _pairwise_sum(
-        self, spec: Summed, contents: Mapping[int, bytes], counted: Collection[int] | None, least: int
+        self,
+        spec: Summed,
+        kind: TaskKind,
+        contents: Mapping[int, bytes],
+        common: bytes,
+        counted: Collection[int] | None,
+        least: int,
+        own_terms: bool,
     ) -> HostileSum:
-        found, number = HostileSum(), spec.number
-        adding = PairwiseSum(self._terms_for(spec, least), self.made.woven(), self.keys)
+        found, number, cohort = HostileSum(), spec.number, sorted(contents)
+        woven = self.made.woven()
+        adding = PairwiseSum(self._terms(spec, common, cohort, least), woven, self.keys, cohort)
 
         def each(kind: TaskKind, asked: Mapping[int, bytes], take: Callable[[bytes], int]) -> list[int]:
             took = []
@@ -302,7 +336,20 @@ class HostileCoordinator(Closing):
                     took.append(place)
             return took
 
-        each("advertise", dict.fromkeys(contents, adding.propose()), adding.receive_advert)
+        def forced(advert: bytes) -> int:
+            """Take a key in that is signed for other terms: clients have to notice that themselves."""
+            try:
+                return adding.receive_advert(advert)
+            except OtherDigest:
+                key, _ = decode_advert(advert)
+                adding._adverts[key.number] = key
+                return key.number
+
+        proposals = dict.fromkeys(contents, adding.propose())
+        for place, content in contents.items():
+            if own_terms and content != common:
+                proposals[place] = PairwiseProposal(self._terms(spec, content, cohort, least), tuple(cohort)).encode()
+        each("advertise", proposals, forced)
         groups = found.tried("protocol", adding.groups)
         if groups is None:
             return found
@@ -312,7 +359,7 @@ class HostileCoordinator(Closing):
             return found
         sent = {place: joined(contents[place], box) for place, box in boxes.items()}
         inside = {place: content for place, content in sent.items() if counted is None or place in counted}
-        members = each(self._kind(spec), inside, adding.receive_masked)
+        members = each(kind, inside, adding.receive_masked)
         survivors = found.tried("protocol", adding.survivors)
         if survivors is None:
             return found
