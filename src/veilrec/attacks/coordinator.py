@@ -51,6 +51,7 @@ from veilrec.federation import federation
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import SecAgg
 from veilrec.federation.making import FederationOptions, make
+from veilrec.kernels.title_encoder import WORDS
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import detection_of
@@ -204,6 +205,8 @@ class HostileScene:
         if self.knows_factors:
             for sign in (1.0, -1.0):
                 scores[f"first number of every row, times {sign:g}"] = _FirstColumn(self.key(ITEMS), sign)
+        if self.news is not None and WORDS in self.opened.view.places:
+            scores["words of the title that are there"] = _Explained(self.key(WORDS), self.news.titles)
         return scores
 
     def key(self, name: str) -> str:
@@ -269,6 +272,19 @@ class _FirstColumn:
 
     def __call__(self, seen: Observation) -> Floats:
         return np.asarray(self.sign * seen[self.key][:, 0], np.float32)
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """How many words of a message every title explains whose words are all there."""
+
+    key: str
+    titles: Offsets
+
+    def __call__(self, seen: Observation) -> Floats:
+        flagged = rows.titles_in((seen[self.key] != 0.0).any(axis=1)[np.newaxis], self.titles)[0]
+        found = rows.explains(flagged, np.zeros(len(flagged), np.bool_), self.titles)
+        return np.asarray(np.where(flagged, found, -1.0), np.float32)
 
 
 def truth_of(clients: Sequence[LocalData], n_items: int) -> ObservedClicks:

@@ -260,7 +260,8 @@ class HostileCoordinator(Closing):
         return self._pairwise_sum(spec, kind, contents, common, counted, least, own_terms)
 
     def _terms(self, spec: Summed, content: bytes, cohort: Collection[int], least: int) -> Terms:
-        terms = terms_in(self.made, self.plan, spec).about(content, sorted(cohort))
+        expected = terms_in(self.made, self.plan, ReportSum() if isinstance(spec, ReportSum) else spec)
+        terms = replace(expected.about(content, sorted(cohort)), round_number=spec.number)
         return terms if not least else replace(terms, least=least)
 
     # Helpers
