@@ -138,9 +138,9 @@ def test_a_sound_comparison_passes_the_audit():
     assert failing() == []
 
 
-_without_noise = setting(GainSum, "protect", lambda self, total, source: np.asarray(total, np.float64))
+_without_noise = setting(GainSum, "protect", lambda self, total, source: total * self.step)
 _half_the_noise = wrapped(
-    GainSum, "protect", lambda sound, self, total, source: total + 0.5 * (sound(self, total, source) - total)
+    GainSum, "protect", lambda sound, self, total, source: 0.5 * (sound(self, total, source) + total * self.step)
 )
 _validators_learn = wrapped(parts, "parted", lambda sound, logs, *of: replace(sound(logs, *of), rows=logs))
 _unclipped = setting(GainSum, "bound", lambda self, gains: np.clip(np.nan_to_num(gains), -1e3, 1e3))

@@ -104,7 +104,7 @@ def test_padding_does_not_count_where_users_are_protected():
 
 
 def test_gaussian_noise_is_an_option_as_published():
-    sim = simulation("calibration=as-published", "privacy.noise=gaussian", "privacy.delta=0.001")
+    sim = simulation("calibration=as-published", "privacy.law=gaussian", "privacy.delta=0.001")
     trainer = sim.plan.trainer
     # Classical sigma for theta 1 at (10, 1e-3): sqrt(2 ln 1250) / 10
     assert trainer.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)

@@ -60,7 +60,7 @@ TOGETHER = [
         r"train_users is 81, but \d+ users can learn: .* or leave it out",
     ),
     ("nn-self", "local.proximal=0.1", "without ratings and proximal term"),
-    ("privaterec", "training=reports privacy.noise=gaussian", "laplace"),
+    ("privaterec", "training=reports privacy.law=gaussian", "laplace"),
     ("privaterec", "training=reports cohort.size=5 cohort.sampling=poisson", "cyclic"),
     ("privaterec", "model=plm-nr pads=words", "pads=vector"),
     ("privaterec", "training=sums cohort.size=10 cohort.sampling=cyclic", "cyclic"),

@@ -63,6 +63,13 @@ class AttackSubject:
     weights: Mapping[str, Floats]
     split: Split  # what was learnt from, and the questions that were kept back
 
+    def __post_init__(self) -> None:
+        if self.plan.mechanism.noise_on == "share":
+            raise BadInput(
+                "with privacy.noise=distributed a server sees what others see with privacy.noise=central, sums with"
+                " noise: attack that"
+            )
+
     @property
     def label(self) -> str:
         """For tables and pictures."""

@@ -374,6 +374,8 @@ def _noise_of(mechanism: Any) -> tuple[str, float]:
     """The law of a mechanism's noise and its scale: the standard deviation of Gaussian noise."""
     if isinstance(mechanism, LowRank | PrivateAttention):
         mechanism = mechanism.inner if isinstance(mechanism, LowRank) else mechanism.noise
+    if getattr(mechanism, "shares", None) is not None:
+        return "gaussian", mechanism.shares.sigma
     if hasattr(mechanism, "sigma"):
         return "gaussian", mechanism.sigma
     return getattr(mechanism, "law", getattr(mechanism, "noise", "laplace")), mechanism.scale
@@ -396,6 +398,12 @@ def _counts(mechanism: ItemHistogram | VoteReports, people: Bools) -> Doubles:
     return np.asarray(mechanism.weigh(people).sum(axis=0) * mechanism.step)
 
 
+def _shared_sum(mechanism: DistributedNoiseSum) -> tuple[Attack, ...]:
+    if isinstance(mechanism.inner, AdaptiveSum):
+        return _along(mechanism, _telling(mechanism.inner), np.zeros(mechanism.dimension))
+    return _cohort_sum(mechanism)
+
+
 def _cohort_sum(mechanism: CohortSum | DistributedNoiseSum) -> tuple[Attack, ...]:
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
     return _along(mechanism, first, second)
@@ -409,14 +417,18 @@ def _along(mechanism: Mechanism[Any, Any], first: Doubles, second: Doubles) -> t
 
 
 def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
-    """One client moves the sum and the count; each part is weighted by its noise."""
+    return _along(mechanism, _telling(mechanism), np.zeros(mechanism.dimension))
+
+
+def _telling(mechanism: AdaptiveSum) -> Doubles:
+    """The direction in which one client moves the sum and the count; each part is weighted by its noise."""
     schema, spec = mechanism.schema, RoundSpec(0)
     first, second = (
         to_vectors(mechanism.bound(from_vectors(value, schema), spec), schema).sum(axis=0)
         for value in mechanism.worst_pair()
     )
     sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, spec)) for tensor in schema.tensors])
-    return _along(mechanism, (first - second) / sigma**2, np.zeros(len(sigma)))
+    return np.asarray((first - second) / sigma**2)
 
 
 def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
@@ -511,7 +523,7 @@ _STRATEGIES: dict[type, Strategy] = {
     TreeSum: _tree_sum,
     AdaptiveSum: _adaptive_sum,  # before what it is made of
     CohortSum: _cohort_sum,
-    DistributedNoiseSum: _cohort_sum,
+    DistributedNoiseSum: _shared_sum,
     LargestEntries: _tells_where,
     SentEntries: _tells_where,
     SparseDeep: _tells_where,

@@ -144,13 +144,20 @@ class _WatchedReports:
             data, clients, lambda one, client: self._mechanism.count(one, client, seed=seed, period=period)
         )
 
-    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
-        return self._each(data, clients, lambda one, client: self._mechanism.count_each(one, client, source_of))
+    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf, share_of: SourceOf) -> Offsets:
+        return self._each(
+            data, clients, lambda one, client: self._mechanism.count_each(one, client, source_of, share_of)
+        )
 
     def _each(self, data: Csr, clients: Offsets, count: Callable[[Csr, Offsets], Offsets]) -> Offsets:
         told = [count(data.take(np.array([row])), clients[row : row + 1]) for row in range(len(clients))]
         self._clients, self._told = clients, np.array(told)
         return np.asarray(self._told.sum(axis=0))
+
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
+        return self.protect(total, source)
+
+    simulated = opened
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         if self._script is None:

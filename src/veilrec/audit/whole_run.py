@@ -215,10 +215,12 @@ class _Reports:
 
         return self._each(data, clients, of)
 
-    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
+    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf, share_of: SourceOf) -> Offsets:
         for client in clients.tolist():
             self._seen.opened(("report", self._asked, client), source_of(client), _OF_A_CLIENT)
-        return self._each(data, clients, lambda one, client: self._mechanism.count_each(one, client, source_of))
+        return self._each(
+            data, clients, lambda one, client: self._mechanism.count_each(one, client, source_of, share_of)
+        )
 
     def _each(self, data: Csr, clients: Offsets, count: Any) -> Offsets:
         self._asked += 1
@@ -231,6 +233,11 @@ class _Reports:
                 for client, lie in zip(clients.tolist(), (told > 0) != own, strict=True)
             ]
         return np.asarray(told.sum(axis=0))
+
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
+        return self.protect(total, source)
+
+    simulated = opened
 
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         self._seen.opened(("counts of reports", self._asked), source, self._seen.words)
@@ -248,11 +255,13 @@ class _Gains:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mechanism, name)
 
-    def protect(self, total: Doubles, source: Source) -> Doubles:
+    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
         self._seen.opened(("model selection",), source, self._seen.words)
-        noise = self._mechanism.protect(np.zeros(_LENGTHS[0]), source)
+        noise = self._mechanism.protect(np.zeros(_LENGTHS[0], np.int64), source)
         self._seen.others["sum of gains"] = noise
-        return np.asarray(total + noise[: len(total)])
+        return np.asarray(total * self._mechanism.step + noise[: len(total)])
+
+    simulated = opened
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,7 @@ def audit(
     distributed_noise: Annotated[
         bool,
         typer.Option(
-            "--distributed-noise",
-            help="A method as `federate init --secagg helpers --distributed-noise` runs it: clients add noise.",
+            "--distributed-noise", help="A method with noise of its clients: as --set privacy.noise=distributed."
         ),
     ] = False,
     silent: Annotated[
@@ -193,10 +192,10 @@ def audit(
     if plot is not None:
         check_plot(plot)
     if exists(name):
-        distributed = silent if distributed_noise else None
-        passed = _audit_method(
-            name, settings or (), data, distributed, seed=seed, quick=quick, plot=plot, json_output=json_output
-        )
+        given = settings or []
+        if distributed_noise:
+            given = ["privacy.noise=distributed", f"privacy.silent={silent}", *given]
+        passed = _audit_method(name, given, data, seed=seed, quick=quick, plot=plot, json_output=json_output)
     else:
         if distributed_noise:
             raise BadInput(
@@ -215,7 +214,6 @@ def _audit_method(
     name: str,
     settings: Sequence[str],
     data: str | None,
-    distributed: float | None,
     *,
     seed: int,
     quick: bool,
@@ -223,15 +221,13 @@ def _audit_method(
     json_output: bool,
 ) -> bool:
     from veilrec.audit.method import audit_method
-    from veilrec.audit.plan_distributed import audit_distributed_noise
+    from veilrec.audit.plan_distributed import DISTRIBUTED, audit_distributed_noise
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
     say(f"audit 1/1  {name}")
-    if distributed is None:
-        found = audit_method(name, quick=quick, seed=seed, settings=settings, data=data)
-    else:
-        found = audit_distributed_noise(name, quick=quick, silent=distributed, seed=seed, settings=settings, data=data)
+    audit = audit_distributed_noise if DISTRIBUTED in settings else audit_method
+    found = audit(name, quick=quick, seed=seed, settings=settings, data=data)
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})
     else:

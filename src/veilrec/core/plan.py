@@ -20,8 +20,8 @@ One training round, in this process or over a network (`simulation.simulation`, 
 
 A networked round sends the same bytes: the coordinator sends `spec` and weights (`wire.rounds`) over TLS under the
 federation's own authority, clients answer with `wire.messages` in signed requests, under masks where the federation
-uses secure aggregation (`federation.secagg`); distributed noise replaces `plan.mechanism` by one whose noise the
-clients add (`federation.facts.with_distributed_noise`).
+uses secure aggregation (`federation.secagg`). With distributed noise (`privacy.noise`) a method plans with mechanisms
+whose noise the clients add, to updates, reports and gains.
 
 A release holds weights, vocabulary and `plan.ranker`, which scores from a history alone (`runs.release`); its privacy
 statement is made of `privacy.events.training_event(plan)` and of what the mechanisms declare.
@@ -99,7 +99,7 @@ class Plan:
     reports: ReportSpec | None = None  # item reports that the round planner or the model needs
     from_reports: ReportTensors | None = None  # tensors that are filled from the reports, before the first round
     rounds: int  # that the noise was calibrated for
-    max_participations: int | None = None  # rounds that one client takes part in, at most; None: all of them
+    max_participations: int | None = None  # rounds that one client takes part in, at most; None: by its cohorts
     cohort: CohortSettings  # client sampling
     aggregation: Aggregation
     server: ServerRate  # server optimiser
@@ -132,6 +132,13 @@ class Plan:
             return size
         by_chance = size + math.ceil(12.0 * math.sqrt(size)) + 64 if size else MAX_CLIENTS
         return self.mechanism.max_people or by_chance
+
+    @property
+    def participations(self) -> int:
+        """Largest number of rounds that one client takes part in."""
+        if self.max_participations is not None:
+            return self.max_participations
+        return self.cohort.max_participations(self.rounds, self.mechanism.max_people or self.cohort.size or 1)
 
     def fixed_point(self, spec: RoundSpec, ring: Ring = 64) -> FixedPoint:
         """Return the fixed-point format in which the updates of a round are summed, and masked."""

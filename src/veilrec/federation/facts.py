@@ -33,15 +33,13 @@ from veilrec.methods.base import Config, Method, promised
 from veilrec.methods.private import DECLARED, SERVER_SEES
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
-from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost, budget_for
 from veilrec.privacy.disclosure import disclosure_of
-from veilrec.privacy.events import Event, training_event
-from veilrec.privacy.guarantee import TRUSTS, Guarantee
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism, SummedOnce
-from veilrec.privacy.mechanisms.distributed import DistributedNoise, DistributedNoiseSum, overflow_chance
-from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.wire import messages
 
 _ROOM = 1 << 16  # bytes of heads
@@ -72,8 +70,6 @@ class FederationFacts:
         if self.method.plan is None:
             raise BadInput(f"{self.method.name} has no plan for clients: a federation needs a federated method")
         self.plan = self.method.plan(self.config, self.problem)
-        if federation.distributed_noise:
-            self.plan = with_distributed_noise(self.plan, DistributedNoise(federation.least, federation.silent))
         if plan_digest(self.plan) != federation.plan:
             raise BadInput(
                 f"this veilrec makes another plan of {folder / FILE} than the one that was agreed on: use the veilrec"
@@ -88,8 +84,6 @@ class FederationFacts:
     def _promise(self) -> Guarantee:
         """What the plan promises, whatever the file says."""
         made, guarantee = self.federation, promised(self.method, self.config, self.problem)
-        if made.distributed_noise and guarantee.delta is not None:
-            guarantee = guarantee_of(self.plan, guarantee.delta)
         woven = made.woven() if made.secagg == "pairs" else None
         return of_clients(
             guarantee, self.plan, made.secagg, woven, rehearsal=made.rehearsal, declared=made.public_catalogue
@@ -167,25 +161,7 @@ def _whole_model(plan: Plan) -> int:
     return sum(8 * int(np.prod(tensor.shape)) for tensor in plan.schema.tensors)
 
 
-_ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
-
-
-def with_distributed_noise(plan: Plan, distributed_noise: DistributedNoise) -> Plan:
-    """Move a plan's noise from the server to its clients; rounds with fewer than `least` of them are void."""
-    mechanism = plan.mechanism
-    if not isinstance(mechanism, CohortSum):
-        raise BadInput(f"the plan's {mechanism.name} puts no noise on a sum: there is none to be added in shares")
-    if plan.aggregation not in _ADDED_UP:
-        raise BadInput(
-            f"the plan adds up by {plan.aggregation}, which needs numbers that have no noise: use "
-            f"{' or '.join(_ADDED_UP)}"
-        )
-    if distributed_noise.least > plan.max_clients:
-        raise BadInput(
-            f"least is {distributed_noise.least}: a round of this plan has {plan.max_clients} clients at most"
-        )
-    return replace(plan, mechanism=DistributedNoiseSum(mechanism, distributed_noise))
 
 
 def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None = None) -> Terms:
@@ -199,52 +175,11 @@ def terms_of(plan: Plan, spec: RoundSpec, federation: bytes, least: int | None =
     )
 
 
-def guarantee_of(plan: Plan, delta: float) -> Guarantee:
-    """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
-    mechanism = _shared(plan)
-    participations = plan.rounds if plan.max_participations is None else plan.max_participations
-    error = participations * mechanism.draws_error
-    epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
-    others = [part.mechanism.trust for part in (plan.reports, plan.model_selection) if part is not None]
-    trust = max((mechanism.trust, *others), key=TRUSTS.index)
-    return Guarantee(
-        basis="proven",
-        unit=mechanism.unit,
-        adjacency=mechanism.adjacency,
-        epsilon=epsilon,
-        delta=delta,
-        scope="whole run",
-        trust=trust,
-        caveats=_caveats(plan, mechanism, participations),
-        event=training_event(plan),
-    )
-
-
-def _caveats(plan: Plan, mechanism: DistributedNoiseSum, participations: int) -> tuple[str, ...]:
-    noise = mechanism.distributed_noise
-    chance = overflow_chance(noise.least, mechanism.dimension)
-    told: tuple[str, ...] = (
-        f"The noise is that of {noise.honest} clients: it is enough as long as at most "
-        f"{noise.least - noise.honest} of any {noise.least} clients of a round add none,"
-        " or tell the server theirs.",
-        "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among "
-        "clients alone, no more may be corrupt than was planned for.",
-        f"Server and helpers see who takes part, so that nothing is won by sampling: {participations} rounds count for"
-        " everybody.",
-        "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip "
-        "harms the model.",
-        f"A sum that its noise carries beyond its width voids a round, with a chance of {chance:.1g} at most.",
-    )
-    if mechanism.adjacency == "add-remove":
-        told = (*told, "Hidden is what somebody sent, not that they took part: an update, or nothing in its place.")
-    if plan.reports is not None or plan.model_selection is not None:
-        told = (*told, "Reports and validation clients' gains go as before, by themselves: see their own statements.")
-    return told
-
-
 def _shared(plan: Plan) -> DistributedNoiseSum:
     if not isinstance(plan.mechanism, DistributedNoiseSum):
-        raise BadInput(f"the noise of the plan's {plan.mechanism.name} is not in shares: use with_shares first")
+        raise BadInput(
+            f"the noise of the plan's {plan.mechanism.name} is not the clients': plan with privacy.noise=distributed"
+        )
     return plan.mechanism
 
 
@@ -256,7 +191,8 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
     events: list[tuple[Mechanism[Any, Any], Event]]
-    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    costs = mechanism.events(plan.participations)  # of the rounds that a client takes part in, the costliest
+    events = [(mechanism, event) for event, count in costs for _ in range(count)]
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
     if plan.model_selection is not None:

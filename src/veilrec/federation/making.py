@@ -22,7 +22,7 @@ from veilrec.data.population import Population, Strings, some_users
 from veilrec.federation import facts, federation, helper, identity, page
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import Registry, Role
-from veilrec.federation.facts import guarantee_of, of_clients, spending_of, with_distributed_noise
+from veilrec.federation.facts import of_clients, spending_of
 from veilrec.federation.federation import (
     CA,
     CLIENTS,
@@ -42,7 +42,7 @@ from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.public import different, public_people, public_problem
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.noise import READ_OFF
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
@@ -147,8 +147,6 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             " from the start: give a smaller --least, fewer --places, or more --clients"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
-    if wishes.distributed_noise:
-        basis = _with_distributed_noise(basis, DistributedNoise(least, wishes.silent))
     basis = replace(
         basis,
         guarantee=of_clients(
@@ -230,25 +228,18 @@ def _public(basis: Basis, places: int) -> Population:
     return public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
-def _with_distributed_noise(basis: Basis, distributed_noise: DistributedNoise) -> Basis:
-    """Plan and promise with distributed noise: every round counts for everybody, the server being an attacker."""
-    delta = basis.guarantee.delta
-    if basis.guarantee.basis != "proven" or delta is None:
-        raise BadInput(
-            f"--distributed-noise is for methods that prove something, and {basis.method} does not: leave it out"
-        )
-    plan = with_distributed_noise(basis.plan, distributed_noise)
-    return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
-
-
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
-    if wishes.distributed_noise and wishes.secagg == "none":
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if mechanism.noise_on == "share" and wishes.secagg == "none":
         raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
         return 2
-    _check_told(plan, wishes)
-    mechanism, size = plan.mechanism, plan.cohort.size
+    _check_told(plan)
+    if isinstance(mechanism, DistributedNoiseSum):
+        if wishes.minimum_messages is not None:
+            raise BadInput("--least follows from how many may be lost where clients add the noise: leave it out")
+        return mechanism.distributed_noise.least
     if isinstance(mechanism, CohortSum):
         if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
             raise BadInput(
@@ -261,19 +252,13 @@ def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     return max(2, wishes.minimum_messages or size // 2)
 
 
-def _check_told(plan: Plan, wishes: FederationOptions) -> None:
+def _check_told(plan: Plan) -> None:
     """Refuse what clients would tell beside their updates that no secure sum is over."""
-    reports, comparison = plan.reports, plan.model_selection
+    reports = plan.reports
     if reports is not None and reports.mechanism.under_masks and not reports.once:
         raise BadInput(
             f"--secagg would hide updates, and {reports.mechanism.name} of every round reach the server: a secure sum"
             " of reports is one of everybody, once, because its noise is chosen for one release; use another method"
-        )
-    told = [one.mechanism for one in (reports, comparison) if one is not None and one.mechanism.trust != "nobody"]
-    if wishes.distributed_noise and told:
-        raise BadInput(
-            f"--distributed-noise covers updates, and the server adds the noise of {told[0].name}: leave it out, or use"
-            " a method without"
         )
 
 
@@ -318,7 +303,7 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         spec_of(people),
         seed=wishes.seed,
         protocol=wishes.protocol,
-        settings=wishes.settings,
+        settings=_with_noise(wishes),
         rounds=wishes.rounds,
         noise="secure",
         public_catalogue=wishes.public_catalogue,
@@ -328,11 +313,23 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
     except TooFewClients as few:
         if is_set(wishes.settings, "cohort.size"):
             raise
-        everybody = (*wishes.settings, "cohort.size=0")
+        everybody = (*request.settings, "cohort.size=0")
         note = f"every round has all {counted(few.population, 'client')}: there are no more that can learn"
         prepared = prepare(replace(request, settings=everybody), dataset=dataset, enrolled=True)
         return prepared, (note, *prepared.notes)
     return prepared, prepared.notes
+
+
+def _with_noise(wishes: FederationOptions) -> tuple[str, ...]:
+    """The settings, with those of distributed noise where it is asked for."""
+    if not wishes.distributed_noise:
+        return wishes.settings
+    if get(wishes.method).guarantee(get(wishes.method).config()).basis != "proven":
+        raise BadInput(
+            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
+        )
+    margins = (f"privacy.silent={wishes.silent}", f"privacy.lost={wishes.lost}")
+    return ("privacy.noise=distributed", *margins, *wishes.settings)
 
 
 def spec_of(people: Path) -> str:
@@ -458,11 +455,4 @@ def settings_of(made: Federation) -> tuple[str, ...]:
     """The settings of a federation as `--set` would give them, every one."""
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
-    )
-
-
-def least_of_shares(plan: Plan) -> int:
-    """How many clients carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
-    return _check_secure(
-        plan, FederationOptions(method="", data="", clients=0, secagg="helpers", distributed_noise=True)
     )

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from veilrec.client.local_training import LocalData, OwnItems
 from veilrec.client.rankers import Ranker
@@ -23,13 +23,24 @@ from veilrec.core.plan import Plan
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Impressions, ItemTable
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
 
 class Config(BaseModel):
-    """Base of configurations: frozen, typed, without unknown names."""
+    """Base of configurations: frozen, typed, without unknown names.
+
+    Where `privacy.noise` is distributed, cohorts are drawn without chance, which the server would see through.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _known_cohorts(self) -> Self:
+        privacy, cohort = (getattr(self, name, None) for name in ("privacy", "cohort"))
+        if getattr(privacy, "noise", None) == "distributed" and isinstance(cohort, CohortSettings):
+            self.__dict__["cohort"] = cohort.in_public_order  # frozen for everybody else
+        return self
 
 
 C = TypeVar("C", bound=Config)
@@ -190,7 +201,8 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
     _merge(values, asked)
     rounds = values.pop("rounds", method.rounds)
     try:
-        return _countable(method, method.config.model_validate(values)), TypeAdapter(int).validate_python(rounds)
+        config = _countable(method, method.config.model_validate(values))
+        return _with_noise_to_share(method, config), TypeAdapter(int).validate_python(rounds)
     except ValidationError as error:
         raise BadInput(_explain(method, error)) from None
 
@@ -210,6 +222,18 @@ def _countable(method: Method[Any], config: C) -> C:
     for name, value in leaves(config.model_dump()):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise BadInput(f"setting {name} of {method.name} is {value}: give at most {LARGEST:,}")
+    return config
+
+
+def _with_noise_to_share(method: Method[Any], config: C) -> C:
+    """Return the configuration; raise BadInput if it asks for distributed noise where no sum has noise."""
+    if getattr(getattr(config, "privacy", None), "noise", None) == "distributed":
+        trust = method.guarantee(config).trust
+        if trust != "server sees only noisy sums":
+            raise BadInput(
+                f"privacy.noise is distributed, and {method.name} has no proven noise on sums with these settings"
+                f"{'' if trust is None else f' (it trusts: {trust})'}: leave it out"
+            )
     return config
 
 

@@ -2,6 +2,10 @@
 
 `noisy_sum` (Gaussian noise on the sum of a round), `adaptive_sum` (with adaptive clipping) and `tree_sum` (DP-FTRL, for
 cohorts in a fixed public order) calibrate the noise so that the whole run stays within the budget.
+
+Where `privacy.noise` is distributed, clients add the noise of every sum in shares, and a plan is made for an adversary
+who runs the server: it sees who takes part, so that being drawn by chance is worth nothing. A cohort that is not
+everybody is then the next part of a public order (`in_public_order`), and a client pays for the rounds that it is in.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+from pydantic import model_validator
 
 from veilrec.core.errors import BadInput
 from veilrec.core.errors import times as how_often
@@ -21,11 +27,14 @@ from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent, TreeEvent
-from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
-from veilrec.privacy.mechanisms.base import Calibration, left_by_sampler
+from veilrec.privacy.guarantee import Adjacency, Guarantee, Trust, Unit
+from veilrec.privacy.mechanisms.base import Calibration, left_by_errors, left_by_sampler
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoisySum
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import AdaptiveSum, TreeSum, first_bound
+from veilrec.privacy.mechanisms.shares import DistributedNoise, check_margins
 from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.samplers import RELATIVE_ERROR
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, LearntBound
 from veilrec.server.server import GeometricClipping
@@ -43,6 +52,16 @@ ONLY_THE_MODEL = (
     "Only the model is covered: the losses, metrics, shares of interests, and numbers of clients and bytes that a run "
     "prints and logs are exact."
 )
+SHARES_ARE_TRUSTED = (
+    "It takes secure sums that hold: with helpers, one of them has to refuse to work with the server; among clients"
+    " alone, no more may be corrupt than was planned for.",
+    "Nothing is won by sampling, because the server sees who takes part: a client is accounted for in every round that"
+    " it is in.",
+    "Clients are taken at their word: one that adds no noise harms the others' privacy, one that does not clip harms"
+    " the model.",
+    "A sum that its noise carries beyond its width voids a round, with a chance below 1e-30.",
+)
+PLACES_ARE_PUBLIC = "Hidden is what a client sent, not that it took part: an update, or nothing in its place."
 NOT_AMPLIFIED = (
     "Clients keep state between rounds, so that being drawn into a cohort of a fixed size is worth nothing: everybody "
     "is accounted for as if in every round. Poisson sampling (cohort.sampling=poisson) needs less noise."
@@ -69,6 +88,42 @@ LARGEST_ENTRIES = (
 )
 
 
+NoiseFrom = Literal["central", "distributed"]
+
+
+class PrivacyTerms(Protocol):
+    """What a guarantee says of noise on sums: settings of every private method have it."""
+
+    @property
+    def epsilon(self) -> float:
+        """Of a user, over the whole run."""
+
+    @property
+    def delta(self) -> float:
+        """Of the guarantee."""
+
+    @property
+    def noise(self) -> NoiseFrom:
+        """Who adds it."""
+
+    @property
+    def silent(self) -> float:
+        """Share of the clients of a sum that may add none."""
+
+    @property
+    def lost(self) -> float:
+        """Share of the clients of a sum that may be missing."""
+
+
+def _check_noise(noise: NoiseFrom, silent: float, lost: float) -> None:
+    if noise == "central" and (silent or lost):
+        raise BadInput(
+            "privacy.silent and privacy.lost are margins of noise that clients add, and here the server adds it: leave"
+            " them out, or use --set privacy.noise=distributed"
+        )
+    check_margins(silent, lost)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
     """What is promised, and what is cut off to keep the promise."""
@@ -76,10 +131,27 @@ class PrivacySettings:
     epsilon: float = 8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
     delta: float = 1e-6  # of the guarantee
     clip_norm: float = 0.5  # proven: of a user's whole update of a round; as published: of each row or part
+    noise: NoiseFrom = "central"  # on sums: of the server; or distributed, of the clients under masks
+    silent: float = 0.0  # distributed: share of the clients of a sum that may add no noise, or tell the server theirs
+    lost: float = 0.0  # distributed: share of the clients of a sum that may drop out; with fewer it is void
 
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, clip_norm=self.clip_norm)
         probability(delta=self.delta)
+        _check_noise(self.noise, self.silent, self.lost)
+
+
+class DistributedFields(Config):
+    """Where noise on sums comes from, to be mixed into the privacy settings of a method."""
+
+    noise: NoiseFrom = "central"  # on sums: of the server; or distributed, of the clients under masks
+    silent: float = 0.0  # distributed: share of the clients of a sum that may add no noise, or tell the server theirs
+    lost: float = 0.0  # distributed: share of the clients of a sum that may drop out; with fewer it is void
+
+    @model_validator(mode="after")
+    def _have_noise(self) -> Self:
+        _check_noise(self.noise, self.silent, self.lost)
+        return self
 
 
 class PrivateFields(Config):
@@ -93,6 +165,21 @@ class PrivateFields(Config):
 
 
 C = TypeVar("C", bound=Config)
+
+
+def carried_by(privacy: PrivacyTerms, clients: int) -> DistributedNoise | None:
+    """How so many clients carry the noise of their sum; None where the server adds it."""
+    if privacy.noise == "central":
+        return None
+    return DistributedNoise(max(1, clients), privacy.silent, privacy.lost)
+
+
+def in_public_order(privacy: PrivacyTerms, cohort: CohortSettings) -> CohortSettings:
+    """Cohorts as distributed noise needs them: everybody, or the next of a public order.
+
+    A sum needs a known number of shares, and the server sees who takes part, so that chance would be worth nothing.
+    """
+    return cohort if privacy.noise == "central" else cohort.in_public_order
 
 
 def adjacency_of(cohort: CohortSettings) -> Adjacency:
@@ -122,13 +209,20 @@ def nominal_people(problem: Problem, *, given: bool) -> tuple[str, ...]:
     return (f"The noise is chosen for {problem.people:,} people, {where}: this number is taken as public.",)
 
 
-def taking_part(cohort: CohortSettings, rounds: int, clients: int, unit: Unit, *, keeps_state: bool) -> Rounds:
+def taking_part(
+    cohort: CohortSettings, rounds: int, clients: int, unit: Unit, *, keeps_state: bool, noise: NoiseFrom = "central"
+) -> Rounds:
     """Describe how often a user takes part, for accounting.
 
     Where clients keep state between rounds, sampling cohorts of a fixed size does not amplify: what others keep
     depends on who was sampled before, and so on this user (docs/privacy.md). Such a user is accounted for as if in
-    every round.
+    every round. With distributed noise nothing amplifies; in a public order what others keep follows from their own
+    data and from what was released, and a user is accounted for in as many rounds as anybody is in.
     """
+    if noise == "distributed":
+        times = cohort.max_participations(rounds, clients)
+        way: Literal["none", "poisson"] = "none" if adjacency_of(cohort) == "replace-one" else "poisson"
+        return Rounds(rounds=times, sampling=way, population=clients, cohort=clients, unit=unit)
     if cohort.sampling == "cyclic":
         raise BadInput(
             "cohort.sampling is cyclic, which is for messages with noise of their own: noise on sums needs a sampled"
@@ -150,13 +244,28 @@ class ReportsBefore:
     sigma: float  # of the noise on each
 
 
-def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float) -> ReportsBefore:
+def private_votes(
+    privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float, clients: int
+) -> ReportsBefore:
     """Reports on popularity: votes of all clients, within a share of the epsilon of the run."""
     probability(share=share)
     votes = VoteReports(
-        length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
+        length=n_items,
+        epsilon=share * privacy.epsilon,
+        delta=privacy.delta,
+        adjacency=adjacency_of(cohort),
+        carried=carried_by(privacy, clients),
     )
     return ReportsBefore(ReportSpec(mechanism=votes), votes.event(), n_items, votes.sigma)
+
+
+def errors_of_draws(
+    privacy: PrivacyTerms, cohort: CohortSettings, people: Rounds, numbers: int, numbers_before: int = 0
+) -> float:
+    """Log-error of all numbers with noise that depend on a person: a run's, and those released before it."""
+    in_round, before = (carried_by(privacy, count) for count in (cohort.among(people.population), people.population))
+    each, once = (RELATIVE_ERROR if noise is None else noise.log_error for noise in (in_round, before))
+    return numbers * people.rounds * each + numbers_before * once
 
 
 def noisy_sum(
@@ -170,21 +279,45 @@ def noisy_sum(
     before: Event | None = None,
     numbers_before: int = 0,
     unit: Unit = "user",
-) -> CohortSum:
+) -> NoisySum:
     """Noise on the sum of every round, so that the whole run, and what was released `before` it, keeps the promise.
 
     Every number of a sum is cut to the noise's lattice, and has noise of its own in every round, whose small errors
-    count as well; so do those of the numbers released before.
+    count as well; so do those of the numbers released before. With distributed noise clients add it.
     """
-    if cohort.sampling == "fixed" and (cohort.available < 1.0 or cohort.drop_out > 0.0):
+    made = _summed(privacy, cohort, schema, rounds, clients, keeps_state, before, numbers_before, unit)
+    return shared(privacy, cohort, made)
+
+
+def shared(privacy: PrivacyTerms, cohort: CohortSettings, made: CohortSum) -> NoisySum:
+    """Noise on sums as it was calibrated, added by whoever the settings say."""
+    carried = carried_by(privacy, cohort.among(made.taking_part.population))
+    return made if carried is None else DistributedNoiseSum(made, carried)
+
+
+def _summed(
+    privacy: PrivacySettings,
+    cohort: CohortSettings,
+    schema: Schema,
+    rounds: int,
+    clients: int,
+    keeps_state: bool,
+    before: Event | None,
+    numbers_before: int,
+    unit: Unit,
+) -> CohortSum:
+    cohort = in_public_order(privacy, cohort)
+    may_be_missing = cohort.available < 1.0 or cohort.drop_out > 0.0
+    if cohort.sampling == "fixed" and may_be_missing and privacy.noise == "central":
         raise BadInput(
             "clients that may be missing make a fixed cohort a random one, for which nothing is proven: "
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
-    people = taking_part(cohort, rounds, clients, unit, keeps_state=keeps_state)
+    people = taking_part(cohort, rounds, clients, unit, keeps_state=keeps_state, noise=privacy.noise)
     schema = schema.learnt
-    draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
-    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
+    numbers = sum(tensor.size for tensor in schema.tensors)
+    errors = errors_of_draws(privacy, cohort, people, numbers, numbers_before)
+    epsilon, delta = left_by_errors(privacy.epsilon, privacy.delta, errors)
     multiplier = noise_multiplier_for(epsilon, delta, people)
     if before is not None:
 
@@ -197,7 +330,7 @@ def noisy_sum(
     )
 
 
-def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: ReportsBefore | None = None) -> CohortSum:
+def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: ReportsBefore | None = None) -> NoisySum:
     """Calibrate noise on the sums of clients that keep no state, after votes if there are any."""
     return noisy_sum(
         config.privacy,
@@ -213,9 +346,7 @@ def sum_of_everybody(config: Any, problem: Problem, schema: Schema, votes: Repor
 
 def proven_sums(*caveats: str) -> Callable[[Any], Guarantee]:
     """Guarantee of such a method: per user, over the whole run."""
-    return lambda config: proven(
-        config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False
-    )
+    return lambda config: proven(config.privacy, config.cohort, *caveats, keeps_state=False)
 
 
 def adaptive_sum(
@@ -230,26 +361,16 @@ def adaptive_sum(
     numbers_before: int = 0,
     unit: Unit = "user",
     count_standard_deviation: float | None = None,
-) -> AdaptiveSum:
+) -> NoisySum:
     """Calibrate Gaussian noise with adaptive clipping; `privacy.clip_norm` is the first clip norm.
 
     The count gets noise of a twentieth of the cohort (Andrew et al. 2021), and in small cohorts so much more that it
     spends at most a tenth of mu^2: the updates then have 1.054 times the noise that they would have without it.
     """
-    plain = noisy_sum(
-        privacy,
-        cohort,
-        with_bound(schema),
-        rounds=rounds,
-        clients=clients,
-        keeps_state=keeps_state,
-        before=before,
-        numbers_before=numbers_before,
-        unit=unit,
-    )
+    plain = _summed(privacy, cohort, with_bound(schema), rounds, clients, keeps_state, before, numbers_before, unit)
     least = math.sqrt(_LEAST_OF_THE_REST) * plain.taking_part.moved(0.5) * plain.noise_multiplier
     count = max(cohort.among(clients) / _COUNT_SHARE, least)
-    return AdaptiveSum(
+    made = AdaptiveSum(
         schema=plain.schema,
         clip_norm=plain.clip_norm,
         noise_multiplier=plain.noise_multiplier,
@@ -257,11 +378,15 @@ def adaptive_sum(
         taking_part=plain.taking_part,
         delta=privacy.delta,
     )
+    return shared(privacy, cohort, made)
 
 
-def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0.5, rate: float = 0.2) -> Plan:
+def with_learnt_bound(plan: Plan, mechanism: NoisySum, *, quantile: float = 0.5, rate: float = 0.2) -> Plan:
     """Add adaptive clipping to a plan: a clip norm that `quantile` of the updates stay within."""
-    smallest, largest = mechanism.limits
+    inner = mechanism.inner if isinstance(mechanism, DistributedNoiseSum) else mechanism
+    if not isinstance(inner, AdaptiveSum):
+        raise BadInput(f"{inner.name} has no clip norm that is learnt: use adaptive_sum")
+    smallest, largest = inner.limits
     rule = GeometricClipping(
         cohort=plan.cohort.among(mechanism.taking_part.population),
         smallest=smallest,
@@ -306,21 +431,39 @@ def participations(cohort: CohortSettings, rounds: int, clients: int) -> int:
 
 
 def proven(
-    epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC, keeps_state: bool = True
+    privacy: PrivacyTerms, cohort: CohortSettings, *caveats: str, public: str = PUBLIC, keeps_state: bool = True
 ) -> Guarantee:
-    """Guarantee of noise on sums: per user, over the whole run, central DP."""
-    amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
-    secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
-    cyclic = cohort.sampling == "cyclic"
+    """Guarantee of noise on sums: per user, over the whole run; by central DP, or against the server as well."""
+    cohort = in_public_order(privacy, cohort)
+    trust: Trust = "server"
+    if privacy.noise == "distributed":
+        trust = "server sees only noisy sums"
+        told: tuple[str, ...] = (_margins(privacy), *SHARES_ARE_TRUSTED)
+        if adjacency_of(cohort) == "add-remove":
+            told = (*told, PLACES_ARE_PUBLIC)
+    else:
+        amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
+        secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
+        told = (SERVER_SEES, *((ORDER_IS_PUBLIC,) if cohort.sampling == "cyclic" else secret))
     return Guarantee(
         basis="proven",
         unit="user",
         adjacency=adjacency_of(cohort),
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
         scope="whole run",
-        trust="server",
-        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *((ORDER_IS_PUBLIC,) if cyclic else secret), public),
+        trust=trust,
+        caveats=(*caveats, *told, ONLY_THE_MODEL, public),
+    )
+
+
+def _margins(privacy: PrivacyTerms) -> str:
+    lost, silent = (f"{share:.3g}" for share in (100.0 * privacy.lost, 100.0 * privacy.silent))
+    return (
+        "Clients add the noise, each a share, and it is enough as long as of the clients of a sum"
+        f" {f'{lost} per cent at most drop out' if privacy.lost else 'none drops out'} (or the sum is void), and"
+        f" {f'{silent} per cent at most add none' if privacy.silent else 'none adds nothing'}, or tell the server"
+        " theirs."
     )
 
 
@@ -381,6 +524,11 @@ def tree_sum(
     """
     if cohort.sampling != "cyclic":
         raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=cyclic")
+    if privacy.noise == "distributed":
+        raise BadInput(
+            "a tree takes the noise of earlier rounds back, which only those know who drew it: with distributed noise"
+            " use noisy_sum or adaptive_sum, whose rounds have noise of their own"
+        )
     steps, participations = min(clients // cohort.among(clients), rounds), cohort.max_participations(rounds, clients)
     draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)

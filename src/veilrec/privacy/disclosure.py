@@ -59,7 +59,7 @@ def disclosure_of(plan: Plan, *, masked: bool = False, simulated: bool = False) 
     reads = getattr(plan.trainer, "reads", None)
     source = _EVERYTHING if reads is None else _listed([READS[name] for name in reads])
     fields = [tensor.name for tensor in learnt]
-    times = counted(plan.max_participations or plan.rounds, "round")
+    times = counted(plan.participations, "round")
     leaves = [
         f"In each round that it takes part in, {times} at most: how training changed {_named(fields)}, computed from"
         f" {source}. {_protection(plan)}",

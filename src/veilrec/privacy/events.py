@@ -151,8 +151,7 @@ def training_event(plan: Plan) -> Event:
     It composes the item reports and all rounds that a client may take part in; held-out validation clients never train,
     so that model selection composes with training in parallel.
     """
-    participations = plan.rounds if plan.max_participations is None else plan.max_participations
-    parts: tuple[tuple[Event, int], ...] = plan.mechanism.events(participations)
+    parts: tuple[tuple[Event, int], ...] = plan.mechanism.events(plan.participations)
     if plan.reports is not None:
         asked = plan.rounds if plan.reports.fresh else 1  # a client may be in every cohort
         parts = ((plan.reports.mechanism.event(), asked), *parts)

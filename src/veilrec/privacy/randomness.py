@@ -146,6 +146,16 @@ def noise_of_learning(secret: bytes, round_number: int, client: int) -> KeyedSou
     return KeyedSource(secret, rng.LOCAL_NOISE, round_number, client)
 
 
+def share_of_report(secret: bytes, period: int, client: int) -> KeyedSource:
+    """The share of the noise on a period's counts that a secret names for a client."""
+    return KeyedSource(secret, rng.HISTOGRAM, period, client)
+
+
+def share_of_comparison(secret: bytes, client: int) -> KeyedSource:
+    """The share of the noise on the sum of gains that a secret names for a validation client."""
+    return KeyedSource(secret, rng.COMPARISON, 0, client)
+
+
 def noise_of_report(secret: bytes, period: int, client: int) -> KeyedSource:
     """The lies that a secret names for a client's report."""
     return KeyedSource(secret, rng.REPORT, period, client)

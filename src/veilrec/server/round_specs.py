@@ -18,9 +18,9 @@ from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import FullModelRounds, Plan
 from veilrec.core.schema import BOUND, RoundSpec, Schema, Tensor, ValueCoding, share_of
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.responses import estimate_frequency, happens
-from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum, fixed_cohorts
 from veilrec.privacy.randomness import KeyedSource
 from veilrec.wire import messages
@@ -57,6 +57,11 @@ class CohortSettings:
         if self.size > population:
             raise TooFewClients(self.size, population)
         return self.size or population
+
+    @property
+    def in_public_order(self) -> CohortSettings:
+        """The same size without chance: everybody, or the next of a fixed order."""
+        return replace(self, sampling="cyclic") if self.size else self
 
     def max_participations(self, rounds: int, population: int) -> int:
         """Largest number of rounds that a client takes part in."""
@@ -111,13 +116,19 @@ class CohortSampler:
             return np.argsort(KeyedSource(self._secret, rng.COHORT, 0).words(n), kind="stable")
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, rng.COHORT]))).permutation(n)
 
+    def _drawn(self, round_number: int) -> Offsets:
+        """The places of a round, in increasing order."""
+        if self.settings.sampling == "cyclic":
+            return self._turn(round_number)
+        return self._chosen(round_number) if self._secret is None else self._secretly(self._secret, round_number)
+
+    def empty(self, round_number: int) -> int:
+        """How many places of a round no client has."""
+        return int((self._drawn(round_number) >= len(self.eligible)).sum())
+
     def draw(self, round_number: int) -> Offsets:
         """The clients of a round, in increasing order."""
-        s = self.settings
-        if s.sampling == "cyclic":
-            chosen = self._turn(round_number)
-        else:
-            chosen = self._chosen(round_number) if self._secret is None else self._secretly(self._secret, round_number)
+        s, chosen = self.settings, self._drawn(round_number)
         clients = self.eligible[chosen[chosen < len(self.eligible)]]
         if s.available < 1.0:
             clients = clients[self._chance(rng.AVAILABILITY, round_number, clients, s.available)]
@@ -165,21 +176,22 @@ def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, ove
         drawn = math.ceil(settings.among(enrolled) * over_selection)
         settings = replace(settings, size=min(enrolled, drawn))
     mechanism = plan.mechanism
-    cyclic = isinstance(mechanism, TreeSum)
-    if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or cyclic):
-        planned = mechanism.taking_part.population
+    accounted = mechanism.taking_part if isinstance(mechanism, CohortSum | DistributedNoiseSum) else None
+    cyclic = accounted is not None and settings.sampling == "cyclic"
+    if accounted is not None and (accounted.rate < 1.0 or cyclic):
+        planned = accounted.population
         if enrolled < planned:
             raise BadInput(
                 f"{enrolled} clients are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
                 "protect less; enrol more, or plan for fewer"
             )
-    if isinstance(mechanism, TreeSum):  # whoever enrols later would move the rounds of the others
-        enrolled = mechanism.taking_part.population
+    if accounted is not None and cyclic:  # whoever enrols later would move the rounds of the others
+        enrolled = accounted.population
     clients = CohortSampler(settings, np.arange(enrolled), 0, secret=secret).draw(round_number)
-    if isinstance(mechanism, CohortSum) and len(clients) > mechanism.taking_part.population:
+    if accounted is not None and len(clients) > accounted.population:
         raise BadInput(
             f"round {round_number} would have {len(clients)} clients, and the noise was chosen for "
-            f"{mechanism.taking_part.population} at most: plan for more"
+            f"{accounted.population} at most: plan for more"
         )
     return clients
 

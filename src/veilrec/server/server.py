@@ -339,7 +339,7 @@ def selection_of(sent: Iterable[bytes], mechanism: GainSum, noise: Source) -> Se
     told = [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
-    noisy = mechanism.protect(np.array([mechanism.total(np.array(told, np.float64))]), noise)
+    noisy = mechanism.protect(mechanism.total(np.array(told, np.float64)), noise)
     return decide(float(noisy[0]), len(told), mechanism)
 
 

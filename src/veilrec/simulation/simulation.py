@@ -22,14 +22,16 @@ from veilrec.core.plan import Plan
 from veilrec.core.state import fill
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
-from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import (
     FastSource,
     Source,
+    noise_of_client,
     noise_of_comparison,
     noise_of_histogram,
     noise_of_report,
     noise_of_sum,
+    share_of_comparison,
+    share_of_report,
 )
 from veilrec.server.round_specs import CohortSampler, Tally
 from veilrec.server.server import SelectionOutcome, ServerState, decide
@@ -76,6 +78,7 @@ __all__ = ["Seeds", "Simulation", "keep", "one_of"]
 
 _TALLY = "reports.counts"
 _SELECTION = "comparison"
+_ON_SUMS = ("sum", "share")
 _MODELS_COMPARED = 2  # that a validation client gets: the start and the trained one
 
 
@@ -90,9 +93,10 @@ class Simulation:
         self.server_state = ServerState(plan)
         self.server = self.server_state.server
         self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
-        # In a tree of noise the turns of the others must not depend on whether one person has data.
-        in_turns = people is not None and isinstance(plan.mechanism, TreeSum)
-        turns = np.arange(len(data.rows), dtype=np.int64) if in_turns else self._everybody
+        # In a public order the turns of the others must not depend on whether one person has data.
+        in_turns = people is not None and plan.cohort.sampling == "cyclic" and plan.mechanism.noise_on in _ON_SUMS
+        places = self._may_train() if in_turns else self._everybody
+        turns = places if people is None or len(places) <= people else self._everybody
         self.sampler = CohortSampler(plan.cohort, turns, seeds.cohorts, secret=seeds.secret, people=people)
         self.private = plan.trainer.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
         self._trainer_of_sums = plan.trainer if isinstance(plan.trainer, SumLocalTrainer) else None
@@ -103,8 +107,8 @@ class Simulation:
 
     def step(self, number: int) -> StepReport:
         """Run one round."""
-        clients = self.sampler.draw(number)
-        clients = clients[self.data.rows.lengths()[clients] > 0]
+        drawn = self.sampler.draw(number)
+        clients = drawn[self.data.rows.lengths()[drawn] > 0]
         arrives = self.sampler.arrives(number, clients)
         report_bytes = self._open_round(number, clients)
         server, plan = self.server, self.plan
@@ -114,11 +118,9 @@ class Simulation:
             sent = self._learn_sum(self._trainer_of_sums, clients[arrives], model)
         else:
             sent = self._learn_each(clients, arrives, model)
+        is_void = not self._share_noise(drawn, clients, int(arrives.sum()))
         if plan.mechanism.noise_on == "sum":
             server.protect(self._source_of_sums(number))
-        is_void = (
-            isinstance(plan.mechanism, DistributedNoiseSum) and arrives.sum() < plan.mechanism.distributed_noise.least
-        )
         counted = sum(plan.mechanism.counted_parameters(table, server.spec) for table in server.view.tables)
         down = int(messages.sizes(broadcast, server.schema)[0]) + rounds.size(server.spec, server.schema)
         if is_void:  # too few to carry the noise: nobody opens the sum
@@ -158,16 +160,23 @@ class Simulation:
             return None, 0
         mechanism, period = reports.mechanism, number if reports.fresh else 0
         data, secret = self.data.take(asked).rows, self.seeds.secret
-        noise: Source
+        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
+        told = self.sampler.people if nominal else len(asked)
         if secret is None:
             counts = mechanism.count(data, asked, seed=self.seeds.draws, period=period)
             key = (self.seeds.noise, rng.HISTOGRAM, *((period,) if period else ()))  # fresh counts, fresh noise
-            noise = FastSource(*key, one_generator=True)
+            protected = mechanism.simulated(counts, told, FastSource(*key, one_generator=True))
         else:
-            counts = mechanism.count_each(data, asked, lambda client: noise_of_report(secret, period, client))
-            noise = noise_of_histogram(secret, period)
-        nominal = mechanism.under_masks and reports.who == "everybody"  # exact numbers are not for a model
-        tally = Tally(mechanism.protect(counts, noise), self.sampler.people if nominal else len(asked))
+            counts = mechanism.count_each(
+                data,
+                asked,
+                lambda client: noise_of_report(secret, period, client),
+                lambda client: share_of_report(secret, period, client),
+            )
+            for client in self._nobody(asked[:0], told - len(asked)):
+                counts += mechanism.empty(share_of_report(secret, period, client))
+            protected = mechanism.opened(counts, told, noise_of_histogram(secret, period))
+        tally = Tally(protected, told)
         if reports.once:
             self._tally = tally
         return tally, sent * messages.size(mechanism.length)
@@ -199,10 +208,6 @@ class Simulation:
         rows, n_items = server.spec.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
         opened = OpenRound(server.spec, model, None if rows is None else places(rows, n_items))
         told = self._heard(opened, self._pieces(clients, arrives))
-        if isinstance(mechanism, DistributedNoiseSum) and self.seeds.secret is None:
-            arrived = sum(len(one.weights) for one in told)
-            source = FastSource(self.seeds.noise, rng.NOISE, server.spec.number, one_generator=True)
-            server.add_to_sum(mechanism.total_of_shares(server.fixed_point, server.spec, arrived, source))
         if mechanism.noise_on == "message" and self.seeds.secret is None:
             weights = np.concatenate([np.zeros(0, np.int64), *(one.weights for one in told)])
             number = server.spec.number
@@ -215,6 +220,35 @@ class Simulation:
             self._mean_loss(losses),
             _mean_shares([one.shares for one in told], [len(one.loss) for one in told]),
         )
+
+    def _share_noise(self, drawn: Offsets, clients: Offsets, arrived: int) -> bool:
+        """Add shares of the noise that are not in the sum yet; tell whether enough came for it to be opened.
+
+        Places that nobody has, and clients without data, stand for clients that send their share of the noise alone.
+        """
+        server, mechanism, secret = self.server, self.plan.mechanism, self.seeds.secret
+        if not isinstance(mechanism, DistributedNoiseSum):
+            return True
+        spec, idle = server.spec, np.setdiff1d(drawn, clients)
+        others = self._nobody(idle, self.sampler.empty(spec.number))
+        if secret is None:
+            source = FastSource(self.seeds.noise, rng.NOISE, spec.number, one_generator=True)
+            shares = arrived + len(others)
+            server.add_to_sum(mechanism.total_of_shares(server.fixed_point, spec, shares, source))
+        else:
+            for client in others:
+                share = mechanism.noise(server.fixed_point, spec, noise_of_client(secret, spec.number, client))
+                server.add_integers(share, clients=1)
+        return arrived + len(others) >= mechanism.distributed_noise.least
+
+    def _may_train(self) -> Offsets:
+        """Clients with a turn, whether they have data or not: all but validation clients."""
+        selection, rows = self.plan.model_selection, np.arange(len(self.data.rows), dtype=np.int64)
+        return rows if selection is None else np.setdiff1d(rows, selection.validator.clients(self.data))
+
+    def _nobody(self, idle: Offsets, empty: int) -> list[int]:
+        """Numbers of clients with a share of noise and nothing else; those of empty places lie behind all others."""
+        return [*idle.tolist(), *range(len(self.data.rows), len(self.data.rows) + empty)]
 
     def _mean_loss(self, losses: Floats) -> float | None:
         """Mean over the clients on whose data the model does not overflow.
@@ -265,10 +299,17 @@ class Simulation:
             return 0
         mechanism, validators = comparison.mechanism, comparison.validator.clients(self.data)
         told = comparison.validator.gains(self.data.take(validators), self._untrained, self.server_state.weights)
-        fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
-        noise: Source = fast if secret is None else noise_of_comparison(secret)
-        noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
-        self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        if not len(validators):
+            self.selection = decide(0.0, 0, mechanism)
+        elif secret is None:
+            fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
+            noisy = mechanism.simulated(mechanism.total(told), len(validators), fast)
+            self.selection = decide(float(noisy[0]), len(validators), mechanism)
+        else:
+            shares = zip(told, (share_of_comparison(secret, client) for client in validators.tolist()), strict=True)
+            total = np.sum([mechanism.masked(gain, source) for gain, source in shares], axis=0)
+            noisy = mechanism.opened(total, len(validators), noise_of_comparison(secret))
+            self.selection = decide(float(noisy[0]), len(validators), mechanism)
         return len(validators)
 
     def parts(self) -> ModelParts:

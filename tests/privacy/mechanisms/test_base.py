@@ -75,12 +75,14 @@ def _before_noise(mechanism, value):
         return mechanism.pooled(value)
     if mechanism.name == "interest-response":
         return value.argmax()
+    if mechanism.name == "shared-sum":
+        return _before_noise(mechanism.inner, value)
     if mechanism.name == "adaptive-sum":
         value = value[:, :-1]  # the sensitivity is that of the updates
     if mechanism.name in ("cohort-sum", "adaptive-sum", "scheduled-sum", "tree-sum"):
         return clip_flat(value, mechanism.clip_norm).sum(axis=0)
     if mechanism.name == "gain-sum":
-        return mechanism.total(value.ravel())
+        return mechanism.total(value.ravel()) * mechanism.step
     return value
 
 

@@ -18,16 +18,19 @@ from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
 from veilrec.privacy.mechanisms.clipping import update_norms
-from veilrec.privacy.mechanisms.distributed import (
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
+from veilrec.privacy.mechanisms.schedules import FARTHEST, AdaptiveSum, ScheduledSum, TreeSum
+from veilrec.privacy.mechanisms.shares import (
     FEWEST_UNITS,
+    REACH,
     DistributedNoise,
-    DistributedNoiseSum,
+    Shares,
     log_error,
     overflow_chance,
     tau,
 )
-from veilrec.privacy.mechanisms.schedules import AdaptiveSum, ScheduledSum, TreeSum
-from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR
 
@@ -98,12 +101,12 @@ def test_errors_are_those_of_rounding_and_a_claim_that_is_too_bold_would_be_foun
         log_error(8, 0.5)
 
 
-def made(least=6, silent=0.25, *, population=20, sampling="poisson", **other):
+def made(clients=6, silent=0.25, lost=0.0, *, population=20, sampling="poisson", **other):
     people = Rounds(rounds=3, sampling=sampling, population=population, cohort=population)
     inner = CohortSum(
         **{"schema": SCHEMA, "clip_norm": 1.0, "noise_multiplier": 1.5, "taking_part": people, "delta": 1e-6} | other
     )
-    return DistributedNoiseSum(inner, DistributedNoise(least, silent))
+    return DistributedNoiseSum(inner, DistributedNoise(clients, silent, lost))
 
 
 def test_as_few_shares_as_are_counted_on_have_all_the_noise_and_cost_without_chance():
@@ -115,11 +118,12 @@ def test_as_few_shares_as_are_counted_on_have_all_the_noise_and_cost_without_cha
         assert mechanism.inner.sigma**2 <= variance <= 1.001 * mechanism.inner.sigma**2
         assert scale.units >= FEWEST_UNITS
     inner = replace(made().taking_part, cohort=4)
-    mechanism = made(least=3, silent=0.0, taking_part=inner)
+    mechanism = made(clients=3, silent=0.0, taking_part=inner)
     assert isinstance(mechanism.inner.event(), SampledEvent)
     assert mechanism.event() == GaussianEvent(1.0 / 1.5)
     assert mechanism.events(3) == ((GaussianEvent(1.0 / 1.5), 3),)
     scheduled = DistributedNoiseSum(ScheduledSum.examples()[1], DistributedNoise(4))
+    assert scheduled.events(1) == scheduled.events(2)[:1]  # whoever is in one round is taken to be in the costliest
     costs = [epsilon_of(ComposedEvent(((event, 1),)), 1e-6) for event, _ in scheduled.events(2)]
     assert costs[0] > costs[1]
     assert scheduled.event_in(RoundSpec(1)) == scheduled.events(2)[1][0]
@@ -166,7 +170,7 @@ def test_shares_add_up_have_the_spread_that_is_said_and_lie_on_what_the_round_co
 
 @pytest.mark.parametrize(("population", "ring"), [(20, 32), (5_000, 32), (200_000, 64), (2**23, 64)])
 def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population, ring):
-    mechanism, spec = made(least=6, population=population), RoundSpec(0)
+    mechanism, spec = made(clients=6, population=population), RoundSpec(0)
     fixed_point = mechanism.fixed_point(spec, clients=population)
     assert fixed_point.ring == ring == mechanism.fixed_point(spec, clients=population, ring=64).ring
     assert min(scale.units for scale in mechanism.scales(fixed_point, spec).values()) >= FEWEST_UNITS
@@ -180,14 +184,18 @@ def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population,
 
 
 def test_what_cannot_be_shared_is_refused():
-    for inner in (AdaptiveSum.examples()[0], TreeSum.examples()[0]):
+    for inner in (TreeSum.examples()[0], made()):
         with pytest.raises(BadInput, match=f"noise of {inner.name} cannot be added in shares"):
             DistributedNoiseSum(inner, DistributedNoise(3))
     with pytest.raises(BadInput, match="20 people at most"):
-        made(least=21)
+        made(clients=21)
     with pytest.raises(BadInput, match="silent is 1"):
         DistributedNoise(5, 1.0)
-    with pytest.raises(BadInput, match="least"):
+    with pytest.raises(BadInput, match="lost is -0.1"):
+        DistributedNoise(5, lost=-0.1)
+    with pytest.raises(BadInput, match="together they are below 1"):
+        DistributedNoise(5, 0.6, 0.4)
+    with pytest.raises(BadInput, match="clients"):
         DistributedNoise(0)
     mechanism = made()
     updates = from_vectors(np.ones((1, mechanism.dimension)), SCHEMA)
@@ -199,8 +207,8 @@ def test_what_cannot_be_shared_is_refused():
     for options in ({"weighs_examples": True}, {"counts_rows": True}):
         with pytest.raises(BadInput, match="have no noise"):
             mechanism.fixed_point(RoundSpec(0), clients=20, **options)
-    with pytest.raises(BadInput, match="give a row for each of 6 to 20"):
-        mechanism.release(np.zeros((5, mechanism.dimension)), SeededSource(0))
+    with pytest.raises(BadInput, match="give a row for each of 20"):
+        mechanism.release(np.zeros((21, mechanism.dimension)), SeededSource(0))
 
 
 class HalfTheShares(DistributedNoiseSum):
@@ -224,3 +232,126 @@ def test_the_audit_refutes_shares_that_are_too_small(bug):
     flawed = bug(sound.inner, sound.distributed_noise)
     verdict = audit_claim(case_of(flawed), effort=1, seed=0)
     assert verdict.lower_bound > flawed.claimed_epsilon
+
+
+def test_margins_are_of_all_clients_of_a_sum_and_whoever_is_left_carries_the_noise():
+    """By the worst case: all who may be missing are honest."""
+    noise = DistributedNoise(10, silent=0.3, lost=0.2)
+    assert (noise.least, noise.honest) == (8, 5)
+    assert noise.surplus == pytest.approx(math.sqrt(2.0))
+    assert DistributedNoise(1, silent=0.9).honest == 1
+    mechanism = made(10, 0.3, 0.2)
+    assert mechanism.sigma == pytest.approx(mechanism.inner.sigma * math.sqrt(2.0))
+    assert mechanism.facts()["share_sigma"] * math.sqrt(5) == pytest.approx(mechanism.inner.sigma)
+    assert (mechanism.facts()["least"], mechanism.facts()["honest"]) == (8, 5)
+
+
+def test_adaptive_noise_follows_the_clip_norm_and_steps_are_the_same_for_all_clients():
+    mechanism = DistributedNoiseSum(AdaptiveSum.examples()[1], DistributedNoise(4, silent=0.25))
+    inner, first = mechanism.inner, mechanism.fixed_point(RoundSpec(0, clip_norm=1.0), clients=10)
+    sigmas = {}
+    for clip_norm in (1.0 / FARTHEST, 0.3, 1.0, 7.0, FARTHEST):
+        spec = RoundSpec(0, clip_norm=clip_norm)
+        fixed_point = mechanism.fixed_point(spec, clients=10)
+        assert fixed_point.steps["bound"] == first.steps["bound"]
+        assert mechanism.share_sigma("bound", spec) == inner.count_standard_deviation / math.sqrt(3)
+        sigmas[clip_norm] = mechanism.share_sigma("rows", spec)
+        assert sigmas[clip_norm] == pytest.approx(clip_norm * inner.sigma / math.sqrt(3))
+        for name, scale in mechanism.scales(fixed_point, spec).items():
+            assert scale.units >= FEWEST_UNITS
+            drawn = mechanism.noise(fixed_point, spec, SeededSource(1))[fixed_point.places[name]]
+            assert np.abs(drawn).max() <= REACH * scale.units
+        # All of a bounded update and of its noise fits, and the update comes back to within the steps.
+        updates = from_vectors(np.full((1, mechanism.dimension), 1e3), mechanism.schema)
+        whole = fixed_point.integers(mechanism.bound(updates, spec))[0]
+        got = np.concatenate([fixed_point.numbers(whole[fixed_point.places[n]], n) for n in ("rows", "layer")])
+        assert clip_norm * (1.0 - 1e-3) <= np.linalg.norm(got) <= clip_norm
+        assert fixed_point.numbers(whole[fixed_point.places["bound"]], "bound") == -0.5
+    with pytest.raises(BadInput, match="bounds from"):
+        mechanism.fixed_point(RoundSpec(0, clip_norm=2.0 * FARTHEST), clients=10)
+
+
+CARRIED = DistributedNoise(40, silent=0.1, lost=0.15)  # 34 at least, of whom 30 add noise
+TOLD_ONCE = {
+    "votes": VoteReports(length=30, epsilon=1.0, delta=1e-6, adjacency="add-remove", carried=CARRIED),
+    "many votes": VoteReports(length=30, epsilon=300.0, delta=1e-6, adjacency="replace-one", carried=CARRIED),
+    "few votes": VoteReports(length=30, epsilon=0.01, delta=1e-6, adjacency="add-remove", carried=CARRIED),
+    "histogram": ItemHistogram(
+        length=30, max_items=5, epsilon=1.0, delta=1e-6, adjacency="add-remove", carried=CARRIED
+    ),
+    "gains": GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove", carried=CARRIED),
+    "tiny gains": GainSum(clip=1e-5, epsilon=8.0, delta=1e-6, adjacency="replace-one", carried=CARRIED),
+}
+
+
+def _largest(mechanism):
+    """What one client tells at most, and what it is."""
+    if isinstance(mechanism, GainSum):
+        return 1e9, np.array([mechanism.clip])
+    own = np.zeros(30, np.bool_)
+    own[3] = True
+    return own, own.astype(np.float64)
+
+
+@pytest.mark.parametrize("name", TOLD_ONCE)
+def test_reports_and_gains_have_shares_of_the_noise_that_the_proof_asks_for(name):
+    """2,000 shares: their spread is within 5 standard deviations of that of a spread, 1 in 2 million."""
+    mechanism, (told, exact) = TOLD_ONCE[name], _largest(TOLD_ONCE[name])
+    shares = mechanism.shares
+    assert mechanism.trust == "server sees only noisy sums"
+    assert mechanism.delta(mechanism.claimed_epsilon) <= mechanism.claimed_delta * (1.0 + 1e-9)
+    variance = CARRIED.honest * (shares.scale.units * shares.step) ** 2
+    assert shares.sigma**2 <= variance <= 1.002 * shares.sigma**2
+    assert shares.scale.units >= FEWEST_UNITS
+    assert mechanism.sigma == pytest.approx(shares.sigma * math.sqrt(40 / 30))
+    quiet = [mechanism.empty(SeededSource(5, client)) for client in range(2000)]
+    noise = np.concatenate(quiet) / shares.scale.units
+    assert abs(noise.std() - 1.0) < 5.0 / math.sqrt(2 * noise.size)
+    # The same source gives the same share, so that the difference is what was told, cut towards zero.
+    own = (mechanism.masked(told, SeededSource(5, 0)) - quiet[0]) * shares.step
+    assert np.all(np.abs(own) <= exact)
+    np.testing.assert_allclose(own, exact, rtol=2.0**-11)
+    total = mechanism.masked(told, SeededSource(5, 0)) + sum(quiet[1:40])
+    np.testing.assert_array_equal(mechanism.opened(total, 40, SeededSource(1)), total * shares.step)
+    with pytest.raises(BadInput, match="a sum of 33 clients has too little noise"):
+        mechanism.opened(total, 33, SeededSource(1))
+    with pytest.raises(BadInput, match="from under masks"):
+        mechanism.protect(total, SeededSource(1))
+    # Nothing that 40 clients at their bounds send leaves the width of the sum.
+    most = 40 * (np.abs(exact).max() / shares.step + REACH * shares.scale.units)
+    assert most < 2 ** (mechanism.masked_width(40) - 1) <= 2**63
+
+
+@pytest.mark.parametrize("name", TOLD_ONCE)
+def test_the_fast_noise_of_simulated_reports_is_that_of_all_shares_that_came(name):
+    mechanism = TOLD_ONCE[name]
+    nothing = np.zeros(mechanism.masked_length, np.int64)
+    drawn = np.concatenate([mechanism.simulated(nothing, 40, FastSource(seed)) for seed in range(3000)])
+    assert abs(drawn.std() / mechanism.sigma - 1.0) < 5.0 / math.sqrt(2 * drawn.size) + 1e-3
+
+
+def test_with_noise_of_the_server_clients_add_none_and_sums_are_the_same_numbers():
+    votes = VoteReports(length=30, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    gains = GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    for mechanism in (votes, gains):
+        told, exact = _largest(mechanism)
+        masked = mechanism.masked(told, SeededSource(1))
+        np.testing.assert_allclose(masked * mechanism.step, exact, rtol=1e-7)
+        assert (mechanism.empty(SeededSource(1)) == 0).all()
+        opened = mechanism.opened(masked, 1, SeededSource(2))
+        np.testing.assert_array_equal(opened, mechanism.protect(masked, SeededSource(2)))
+    assert votes.masked_width(100) == (100 * 2**24).bit_length() + 1
+    with pytest.raises(BadInput, match="there are 64"):
+        votes.masked_width(2**40)
+
+
+def test_a_lattice_has_room_for_what_is_told_whatever_the_noise():
+    """Of a share 2^15 units at least; of the largest number, 2^12 at least."""
+    for sigma in (1e-6, 0.3, 1.0, 50.0, 1e5):
+        shares = Shares(DistributedNoise(50), sigma, 1.0)
+        assert shares.scale.units >= 2**15
+        assert shares.step <= 2.0**-12
+        assert math.log2(shares.step) == int(math.log2(shares.step))
+        assert shares.scale.units * shares.step * math.sqrt(50) == pytest.approx(sigma, rel=2.0**-11)
+    with pytest.raises(BadInput, match="cannot be drawn"):
+        _ = Shares(DistributedNoise(50), 1e9, 1.0).scale

@@ -38,7 +38,9 @@ def test_reports_lie_as_often_as_they_should(at_once):
     if at_once:
         counts = mechanism.count(some_data(), CLIENTS, seed=1, period=0)
     else:
-        counts = mechanism.count_each(some_data(), CLIENTS, lambda client: SeededSource(7, client))
+        counts = mechanism.count_each(
+            some_data(), CLIENTS, lambda client: SeededSource(7, client), lambda client: SeededSource(8, client)
+        )
     flip = 1.0 - mechanism.keep_probability
     expected = TRUTH * (1 - flip) + (400 - TRUTH) * flip
     assert np.all(np.abs(counts - expected) < 5 * np.sqrt(400 * flip * (1 - flip)))
@@ -58,7 +60,9 @@ def test_a_simulated_report_depends_on_client_and_period_alone(mechanism):
 def test_a_histogram_counts_at_most_so_many_items_of_a_client(most):
     data, mechanism = some_data(), histogram(most)
     at_once = mechanism.count(data, CLIENTS, seed=1, period=0)
-    each = mechanism.count_each(data, CLIENTS, lambda client: SeededSource(7, client))
+    each = mechanism.count_each(
+        data, CLIENTS, lambda client: SeededSource(7, client), lambda client: SeededSource(8, client)
+    )
     for counts in (at_once, each):
         assert counts.sum() == np.minimum(data.lengths(), most).sum()
         assert np.all(counts <= TRUTH)
@@ -109,7 +113,9 @@ def test_all_votes_of_a_person_are_at_most_one_exactly():
 def test_votes_are_the_same_at_once_and_each_by_itself_and_an_item_counts_once():
     data, mechanism = some_data(), votes()
     at_once = mechanism.count(data, CLIENTS, seed=1, period=0)
-    each = mechanism.count_each(data, CLIENTS, lambda client: SeededSource(7, client))
+    each = mechanism.count_each(
+        data, CLIENTS, lambda client: SeededSource(7, client), lambda client: SeededSource(8, client)
+    )
     assert np.array_equal(at_once, each)
     halves = [mechanism.count(data.take(part), part, seed=2, period=3) for part in (CLIENTS[150:], CLIENTS[:150])]
     assert np.array_equal(at_once, sum(halves))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
-from veilrec.methods.base import Config, Method, Problem, read_presets
+from veilrec.methods.base import Method, Problem, read_presets
 from veilrec.methods.news.common import (
     DATASETS,
     FEDNEWSREC,
@@ -48,7 +48,7 @@ from veilrec.methods.news.federated import (
     schema_of,
     told,
 )
-from veilrec.methods.private import PrivacySettings, as_published, participations, proven, takes_part
+from veilrec.methods.private import DistributedFields, PrivacySettings, as_published, participations, proven, takes_part
 from veilrec.privacy.accounting import epsilon_renyi
 from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -71,7 +71,7 @@ PUBLIC = (
 WHO_TAKES_PART = "Which users take part (train_users, train_share) is taken as public, too."
 
 
-class NewsPrivacy(Config):
+class NewsPrivacy(DistributedFields):
     """What is promised, and what is cut off to keep the promise."""
 
     epsilon: Positive = 8.0  # proven: of a user, over the whole run
@@ -109,7 +109,7 @@ def plan(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec")
     """Assemble the plan; the noise is calibrated before the first round."""
     from veilrec.client import news
 
-    read, p = _read(config, problem, method), config.privacy
+    read = _read(config, problem, method)
     settings = news.NewsTrainingSettings(config.negatives, config.history)
     return plan_of(
         config,
@@ -119,7 +119,7 @@ def plan(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec")
         _mechanism(config, problem, schema_of(read), method),
         cohort_of(config, problem, method),
         config.aggregation,
-        ValidationBudget(config.active_validation, p.epsilon, p.delta),
+        ValidationBudget(config.active_validation, config.privacy),
     )
 
 
@@ -151,9 +151,7 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
         drawn = config.cohort
         if drawn.size == 0 and config.round_share < 1.0:
             drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
-        return proven(
-            p.epsilon, p.delta, drawn, *told(config.active_validation), *some, public=PUBLIC, keeps_state=False
-        )
+        return proven(p, drawn, *told(config.active_validation), *some, public=PUBLIC, keeps_state=False)
     if config.calibration == "as-published" and p.scale > 0.0:
         return replace(
             as_published(

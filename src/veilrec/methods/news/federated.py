@@ -32,8 +32,7 @@ from veilrec.methods.news.common import (
     taking_part,
     vectors_ready,
 )
-from veilrec.methods.private import PrivacySettings, adjacency_of, noisy_sum
-from veilrec.privacy.guarantee import Adjacency
+from veilrec.methods.private import PrivacySettings, PrivacyTerms, adjacency_of, carried_by, noisy_sum
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
     from veilrec.core.plan import Aggregation, Plan
     from veilrec.core.schema import Schema
     from veilrec.methods.news.prepare import ReadNews
-    from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
+    from veilrec.privacy.mechanisms.distributed import NoisySum
+    from veilrec.privacy.mechanisms.sums import UpdateMechanism
 
 
 PRIVATEREC = (
@@ -139,14 +139,18 @@ def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortS
     """Cohort settings with the size that `round_share` comes to."""
     if config.cohort.size > 0 or config.round_share == 1.0:
         return config.cohort
-    return replace(config.cohort, size=share_of(config.round_share, count_clients(config, problem, method)))
+    part = replace(config.cohort, size=share_of(config.round_share, count_clients(config, problem, method)))
+    distributed = getattr(getattr(config, "privacy", None), "noise", None) == "distributed"
+    return part.in_public_order if distributed else part
 
 
-def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) -> CohortSum:
+def noise_on_sums(config: Any, problem: Problem, schema: Schema, method: str) -> NoisySum:
     """Calibrate noise on the sums of rounds of a news method, whose clients keep no state."""
     p = config.privacy
     return noisy_sum(
-        PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
+        PrivacySettings(
+            epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm, noise=p.noise, silent=p.silent, lost=p.lost
+        ),
         cohort_of(config, problem, method),
         schema,
         rounds=problem.rounds,
@@ -193,7 +197,7 @@ def plan_of(
         server=server,
         averaging=config.averaging,
         ranker=ranker,
-        model_selection=None if validators is None else validators.comparison(ranker, adjacency_of(cohort)),
+        model_selection=None if validators is None else validators.comparison(config, problem, ranker, cohort),
         clients_per_batch=max(1, min(_CLIENTS_PER_BATCH, _ENTRIES_AT_ONCE // max(update, 1))),
     )
 
@@ -203,15 +207,26 @@ class ValidationBudget:
     """Validation clients and the budget of private model selection."""
 
     config: ValidationConfig
-    epsilon: float
-    delta: float
+    privacy: PrivacyTerms
 
-    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
+    def comparison(
+        self, config: FederatedConfig, problem: Problem, ranker: Ranker, cohort: CohortSettings
+    ) -> ModelSelection | None:
         """Private model selection at the end of a run; None without validation clients."""
         if self.config.share == 0.0:
             return None
-        mechanism = GainSum(clip=self.config.clip, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
-        return ModelSelection(validator=NewsValidator(ranker), mechanism=mechanism)
+        privacy, validator = self.privacy, NewsValidator(ranker)
+        carried = None
+        if privacy.noise == "distributed":
+            carried = carried_by(privacy, len(validator.clients(clients(config, problem, method=""))))
+        mechanism = GainSum(
+            clip=self.config.clip,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            adjacency=adjacency_of(cohort),
+            carried=carried,
+        )
+        return ModelSelection(validator=validator, mechanism=mechanism)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from veilrec.methods.private import (
     PrivateFields,
     adjacency_of,
     as_published,
+    carried_by,
     clients_with_data,
     honest,
     noisy_sum,
@@ -97,7 +98,7 @@ class Family(ABC, Generic[C]):
         """Guarantee of a configuration: proven per user, or the paper's claim; `caveats` go with the former."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.flaw)
-        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats)
+        return proven(config.privacy, config.cohort, *caveats)
 
     def guarantee_of_run(self, config: C, problem: Problem, *caveats: str) -> Guarantee:
         """Guarantee of a run; beside the paper's claim, the epsilon that holds."""
@@ -212,7 +213,12 @@ def proven_selection(
             selection, RandomisedResponse(length=problem.n_items, epsilon=epsilon / times, change=change)
         )
     histogram = ItemHistogram(
-        length=problem.n_items, max_items=selection.max_items, epsilon=epsilon, delta=privacy.delta, adjacency=adjacency
+        length=problem.n_items,
+        max_items=selection.max_items,
+        epsilon=epsilon,
+        delta=privacy.delta,
+        adjacency=adjacency,
+        carried=carried_by(privacy, clients_with_data(problem)),
     )
     return Selection(ReportSpec(mechanism=histogram), ReportedItems(ReportThreshold(threshold=selection.threshold)))
 

@@ -32,7 +32,15 @@ from veilrec.methods.news.federated import (
     text_of,
     told,
 )
-from veilrec.methods.private import PrivacySettings, as_published, honest, participations, proven, takes_part
+from veilrec.methods.private import (
+    PrivacySettings,
+    PrivacyTerms,
+    as_published,
+    honest,
+    participations,
+    proven,
+    takes_part,
+)
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
@@ -90,7 +98,7 @@ class DpFedRecConfig(ModelConfig):
 def dp_plan(config: DpFedRecConfig, problem: Problem) -> Plan:
     """Assemble DP-FedRec: noise on every client update (as published) or on the sum of a round (proven)."""
     make = partial(_mechanism, config, problem)
-    validators = ValidationBudget(config.active_validation, config.privacy.epsilon, config.privacy.delta)
+    validators = ValidationBudget(config.active_validation, config.privacy)
     return _plan(config, problem, "dp-fedrec", make, proven_sum=config.calibration == "proven", validators=validators)
 
 
@@ -101,21 +109,21 @@ def _mechanism(config: DpFedRecConfig, problem: Problem, schema: Schema) -> Upda
     return noise_on_sums(config, problem, schema, "dp-fedrec")
 
 
-def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarantee:
+def sums_guarantee(config: ModelConfig, privacy: PrivacyTerms) -> Guarantee:
     """Guarantee of Gaussian noise on the sums of rounds: per user, over the whole run."""
     everybody = config.train_users is None and config.train_share == 1.0
     drawn = config.cohort
     if drawn.size == 0 and config.round_share < 1.0:
         drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
     some = () if everybody else (WHO_TAKES_PART,)
-    return proven(epsilon, delta, drawn, *some, *told(config.active_validation), public=PUBLIC, keeps_state=False)
+    return proven(privacy, drawn, *some, *told(config.active_validation), public=PUBLIC, keeps_state=False)
 
 
 def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
     """Guarantee of DP-FedRec: per user over the whole run, or the paper's claim."""
     p = config.privacy
     if config.calibration == "proven":
-        return sums_guarantee(config, p.epsilon, p.delta)
+        return sums_guarantee(config, p)
     return replace(
         as_published(
             p,

@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Aggregation, Plan
-from veilrec.methods.base import Config, Exemption, Method, Problem, read_presets
+from veilrec.methods.base import Exemption, Method, Problem, read_presets
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, NotNegative, Positive, Short, SizeConfig, ValidationConfig
 from veilrec.methods.news.federated import (
@@ -46,7 +46,7 @@ from veilrec.methods.news.federated import (
     read_news,
     schema_of,
 )
-from veilrec.methods.private import ONLY_THE_MODEL
+from veilrec.methods.private import ONLY_THE_MODEL, DistributedFields
 from veilrec.methods.privaterec.baselines import sums_guarantee
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, Event, LaplaceEvent, PureEvent
@@ -101,13 +101,13 @@ class BasisSizes(SizeConfig):
         return self
 
 
-class PrivateRecPrivacy(Config):
+class PrivateRecPrivacy(DistributedFields):
     """What is promised or claimed, and how the noise is made."""
 
     # proven: of a user, over the whole run; as published: eps_t, of a sample, as the paper counts
     epsilon: Annotated[float, Field(ge=_SMALLEST_EPSILON, le=_LARGEST_EPSILON)] = 8.0
     delta: Annotated[float, Field(gt=0.0, lt=1.0)] = 1e-6  # of the guarantee; as published: of Gaussian noise
-    noise: Noise = "laplace"  # on the attention; Gaussian as published only
+    law: Noise = "laplace"  # of the noise on the attention; Gaussian as published only
     pad_probability: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # p, as published: of a click to become the pad
     clip_norm: Positive = 0.5  # proven: of a user's whole update of a round
     label_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5  # reports: of the epsilon, for the label
@@ -149,8 +149,8 @@ class PrivateRecConfig(ModelConfig):
     @model_validator(mode="after")
     def _fits(self) -> PrivateRecConfig:
         if self.calibration == "proven" and self.training == "reports":
-            if self.privacy.noise != "laplace":
-                raise BadInput("privacy.noise is gaussian: reports have Laplace noise; use privacy.noise=laplace")
+            if self.privacy.law != "laplace":
+                raise BadInput("privacy.law is gaussian: reports have Laplace noise; use privacy.law=laplace")
             if self.cohort.sampling == "poisson" and self.cohort.size:
                 raise BadInput("reports are counted in cyclic order: use cohort.sampling=cyclic, or cohort.size=0")
         if self.pads == "words" and self.model == "plm-nr":
@@ -173,7 +173,7 @@ def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
         _mechanism(config, problem, read, noise),
         cohort,
         config.aggregation,
-        ValidationBudget(config.active_validation, config.privacy.epsilon, config.privacy.delta),
+        ValidationBudget(config.active_validation, config.privacy),
     )
     return replace(made, max_participations=participations) if cohort.sampling == "cyclic" else made
 
@@ -234,9 +234,9 @@ def _attention(
         basis=config.size.basis,
         clip_norm=config.size.attention_clip,
         epsilon=epsilon,
-        delta=0.0 if p.noise == "laplace" else p.delta,
+        delta=0.0 if p.law == "laplace" else p.delta,
         pad_probability=pad_probability,
-        noise=p.noise,
+        noise=p.law,
         calibration=calibration,
     )
 
@@ -283,7 +283,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
             unit="click",
             adjacency="replace-one",
             epsilon=p.epsilon,
-            delta=0.0 if p.noise == "laplace" else p.delta,
+            delta=0.0 if p.law == "laplace" else p.delta,
             scope="per message",
             trust="nobody",
             caveats=(
@@ -294,7 +294,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
             honest_note=f"No epsilon is finite, per message or over the run: {_IN_THE_CLEAR}",
         )
     if config.training != "reports":
-        return sums_guarantee(config, p.epsilon, p.delta)
+        return sums_guarantee(config, p)
     return Guarantee(
         basis="proven",
         unit="user",

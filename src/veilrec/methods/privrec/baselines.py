@@ -222,8 +222,7 @@ def popularity_head_plan(config: PopularityHeadConfig, problem: Problem) -> Plan
 
 def popularity_head_guarantee(config: PopularityHeadConfig) -> Guarantee:
     """Guarantee of the votes: per user, over the whole run."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, ON_THE_CLIENT, LISTS_ARE_PUBLIC, keeps_state=False)
+    return proven(config.privacy, config.cohort, ON_THE_CLIENT, LISTS_ARE_PUBLIC, keeps_state=False)
 
 
 POPULARITY_HEAD = Method(

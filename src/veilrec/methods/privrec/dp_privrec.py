@@ -145,6 +145,11 @@ class DpPrivRecConfig(MetaConfig):
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
 
 
+def in_a_tree(config: DpPrivRecConfig) -> bool:
+    """Whether the noise is that of DP-FTRL, which only a server can take back."""
+    return config.cohort.sampling == "cyclic" and config.privacy.noise == "central"
+
+
 def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
     """Assemble the plan."""
     clients = clients_with_data(problem)
@@ -156,12 +161,12 @@ def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
     further: dict[str, Any] = {}
     before: dict[str, Any] = {}
     if config.model.popularity:
-        votes = private_votes(config.privacy, config.cohort, problem.n_items, share=config.votes_share)
+        votes = private_votes(config.privacy, config.cohort, problem.n_items, share=config.votes_share, clients=clients)
         further = {"reports": votes.reports, "from_reports": PopularityTensor()}
         before = {"before": votes.event, "numbers_before": votes.numbers}
     plain = common.build(summed, problem, made, **further)
     options = {"rounds": problem.rounds, "clients": clients, **before}
-    if config.cohort.sampling == "cyclic":
+    if in_a_tree(config):
         return cyclic(plain, tree_sum(config.privacy, config.cohort, made.schema.learnt, **options))
     noise = adaptive_sum(config.privacy, config.cohort, made.schema.learnt, keeps_state=False, **options)
     return with_learnt_bound(plain, noise, quantile=config.bound.quantile, rate=config.bound.rate)
@@ -171,9 +176,9 @@ def guarantee(config: DpPrivRecConfig) -> Guarantee:
     """Guarantee of a configuration: per user over the whole run, or the paper's claim."""
     if config.calibration == "as-published":
         return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
-    released = () if config.cohort.sampling == "cyclic" else (BOUND_IS_RELEASED,)
+    released = () if in_a_tree(config) else (BOUND_IS_RELEASED,)
     caveats = (LISTS_ARE_PUBLIC, *released)
-    return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
+    return proven(config.privacy, config.cohort, *caveats, keeps_state=False)
 
 
 def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:

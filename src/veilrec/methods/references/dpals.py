@@ -82,7 +82,7 @@ def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, fea
     """Put the parts together; `features` [items, k] are public."""
     privacy, n_items, clients = config.privacy, problem.n_items, clients_with_data(problem)
     popularity = PopularityTensor()
-    votes = private_votes(privacy, config.cohort, n_items, share=config.votes)
+    votes = private_votes(privacy, config.cohort, n_items, share=config.votes, clients=clients)
     sums = AlsSums(
         dim=config.local.dim,
         whole=config.whole,

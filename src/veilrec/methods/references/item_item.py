@@ -219,7 +219,7 @@ def plan(config: PrivateGramConfig, problem: Problem) -> Plan:
     popularity = PopularityTensor()
     schema = Schema((popularity.tensor(n_items), gram_tensor(size)))
     share = config.votes or share_of_votes(privacy, clients)
-    votes = private_votes(privacy, config.cohort, n_items, share=share)
+    votes = private_votes(privacy, config.cohort, n_items, share=share, clients=clients)
     mechanism = sum_of_everybody(config, problem, schema, votes)
     return Plan(
         schema=schema,

@@ -51,7 +51,16 @@ from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.methods.base import Config, LearningTrial, Method, Problem
 from veilrec.methods.news.common import DATASETS as WITH_IMPRESSIONS
-from veilrec.methods.private import PrivacySettings, adjacency_of, clients_with_data, proven, taking_part
+from veilrec.methods.private import (
+    PrivacySettings,
+    adjacency_of,
+    carried_by,
+    clients_with_data,
+    errors_of_draws,
+    proven,
+    shared,
+    taking_part,
+)
 from veilrec.methods.privrec.common import WITH_FEATURES, FeatureChoice
 from veilrec.methods.veil import news
 from veilrec.methods.veil.content import Titles, content_of, start_of, whitening_of
@@ -60,7 +69,8 @@ from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.accounting.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.events import ComposedEvent, Event
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.base import left_by_sampler
+from veilrec.privacy.mechanisms.base import left_by_errors
+from veilrec.privacy.mechanisms.distributed import NoisySum
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum, run_event
 from veilrec.server.aggregation import ServerRate
@@ -285,6 +295,7 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         epsilon=epsilon_gaussian(mu * math.sqrt(spending.votes), privacy.delta),
         delta=privacy.delta,
         adjacency=adjacency_of(config.cohort),
+        carried=carried_by(privacy, n_clients),
     )
     mechanism = scheduled_sum(config, problem, schema, bounds, votes)
     steps = steps_of(spending, phases, bounds, mechanism.sigma, config.people or config.cohort.among(n_clients))
@@ -310,12 +321,15 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
 
 def scheduled_sum(
     config: VeilConfig, problem: Problem, schema: Schema, bounds: tuple[float, ...], votes: VoteReports
-) -> ScheduledSum:
+) -> NoisySum:
     """Noise on the sum of every round, so that all of them and the votes keep the promise."""
     privacy, learnt = config.privacy, schema.learnt
-    people = taking_part(config.cohort, problem.rounds, clients_with_data(problem), "user", keeps_state=False)
+    people = taking_part(
+        config.cohort, problem.rounds, clients_with_data(problem), "user", keeps_state=False, noise=privacy.noise
+    )
     dimension = sum(tensor.size for tensor in learnt.tensors)
-    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, dimension * problem.rounds + problem.n_items)
+    errors = errors_of_draws(privacy, config.cohort, people, dimension, problem.n_items)
+    epsilon, delta = left_by_errors(privacy.epsilon, privacy.delta, errors)
 
     def together(noise_multiplier: float) -> Event:
         rounds = run_event(bounds, people, noise_multiplier, dimension)
@@ -323,15 +337,15 @@ def scheduled_sum(
 
     guess = math.sqrt(sum(bound**2 for bound in bounds)) / mu_for(epsilon, delta)
     multiplier = noise_for(together, epsilon, delta, guess=guess)
-    return ScheduledSum(
+    made = ScheduledSum(
         schema=learnt, clip_norms=bounds, noise_multiplier=multiplier, taking_part=people, delta=privacy.delta
     )
+    return shared(privacy, config.cohort, made)
 
 
 def guarantee(config: VeilConfig) -> Guarantee:
     """User-level over the whole run, votes included."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, SUMS, keeps_state=False)
+    return proven(config.privacy, config.cohort, SUMS, keeps_state=False)
 
 
 def guarantee_of_run(config: VeilConfig, problem: Problem) -> Guarantee:

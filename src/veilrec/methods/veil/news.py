@@ -44,7 +44,7 @@ from veilrec.server.aggregation import ServerRate
 
 if TYPE_CHECKING:
     from veilrec.methods.veil.method import VeilConfig
-    from veilrec.privacy.mechanisms.sums import CohortSum
+    from veilrec.privacy.mechanisms.distributed import NoisySum
 
 
 _WORDS, _SENTENCES = 64, 32  # numbers of a view
@@ -336,7 +336,7 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     )
 
 
-def reach(mechanism: CohortSum, people: int, rounds: int) -> float:
+def reach(mechanism: NoisySum, people: int, rounds: int) -> float:
     """How many mean messages all steps together come to: SETTLED, or less by how much the mean is in doubt.
 
     The mean message of N people is in doubt by who they happen to be, its squared error being 1 / N at most (messages
@@ -350,5 +350,4 @@ def reach(mechanism: CohortSum, people: int, rounds: int) -> float:
 
 def guarantee(config: VeilConfig) -> Guarantee:
     """User-level over the whole run."""
-    p = config.privacy
-    return proven(p.epsilon, p.delta, config.cohort, SUMS, public=PUBLIC, keeps_state=False)
+    return proven(config.privacy, config.cohort, SUMS, public=PUBLIC, keeps_state=False)

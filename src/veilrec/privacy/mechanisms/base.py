@@ -16,7 +16,8 @@ from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import on_lattice_l1, on_lattice_l2, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Scope, Trust, Unit
-from veilrec.privacy.randomness import Source
+from veilrec.privacy.mechanisms.shares import DistributedNoise, Shares
+from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, UNITS, add_gaussian, add_laplace
 
 Calibration = Literal["proven", "as-published"]
@@ -126,12 +127,27 @@ _MAX_WIDTH = 64  # bits of a sum under masks
 class SummedOnce(Mechanism[Input, Output]):
     """What clients send once, in a report or in a comparison, and what is released of it: a sum of whole numbers.
 
-    Secure aggregation, simulation and server add up the same numbers; a client is asked for `masked`, and whoever opens
-    the sum calls `opened`.
+    Secure aggregation, simulation and server add up the same numbers: a client gives `masked`, and whoever opens the
+    sum calls `opened`. Noise comes from the server (`protect`) or, with `shares`, from the clients.
     """
 
-    masked_length: int  # whole numbers that one client sends
-    masked_most: int  # the largest of them in size; noise of the client's own exceeds it as `overflow_chance` says
+    masked_length: int  # numbers that one client sends
+    step: float  # of the whole numbers that are added up where the server adds the noise
+    largest: int  # of these in size
+    shares: Shares | None = None  # of the noise, where clients add it
+
+    @abstractmethod
+    def weigh(self, value: Any) -> Offsets:
+        """What one client adds to the sum, in steps and without noise: `[masked_length]`."""
+
+    @abstractmethod
+    def protect(self, total: Any, source: Source) -> Doubles:
+        """The sum as it may be used, with noise of the server if it needs that."""
+
+    @property
+    def masked_most(self) -> int:
+        """The largest number that a client sends, but for what `overflow_chance` says of its noise."""
+        return self.largest if self.shares is None else self.shares.most
 
     def masked_width(self, clients: int) -> int:
         """Bits of the sum of so many clients, its sign included."""
@@ -142,13 +158,66 @@ class SummedOnce(Mechanism[Input, Output]):
             )
         return width
 
-    @abstractmethod
     def masked(self, value: Any, source: Source) -> Offsets:
-        """What one client puts under masks, `[masked_length]`; noise of its own comes from `source`."""
+        """What one client puts under masks, `[masked_length]`; its share of the noise comes from `source`."""
+        own = self.weigh(value)
+        if self.shares is None:
+            return own
+        return self.shares.integers(own, self.step) + self.empty(source)
 
-    @abstractmethod
+    def empty(self, source: Source) -> Offsets:
+        """What a client that has nothing to tell puts under masks: its share of the noise."""
+        if self.shares is None:
+            return np.zeros(self.masked_length, np.int64)
+        return self.shares.draw(self.masked_length, source)
+
     def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
         """What is released of the opened sum of so many clients; noise of the server comes from `source`."""
+        if self.shares is None:
+            return self.protect(total, source)
+        return self.shares.numbers(total, clients)
+
+    def simulated(self, total: Offsets, clients: int, source: FastSource) -> Doubles:
+        """For simulations only: fast seeded noise like that of so many clients, or of the server."""
+        if self.shares is None:
+            return self.protect(total, source)
+        self.shares.numbers(total, clients)
+        sigma = self.shares.scale.units * self.shares.step * math.sqrt(clients)
+        return np.asarray(total * self.step + source.generator().normal(0.0, sigma, np.shape(total)))
+
+    def _refuse_shares(self) -> None:
+        """Refuse to put the server's noise on a sum whose noise is the clients'."""
+        if self.shares is not None:
+            raise BadInput(f"clients add the noise of {self.name}: the server takes its sum from under masks")
+
+    def _share_out(self, epsilon: float, delta: float, carried: DistributedNoise | None) -> float:
+        """Choose the noise, and its shares where clients add it; return the standard deviation on a full sum.
+
+        On the server the sum is cut to the noise's lattice, which the noise pays for; clients cut what they send.
+        """
+        if carried is None:
+            return lattice_sigma(epsilon, delta, self.sensitivity.value, self.masked_length)
+        mu = mu_for(*left_by_errors(epsilon, delta, self.masked_length * carried.log_error))
+        self.trust = "server sees only noisy sums"
+        self.shares = Shares(carried, self.sensitivity.value / mu, self.largest * self.step)
+        return self.shares.sigma * carried.surplus
+
+    def _profile(self, sigma: float, epsilon: float) -> float:
+        """Delta at this epsilon of noise on a sum: of that of the server, or of all shares that are counted on."""
+        if self.shares is None:
+            event = lattice_event(self.sensitivity.value, self.masked_length, sigma)
+            return lattice_delta(event, epsilon, self.masked_length)
+        event = GaussianEvent(self.sensitivity.value / self.shares.sigma)
+        return lattice_delta(event, epsilon, self.masked_length, error=self.shares.carried.log_error)
+
+    def _released(self, total: Offsets, count: int, source: Source) -> Doubles:
+        """So many releases of one sum `[masked_length]`, with as little noise as is counted on: for audits."""
+        if self.shares is None:
+            return self.protect(np.tile(total, (count, 1)), source)
+        honest = self.shares.carried.honest
+        drawn = self.shares.draw(honest * count * self.masked_length, source)
+        noise = drawn.reshape(honest, count, self.masked_length).sum(axis=0)
+        return np.asarray((self.shares.integers(total, self.step) + noise) * self.shares.step)
 
 
 def take_terms(mechanism: Mechanism[Any, Any], inner: Mechanism[Any, Any]) -> None:
@@ -183,13 +252,17 @@ def lattice_delta(event: Event, epsilon: float, dimension: int, *, error: float 
 
 def left_by_sampler(epsilon: float, delta: float, draws: int) -> tuple[float, float]:
     """What the errors of so many draws leave of a budget (epsilon, delta) for ideal noise."""
+    whole(dimension=draws)
+    return left_by_errors(epsilon, delta, draws * RELATIVE_ERROR)
+
+
+def left_by_errors(epsilon: float, delta: float, shift: float) -> tuple[float, float]:
+    """What noise whose probabilities are off by e^shift at most leaves of a budget (epsilon, delta) for ideal noise."""
     positive(epsilon=epsilon)
     probability(delta=delta)
-    whole(dimension=draws)
-    shift = draws * RELATIVE_ERROR
     if epsilon <= 2.0 * shift:
         raise BadInput(
-            f"epsilon {epsilon} is too small for {draws} coordinates: the sampler alone spends {2.0 * shift:g}; "
+            f"epsilon {epsilon} is too small for so many numbers: the errors of drawing them spend {2.0 * shift:g}; "
             "give a larger one"
         )
     return epsilon - 2.0 * shift, delta * math.exp(-shift)

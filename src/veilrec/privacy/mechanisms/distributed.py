@@ -1,35 +1,21 @@
-"""Distributed noise: every client adds a part of it to the whole numbers that it sends under masks.
+"""Distributed noise on the sums of rounds: the sum of a cohort's updates with noise that its clients have added.
 
-Nobody ever sees the sum without noise. Of the `least` clients without which no sum is opened, a share `silent` may add
-none, or tell theirs; the others' shares together have at least the variance that the sum needs. So every share has
-standard deviation sigma / sqrt(least - silent), and a full round has more noise than is needed.
+`privacy.mechanisms.shares` says why it protects. Lattice and shares of a round follow its spec, which all of its
+clients have: where adaptive clipping moves the clip norm, the noise on the updates and the steps of their lattice move
+with it, and the count keeps noise and steps of its own.
 
-Shares are rounded Gaussians on the lattice of the sum. Why their sum protects like one Gaussian of all their variance:
-
-  Let G_1..G_n be independent N(0, s^2), s in lattice units, X_i = G_i rounded to a whole number, U_i = X_i - G_i, and
-  T = G_1 + ... + G_n. Then X_1 + ... + X_n = round(T + U_1 + ... + U_{n-1}): what is rounded differs from the sum
-  of the X_i by G_n - X_n. If U_1..U_{n-1} were independent of T, the noisy sum v + X_1 + ... + X_n would be made of
-  v + T, a Gaussian release, and of draws that have nothing to do with v: post-processing. They nearly are. Given T,
-  (G_1..G_{n-1}) is Gaussian with covariance s^2 (I - J / n), and the density of its fractional parts is, by Poisson,
-  1 + sum over k in Z^(n-1), k not 0, of waves of height exp(-2 pi^2 s^2 Q(k)), Q(k) = |k|^2 - (sum of k_i)^2 / n.
-  Put k_n = 0; then Q(k) is the sum of (k_i - mean)^2, and stays if a whole number is added to all of them. Add the one
-  that makes their median 0. Now at most half of them are above 0, and their sum P has P^2 <= (n / 2) |k|^2 by Cauchy
-  and Schwarz; so has the sum of those below. So n mean^2 <= |k|^2 / 2, and Q(k) >= |k|^2 / 2. All waves together are at
-  most
-
-      tau = (sum over j in Z of exp(-pi^2 s^2 j^2))^n - 1,
-
-  whatever T and the fractions are. So every probability of the noisy sum is within a factor 1 - tau to 1 + tau of the
-  ideal one, without exception. With 10 units a share tau is below 2 n 10^-428.
-
-Each share is drawn with a relative error of 2^-48 at most (`samplers`), so that of n shares has n times as much.
+A tree of noise (DP-FTRL, `TreeSum`) cannot be had in this way. What its round t adds is n_t - n_(t-1) - n_(t-2) - ...:
+new noise, less that of earlier nodes. A node's noise is a sum of what the clients of its round drew, and whoever takes
+it back later needs these draws. The clients of a later round are others, and do not have them; clients that told them
+would have protected nobody; and clients that came back to take their own away would have to be there, all of them, in
+every round in which a node ends. So rounds in cyclic order have noise of their own each, which composes over the few of
+them that a client is in.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self, get_args
 
@@ -40,62 +26,19 @@ from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import FixedPoint, Ring
 from veilrec.core.schema import ClientUpdates, RoundSpec, Tensor, from_vectors
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.checks import vectors, whole
+from veilrec.privacy.checks import vectors
 from veilrec.privacy.events import Event, GaussianEvent, SampledEvent
 from veilrec.privacy.mechanisms.base import Released, lattice_delta, require_complete
-from veilrec.privacy.mechanisms.schedules import ScheduledSum
+from veilrec.privacy.mechanisms.schedules import AdaptiveSum, ScheduledSum
+from veilrec.privacy.mechanisms.shares import FEWEST_UNITS, REACH, DistributedNoise
 from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 from veilrec.privacy.randomness import FastSource, Source
-from veilrec.privacy.samplers import RELATIVE_ERROR, Scale, lattice_gaussian, simulated_gaussian
+from veilrec.privacy.samplers import Scale, lattice_gaussian, simulated_gaussian
 
-FEWEST_UNITS = 2**10  # of a share: what cutting to the lattice takes from an update is then far below its noise
 _MAX_UNITS = 2**20
-_REACH = 16.0  # standard deviations of a share that the lattice has room for, beside the update
 _MAX_IN_32 = 2**22  # clients that a ring of 32 bits has room for
 _FIRST = RoundSpec(0)
-
-
-@dataclass(frozen=True)
-class DistributedNoise:
-    """How many clients carry the noise of a sum."""
-
-    least: int  # clients without which no sum is opened
-    silent: float = 0.0  # share of these that may add no noise, or tell the server theirs
-
-    def __post_init__(self) -> None:
-        whole(least=self.least)
-        if not 0.0 <= self.silent < 1.0:
-            raise BadInput(f"silent is {self.silent}: it is the share that adds no noise, from 0 to below 1")
-
-    @property
-    def honest(self) -> int:
-        """Clients whose shares are counted on: at least one."""
-        return self.least - int(self.silent * self.least)
-
-
-def tau(distributed_noise: int, units: float) -> float:
-    """How far, relative to itself, a probability of a sum of rounded Gaussians is off at most: see above."""
-    waves = sum(math.exp(-((math.pi * units * j) ** 2)) for j in range(1, 40))
-    return math.expm1(distributed_noise * math.log1p(2.0 * waves))
-
-
-def log_error(distributed_noise: int, units: float) -> float:
-    """Bound the log-error of one number of a sum: rounded shares (`tau`), and the sampler's own error."""
-    off = tau(distributed_noise, units)
-    if off >= 0.5:
-        raise BadInput(
-            f"shares of {units:g} units are too small for a sum of {distributed_noise} of them: use a finer lattice"
-        )
-    return -math.log1p(-off) + distributed_noise * RELATIVE_ERROR
-
-
-def overflow_chance(clients: int, numbers: int) -> float:
-    """At most how likely it is that noise carries one of so many numbers of a sum beyond its width.
-
-    Every client has room for 16 standard deviations of its share, and a sum for all of these together: 16 sqrt(n)
-    standard deviations of its noise, less half a unit a client for rounding. A Gaussian tail is below 2 e^(-t^2 / 2).
-    """
-    return min(1.0, 2.0 * numbers * math.exp(-126.0 * clients))
+_SHARED = (CohortSum, ScheduledSum, AdaptiveSum)
 
 
 class DistributedNoiseSum(UpdateMechanism):
@@ -103,7 +46,7 @@ class DistributedNoiseSum(UpdateMechanism):
 
     Bounds and noise are those of `inner`, whose noise on the sum this replaces. Server and helpers see who takes part,
     so that a round costs whoever is in it what it costs without amplification by sampling. Adjacency add-remove means
-    here: an update, or nothing in its place, by the same clients.
+    here: an update, or nothing in its place, by the same clients. Nothing is a share of the noise, and no count.
     """
 
     name = "shared-sum"
@@ -111,19 +54,30 @@ class DistributedNoiseSum(UpdateMechanism):
     noise_on = "share"
 
     def __init__(self, inner: CohortSum, distributed_noise: DistributedNoise) -> None:
-        if type(inner) not in (CohortSum, ScheduledSum):
+        if type(inner) not in _SHARED:
             raise BadInput(
-                f"the noise of {inner.name} cannot be added in shares: only that of cohort-sum and of scheduled-sum, "
-                "which is drawn anew for every round and does not hang on who is there"
+                f"the noise of {inner.name} cannot be added in shares: only noise that is drawn anew for every round"
+                f" can, that of {', '.join(kind.name for kind in _SHARED)}"
             )
         self.inner, self.distributed_noise = inner, distributed_noise
         self.schema, self.taking_part = inner.schema, inner.taking_part
         self.unit, self.adjacency = inner.unit, inner.adjacency
         self.sensitivity, self.claimed_delta = inner.sensitivity, inner.claimed_delta
-        if distributed_noise.least > inner.max_people:
+        if distributed_noise.clients > inner.max_people:
             raise BadInput(
-                f"least is {distributed_noise.least}: there are {inner.max_people} people at most in a round"
+                f"{distributed_noise.clients} clients are to add noise, and a round has {inner.max_people} people at"
+                " most"
             )
+
+    @property
+    def clip_norm(self) -> float:
+        """The largest bound that the noise was chosen for; that of the first round where it moves."""
+        return self.inner.clip_norm
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise on a full sum, which is more than is counted on."""
+        return self.inner.sigma * self.distributed_noise.surplus
 
     @property
     def max_people(self) -> int:
@@ -138,7 +92,7 @@ class DistributedNoiseSum(UpdateMechanism):
     @property
     def draws_error(self) -> float:
         """How far, in the logarithm, any probability of one noisy sum is off: its epsilon is twice that larger."""
-        return self.dimension * log_error(self.distributed_noise.honest, FEWEST_UNITS)
+        return self.dimension * self.distributed_noise.log_error
 
     def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         """As without shares."""
@@ -161,7 +115,7 @@ class DistributedNoiseSum(UpdateMechanism):
 
     def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """The largest number of an update, and 16 standard deviations of a share."""
-        return self.inner.reach(tensor, spec, weight) + _REACH * self.share_sigma(tensor.name, spec)
+        return self.inner.reach(tensor, spec, weight) + REACH * self.share_sigma(tensor.name, spec)
 
     def fixed_point(
         self,
@@ -249,10 +203,9 @@ class DistributedNoiseSum(UpdateMechanism):
 
     def facts(self) -> dict[str, float]:
         """The noise, and how many carry it."""
-        people = {"least": self.distributed_noise.least, "silent": self.distributed_noise.silent}
-        return (
-            self.inner.facts() | people | {"share_sigma": self.inner.sigma / math.sqrt(self.distributed_noise.honest)}
-        )
+        carried = self.distributed_noise
+        people = {"least": carried.least, "honest": carried.honest}
+        return self.inner.facts() | people | {"share_sigma": self.inner.sigma / math.sqrt(carried.honest)}
 
     def event(self) -> Event:
         """One round that a person is known to be in."""
@@ -268,49 +221,46 @@ class DistributedNoiseSum(UpdateMechanism):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile of one round, with what rounding and sampling of the shares add."""
-        return lattice_delta(
-            self.event(), epsilon, self.dimension, error=log_error(self.distributed_noise.honest, FEWEST_UNITS)
-        )
+        return lattice_delta(self.event(), epsilon, self.dimension, error=self.distributed_noise.log_error)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The noisy sum `[dimension]` of `[least, dimension]` updates, with the fewest shares that are counted on."""
+        """The noisy sum `[dimension]` of `[people, dimension]` updates, with the fewest shares that are counted on."""
         return np.asarray(self._perturb_many(value, 1, source)[0])
 
     def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
         """Many independent rounds of the same updates: `[count, dimension]`."""
         checked = vectors(self.dimension, updates=value)
-        if checked.ndim != 2 or not self.distributed_noise.least <= len(checked) <= self.max_people:
+        if checked.ndim != 2 or len(checked) > self.max_people:
             raise BadInput(
-                f"updates have shape {checked.shape}: give a row for each of"
-                f" {self.distributed_noise.least} to {self.max_people}"
+                f"updates have shape {checked.shape}: give a row for each of {self.max_people} people at most"
             )
-        fixed_point = self.fixed_point(_FIRST, clients=self.max_people)
+        fixed_point, honest = self.fixed_point(_FIRST, clients=self.max_people), self.distributed_noise.honest
         total = fixed_point.integers(self.bound(from_vectors(checked, self.schema), _FIRST)).sum(axis=0)
         parts = []
         for name, scale in self.scales(fixed_point, _FIRST).items():
-            size = fixed_point.places[name].stop - fixed_point.places[name].start
-            drawn = lattice_gaussian(source, self.distributed_noise.honest * count * size, scale)
-            noisy = total[fixed_point.places[name]] + drawn.reshape(self.distributed_noise.honest, count, size).sum(
-                axis=0
-            )
-            parts.append(fixed_point.numbers(noisy, name))
+            own = total[fixed_point.places[name]]
+            drawn = lattice_gaussian(source, honest * count * own.size, scale).reshape(honest, count, own.size)
+            parts.append(fixed_point.numbers(own + drawn.sum(axis=0), name))
         return np.concatenate(parts, axis=1)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """As few as may be, everybody silent but one, whose update turns round, or is nothing."""
-        first = np.zeros((self.distributed_noise.least, self.dimension))
-        first[0] = self.inner.clip_norm / math.sqrt(self.dimension)
-        return first, -first if self.sensitivity.value > self.inner.clip_norm else np.zeros_like(first)
+        """Everybody silent but one, whose update turns round (replace-one), or who sends nothing (add-remove)."""
+        return self.inner.worst_pair()
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Four of ten people by coins, and everybody, of whom one in four adds no noise; and rounds of two weights."""
-        cohort, scheduled = CohortSum.examples(), ScheduledSum.examples()
+        """Some of ten people, and everybody, of whom some add no noise; rounds of two weights; adaptive clipping."""
+        cohort, scheduled, adaptive = CohortSum.examples(), ScheduledSum.examples(), AdaptiveSum.examples()
         return (
             cls(cohort[1], DistributedNoise(3)),
             cls(cohort[2], DistributedNoise(4, silent=0.25)),
-            cls(scheduled[1], DistributedNoise(4, silent=0.5)),
+            cls(scheduled[1], DistributedNoise(4, silent=0.25, lost=0.25)),
+            cls(adaptive[1], DistributedNoise(4, lost=0.25)),
+            cls(adaptive[2], DistributedNoise(4)),
         )
+
+
+NoisySum = CohortSum | DistributedNoiseSum  # Gaussian noise on sums, wherever it is added
 
 
 def _without_chance(event: Event) -> Event:

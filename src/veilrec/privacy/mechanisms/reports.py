@@ -40,6 +40,7 @@ from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.base import Calibration, Released, Sensitivity, SummedOnce
 from veilrec.privacy.mechanisms.clipping import BadUpdate, refuse_longer, update_norms
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
+from veilrec.privacy.mechanisms.shares import DistributedNoise
 from veilrec.privacy.mechanisms.sums import ClippedWhole, with_noise
 from veilrec.privacy.randomness import Source
 
@@ -51,8 +52,13 @@ class ItemReports(SummedOnce[Bools, Bools]):
 
     length: int  # items
     keep_probability: float  # that a bit was told as it is
-    step: float = 1.0  # of the whole numbers that are added up
-    largest: int = 1  # of the whole numbers that a report adds; none of them is below 0
+    step = 1.0
+    largest = 1  # none of the numbers is below 0
+
+    @property
+    def masked_length(self) -> int:  # type: ignore[override]
+        """One number for every item."""
+        return self.length
 
     @property
     def under_masks(self) -> bool:
@@ -70,39 +76,21 @@ class ItemReports(SummedOnce[Bools, Bools]):
     def check(self, told: Bools) -> None:
         """Refuse a report that no client within its bounds can have sent."""
 
-    def weigh(self, told: Bools) -> Offsets:
+    def weigh(self, value: Bools) -> Offsets:
         """What a report adds to the counts, in steps: one for every item that it names."""
-        return told.astype(np.int64)
+        return value.astype(np.int64)
 
-    def protect(self, counts: Offsets, source: Source) -> Doubles:
+    def protect(self, total: Offsets, source: Source) -> Doubles:
         """The counts as they may be used."""
-        return counts.astype(np.float64)
+        return total.astype(np.float64)
 
-    @property
-    def masked_length(self) -> int:  # type: ignore[override]
-        """One number for every item."""
-        return self.length
-
-    @property
-    def masked_most(self) -> int:  # type: ignore[override]
-        """What a report adds to a count."""
-        return self.largest
-
-    def masked(self, value: Bools, source: Source) -> Offsets:
-        """What a told report adds to the counts."""
-        return self.weigh(value)
-
-    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
-        """The counts as they may be used."""
-        return self.protect(total, source)
-
-    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf) -> Offsets:
-        """Counts from reports that every client makes for itself."""
+    def count_each(self, data: Csr, clients: Offsets, source_of: SourceOf, share_of: SourceOf) -> Offsets:
+        """Counts from reports that every client makes for itself, with its share of the noise where it adds one."""
         counts = np.zeros(self.length, np.int64)
         for row, client in enumerate(clients.tolist()):
             own = np.zeros(self.length, np.bool_)
             own[data.row(row)] = True
-            counts += self.weigh(self.report(own, source_of(client)).value)
+            counts += self.masked(self.report(own, source_of(client)).value, share_of(client))
         return counts
 
 
@@ -143,13 +131,15 @@ class RandomisedReports(ItemReports):
 
 
 class _NoisyCounts(ItemReports):
-    """Counts that a trusted server adds Gaussian noise to, once in a run."""
+    """Counts with Gaussian noise, once in a run: of a trusted server, or of the clients in shares."""
 
     scope, trust = "whole run", "server"
     keep_probability = 1.0
-    sigma: float
+    sigma: float  # of the noise on the counts of everybody
 
-    def _calibrate(self, squared: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+    def _calibrate(
+        self, squared: int, epsilon: float, delta: float, adjacency: Adjacency, carried: DistributedNoise | None
+    ) -> None:
         """Choose the noise for counts that somebody who is added or removed moves by the root of `squared`."""
         positive(epsilon=epsilon)
         probability(delta=delta)
@@ -157,12 +147,13 @@ class _NoisyCounts(ItemReports):
         people = 1 if adjacency == "add-remove" else 2
         self.sensitivity = Sensitivity(math.sqrt(people * squared), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, self.length)
+        self.sigma = self._share_out(epsilon, delta, carried)
         self._event = GaussianEvent(mu_for(epsilon, delta))  # every report of a simulation asks for it
 
-    def protect(self, counts: Offsets, source: Source) -> Doubles:
+    def protect(self, total: Offsets, source: Source) -> Doubles:
         """Noise on every count."""
-        return with_noise(counts.astype(np.float64) * self.step, self.sigma, source)
+        self._refuse_shares()
+        return with_noise(total.astype(np.float64) * self.step, self.sigma, source)
 
     def event(self) -> Event:
         """Gaussian, the lattice included."""
@@ -170,9 +161,7 @@ class _NoisyCounts(ItemReports):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        return base.lattice_delta(
-            base.lattice_event(self.sensitivity.value, self.length, self.sigma), epsilon, self.length
-        )
+        return self._profile(self.sigma, epsilon)
 
     def worst_pair(self) -> tuple[Bools, Bools]:
         """One person with as many items as count (one vote: a single one), and another with others (or nobody)."""
@@ -190,10 +179,19 @@ class ItemHistogram(_NoisyCounts):
 
     name = "item-histogram"
 
-    def __init__(self, *, length: int, max_items: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        max_items: int,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+        carried: DistributedNoise | None = None,
+    ) -> None:
         whole(length=length, max_items=max_items)
         self.length, self.max_items = length, max_items
-        self._calibrate(max_items, epsilon, delta, adjacency)
+        self._calibrate(max_items, epsilon, delta, adjacency, carried)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """At most so many of a client's items, at random."""
@@ -222,7 +220,7 @@ class ItemHistogram(_NoisyCounts):
         told = np.zeros((len(people), self.length), np.int64)
         for row, own in enumerate(people):
             told[row] = self.report(own, source).value
-        return self.protect(told.sum(axis=0), source)
+        return np.asarray(self._released(told.sum(axis=0), 1, source)[0])
 
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
         """Many histograms over the same people; where nobody's items have to be chosen, only the noise differs."""
@@ -230,12 +228,16 @@ class ItemHistogram(_NoisyCounts):
         if (people.sum(axis=1) > self.max_items).any():
             return np.stack([self._perturb(people, source) for _ in range(count)])
         told = np.array([self.report(own, source).value for own in people])
-        return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
+        return self._released(told.sum(axis=0), count, source)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Two of six items a person, in both adjacencies."""
-        return tuple(cls(length=6, max_items=2, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
+        """Two of six items a person, in both adjacencies; and with noise of five clients, of whom one adds none."""
+        carried = (None, None, DistributedNoise(5, silent=0.2))
+        return tuple(
+            cls(length=6, max_items=2, epsilon=1.0, delta=1e-6, adjacency=way, carried=noise)
+            for way, noise in zip((*ADJACENCIES, "add-remove"), carried, strict=True)
+        )
 
 
 @jit
@@ -312,20 +314,28 @@ class VoteReports(_NoisyCounts):
     step = 1.0 / _WHOLE_VOTE
     largest = _WHOLE_VOTE  # of somebody with one item
 
-    def __init__(self, *, length: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+        carried: DistributedNoise | None = None,
+    ) -> None:
         whole(length=length)
         self.length = length
-        self._calibrate(1, epsilon, delta, adjacency)
+        self._calibrate(1, epsilon, delta, adjacency, carried)
 
     def report(self, own: Bools, source: Source) -> Released[Bools]:
         """A client's items, all of them."""
         base.require_complete(self)
         return Released(bits(self.length, own=own), self.event())
 
-    def weigh(self, told: Bools) -> Offsets:
+    def weigh(self, value: Bools) -> Offsets:
         """1 / sqrt(n) for each of n items, in steps."""
-        size = vote_sizes(self.length)[told.sum(axis=-1)]
-        return np.asarray(told * size[..., np.newaxis])
+        size = vote_sizes(self.length)[value.sum(axis=-1)]
+        return np.asarray(value * size[..., np.newaxis])
 
     def count(self, data: Csr, clients: Offsets, *, seed: int, period: int) -> Offsets:
         """Sums of votes; nothing is drawn."""
@@ -337,11 +347,11 @@ class VoteReports(_NoisyCounts):
 
     def _perturb(self, value: Bools, source: Source) -> Doubles:  # type: ignore[override]
         """The noisy votes of people `[n, length]`."""
-        return self.protect(self._votes_of(value), source)
+        return np.asarray(self._released(self._votes_of(value), 1, source)[0])
 
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
         """Many releases over the same people: only the noise differs."""
-        return self.protect(np.tile(self._votes_of(value), (count, 1)), source)
+        return self._released(self._votes_of(value), count, source)
 
     def _votes_of(self, people: Bools) -> Offsets:
         told = bits(self.length, value=people).reshape(-1, self.length)
@@ -349,8 +359,12 @@ class VoteReports(_NoisyCounts):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Six items, in both adjacencies."""
-        return tuple(cls(length=6, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
+        """Six items, in both adjacencies, of the server's noise and of that of five clients, of whom one is missing."""
+        return tuple(
+            cls(length=6, epsilon=1.0, delta=1e-6, adjacency=way, carried=noise)
+            for noise in (None, DistributedNoise(5, lost=0.2))
+            for way in ADJACENCIES
+        )
 
 
 class PlainVotes(VoteReports):
@@ -368,9 +382,9 @@ class PlainVotes(VoteReports):
         self.claimed_epsilon, self.claimed_delta = math.inf, 1.0
         self.sigma = 0.0
 
-    def protect(self, counts: Offsets, source: Source) -> Doubles:
+    def protect(self, total: Offsets, source: Source) -> Doubles:
         """The votes as they are."""
-        return counts.astype(np.float64) * self.step
+        return total.astype(np.float64) * self.step
 
     def event(self) -> Event:
         """No epsilon is finite."""

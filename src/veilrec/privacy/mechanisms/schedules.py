@@ -62,7 +62,8 @@ Part = TypeVar("Part")
 class ScheduledSum(CohortSum):
     """The noisy sum of a cohort, with a bound for every round.
 
-    `noise_multiplier` is that of the round with the largest bound; `event()` is what that one costs.
+    `noise_multiplier` is that of the round with the largest bound; `event()` is what that one costs. Whoever takes part
+    in some of the rounds only is taken to be in the costliest.
     """
 
     name = "scheduled-sum"
@@ -76,7 +77,7 @@ class ScheduledSum(CohortSum):
         taking_part: Rounds,
         delta: float,
     ) -> None:
-        if len(clip_norms) != taking_part.rounds:
+        if len(clip_norms) < taking_part.rounds:  # of more rounds, a person is in some
             raise BadInput(f"there are {len(clip_norms)} bounds for {taking_part.rounds} rounds: give one for each")
         positive(**{f"clip_norm_of_round_{number}": bound for number, bound in enumerate(clip_norms)})
         super().__init__(
@@ -114,8 +115,10 @@ class ScheduledSum(CohortSum):
         return people.one_round(_multiplier(bound, people, self.sigma, self.dimension))
 
     def events(self, rounds: int) -> tuple[tuple[Event, int], ...]:
-        """What the first so many rounds cost; those beyond the last as much as the most costly one."""
-        return tuple(Counter(self.event_in(RoundSpec(number)) for number in range(rounds)).items())
+        """What so many rounds cost at most: the costliest; those beyond the last as much as the most costly one."""
+        known = sorted(range(len(self.clip_norms)), key=lambda number: -self.clip_norms[number])
+        numbers = [*known, *range(len(known), rounds)][:rounds]
+        return tuple(Counter(self.event_in(RoundSpec(number)) for number in numbers).items())
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -132,10 +135,10 @@ def _multiplier(bound: float, people: Rounds, sigma: float, dimension: int) -> f
 
 
 def run_event(clip_norms: tuple[float, ...], people: Rounds, noise_multiplier: float, dimension: int) -> Event:
-    """What all rounds cost with this noise on the one with the largest bound: for choosing the noise."""
+    """What all rounds of a person cost with this noise on the one with the largest bound: for choosing the noise."""
     moved = rounded_sum_l2(people.moved(max(clip_norms)), people.population)
     sigma = on_lattice(noise_multiplier, moved, dimension)
-    counts = Counter(clip_norms).items()
+    counts = Counter(sorted(clip_norms, reverse=True)[: people.rounds]).items()
     return ComposedEvent(
         tuple((people.one_round(_multiplier(bound, people, sigma, dimension)), count) for bound, count in counts)
     )

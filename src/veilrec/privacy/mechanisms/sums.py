@@ -29,6 +29,7 @@ from veilrec.privacy.mechanisms import base, clipping
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, SummedOnce
 from veilrec.privacy.mechanisms.clipping import clip_whole, in_entries
 from veilrec.privacy.mechanisms.responses import happens
+from veilrec.privacy.mechanisms.shares import DistributedNoise
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import UNITS, Law
 
@@ -438,15 +439,24 @@ class GainSum(SummedOnce[Doubles, Doubles]):
     scope, trust = "whole run", "server"
     masked_length = 1
 
-    def __init__(self, *, clip: float, epsilon: float, delta: float, adjacency: Adjacency) -> None:
+    def __init__(
+        self,
+        *,
+        clip: float,
+        epsilon: float,
+        delta: float,
+        adjacency: Adjacency,
+        carried: DistributedNoise | None = None,
+    ) -> None:
         positive(clip=clip, epsilon=epsilon)
         probability(delta=delta)
         self.clip = clip
         self.unit, self.adjacency = "user", adjacency
         self.sensitivity = Sensitivity(clipped_l2(clip, adjacency), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        self.sigma = base.lattice_sigma(epsilon, delta, self.sensitivity.value, 1)
         self.step = 2.0 ** math.ceil(math.log2(clip)) / _UNITS_OF_GAIN
+        self.largest = int(clip / self.step)
+        self.sigma = self._share_out(epsilon, delta, carried)
         self._event = GaussianEvent(mu_for(epsilon, delta))
 
     def bound(self, gains: Doubles) -> Doubles:
@@ -454,39 +464,27 @@ class GainSum(SummedOnce[Doubles, Doubles]):
         found = np.nan_to_num(np.asarray(gains, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         return np.clip(found, -self.clip, self.clip)
 
-    @property
-    def masked_most(self) -> int:  # type: ignore[override]
-        """The clip, in steps."""
-        return int(self.clip / self.step)
+    def weigh(self, value: Doubles | float) -> Offsets:
+        """Bounded gains in steps, cut towards zero: `[1]` of one client."""
+        return np.trunc(self.bound(np.atleast_1d(value)) / self.step).astype(np.int64)
 
-    def integers(self, gains: Doubles) -> Offsets:
-        """Bounded gains in steps, cut towards zero."""
-        return np.trunc(self.bound(gains) / self.step).astype(np.int64)
-
-    def masked(self, value: Doubles | float, source: Source) -> Offsets:
-        """What one client's gain adds to the sum: `[1]`."""
-        return self.integers(np.array(value, np.float64).reshape(1))
-
-    def opened(self, total: Offsets, clients: int, source: Source) -> Doubles:
-        """The noisy sum of the gains: `[1]`."""
-        return self.protect(total * self.step, source)
-
-    def total(self, gains: Doubles) -> float:
-        """The sum of bounded gains, the same whatever their order."""
+    def total(self, gains: Doubles) -> Offsets:
+        """The sum `[1]` of bounded gains, in steps: the same whatever their order."""
         if np.ndim(gains) != 1 or len(gains) > _MAX_VALIDATORS:
             raise BadInput(
                 f"gains have shape {np.shape(gains)}: one number per client is needed, {_MAX_VALIDATORS:,} at most"
             )
-        return float(self.integers(gains).sum() * self.step)
+        return np.asarray(self.weigh(gains).sum(keepdims=True))
 
     def check(self, gain: float) -> None:
         """Refuse a gain that nobody who keeps to the bound can have sent."""
         if not abs(gain) <= self.clip:
             raise clipping.BadUpdate(f"a gain of {gain:.6g}: this comparison takes at most {self.clip:.6g}")
 
-    def protect(self, total: Doubles, source: Source) -> Doubles:
+    def protect(self, total: Offsets, source: Source) -> Doubles:
         """Noise on the sum."""
-        return with_noise(np.asarray(total, np.float64), self.sigma, source)
+        self._refuse_shares()
+        return with_noise(np.asarray(total * self.step, np.float64), self.sigma, source)
 
     def threshold(self, validators: int) -> float:
         """Gain that a noisy mean over validation clients has to exceed: standard errors of its noise and of chance.
@@ -502,7 +500,7 @@ class GainSum(SummedOnce[Doubles, Doubles]):
 
     def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
         checked = vectors(1, gains=value)
-        return self.protect(np.full((count, 1), self.total(checked.reshape(-1))), source)
+        return self._released(self.total(checked.reshape(-1)), count, source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
@@ -510,8 +508,7 @@ class GainSum(SummedOnce[Doubles, Doubles]):
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        event = base.lattice_event(self.sensitivity.value, 1, self.sigma)
-        return base.lattice_delta(event, epsilon, 1)
+        return self._profile(self.sigma, epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """One client that gains all, against none (add-remove) or one that loses all (replace-one)."""
@@ -520,5 +517,9 @@ class GainSum(SummedOnce[Doubles, Doubles]):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """In both adjacencies."""
-        return tuple(cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way) for way in ADJACENCIES)
+        """In both adjacencies, of the server's noise and of that of four clients, of whom one adds none."""
+        return tuple(
+            cls(clip=0.1, epsilon=1.0, delta=1e-6, adjacency=way, carried=noise)
+            for noise in (None, DistributedNoise(4, silent=0.25))
+            for way in ADJACENCIES
+        )
