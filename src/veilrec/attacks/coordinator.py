@@ -57,6 +57,8 @@ from veilrec.methods.registry import get
 from veilrec.privacy.accounting.accountant import detection_of
 from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.mechanisms.shares import DistributedNoise, Shares
 from veilrec.runs.request import problem_of
 
 PLAYS: Mapping[str, str] = {
@@ -238,17 +240,13 @@ class HostileScene:
 
     def noise(self, shares: int, generator: np.random.Generator) -> Doubles:
         """Noise like that of so many clients."""
-        plan, spec = self.known.plan, self.opened.spec
-        parts = []
+        mechanism, parts = self.known.plan.mechanism, []
+        if not isinstance(mechanism, DistributedNoiseSum):
+            raise TypeError("the clients add no noise")
         for tensor in self.opened.view.tensors:
-            sigma = plan.mechanism.share_sigma(tensor.name, spec) * np.sqrt(shares)
+            sigma = mechanism.share_sigma(tensor.name, self.opened.spec) * np.sqrt(shares)
             parts.append(generator.normal(0.0, sigma, tensor.size))
         return np.concatenate(parts)
-
-    @property
-    def adds_noise(self) -> bool:
-        """Whether the clients add the noise."""
-        return self.known.plan.mechanism.noise_on == "share"
 
     def under(self, strength: float, item: int | None = None) -> Model:
         """The model with a column that is `strength` at an item (None: at all), and 0 elsewhere."""
@@ -323,11 +321,11 @@ def _trained(scene: HostileScene, craft: Craft, beside: _Companions) -> BestScor
         item = rarest(own.clicked[row], own.clicked[others])
         loud, quiet = craft(item)
         seen = scene.vector(row, loud).astype(np.float64)
-        for other in others.tolist() if quiet is not None else ():
-            seen += scene.vector(other, quiet)
-            if beside.change:
-                seen -= scene.vector(other, quiet, 1)
-        if scene.adds_noise and beside.shares:
+        for other in others.tolist():
+            if quiet is not None:
+                seen += scene.vector(other, quiet)
+                seen -= scene.vector(other, quiet, 1) if beside.change else 0.0
+        if carried_noise(scene.known.plan.mechanism) is not None and beside.shares:
             seen += scene.noise(beside.shares, generator)
         reader.practise(scene.observation(seen))
     reader.settle()
@@ -591,16 +589,25 @@ def _practised(reader: BestScore | LikeOwn) -> float:
 
 def _bound(stage: _Stage, recovery: Recovery) -> float | None:
     """What the accounting allows whoever sees the sums that hold the target, where that is promised."""
-    scene, play = stage.scene, stage.play
-    mechanism: Any = scene.known.plan.mechanism
-    if not scene.adds_noise or play in ("small-cohort", "made-up", "all-helpers"):
+    if stage.play in ("small-cohort", "made-up", "all-helpers"):
         return None
-    if _beside(stage).shares < mechanism.distributed_noise.honest:  # more clients are corrupt than was planned for
+    plan = stage.scene.known.plan
+    summed: Any = plan.mechanism if stage.on == "rounds" or plan.reports is None else plan.reports.mechanism
+    carried = carried_noise(summed)
+    if carried is None or _beside(stage).shares < carried.honest:  # more are corrupt than was planned for
         return None
-    event: Event = mechanism.event_in(scene.opened.spec)
-    times = 1 if mechanism.adjacency == "replace-one" else _APART
+    event: Event = summed.event_in(stage.scene.opened.spec) if stage.on == "rounds" else summed.event()
+    times = 1 if summed.adjacency == "replace-one" else _APART
     rate = max(FALSE_POSITIVES, recovery.false_positive_rate, recovery.chance)
     return float(detection_of(repeated(event, times), false_alarms=min(rate, 0.5)).found)
+
+
+def carried_noise(mechanism: Any) -> DistributedNoise | None:
+    """Return which clients carry the noise of a sum, of updates or of what is told once; None: the server does."""
+    if isinstance(mechanism, DistributedNoiseSum):
+        return mechanism.distributed_noise
+    shares = getattr(mechanism, "shares", None)
+    return shares.carried if isinstance(shares, Shares) else None
 
 
 def noises_of(method: str, settings: Sequence[str]) -> tuple[NoiseOfSums, ...]:
