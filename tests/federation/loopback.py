@@ -20,7 +20,7 @@ from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.facts import FederationFacts, largest_content
 from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS
 from veilrec.federation.helper import run_helper
-from veilrec.federation.identity import identity_of, read_invitation
+from veilrec.federation.identity import identity_of, pin, read_invitation
 from veilrec.federation.link import HttpsLink, live
 from veilrec.federation.making import Basis, FederationOptions, lay_out
 from veilrec.methods.base import promised
@@ -55,6 +55,14 @@ def lay_out_in(folder, basis, **wishes):
     folder.mkdir(parents=True, exist_ok=True)
     asked = {"rehearsal": True, "port": free_port(), **wishes}
     return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", clients=1, **asked))
+
+
+def rewritten(folder, **changes):
+    """Another federation.yaml in the place of the one that was made, to which everybody is then invited."""
+    made = replace(federation.read(folder), **changes)
+    federation.write(made, folder)
+    for place in (*(folder / CLIENTS).iterdir(), *(folder / HELPERS).glob("*")):
+        pin(place, made)
 
 
 def known_in(folder):

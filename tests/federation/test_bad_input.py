@@ -219,7 +219,7 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path):
     basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1)
     one, _ = (lay_out_in(tmp_path / name, basis, secagg="helpers") for name in ("one", "two"))
     helpers = [tmp_path / name / "helpers" / "helper-0" for name in ("one", "two")]
-    raises(BadInput, "no helper of this federation", HelperAnswers, helpers[1], one)
+    raises(BadInput, "not what helper-0 was invited to", HelperAnswers, helpers[1], one)
     (helpers[0] / "register.json").unlink()
     raises(BadInput, "is no helper", HelperAnswers, helpers[0], one)
 

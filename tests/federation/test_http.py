@@ -27,6 +27,8 @@ class Open:
     def __init__(self, folder, known, control):
         self.folder, self.known, self.control = folder, known, control
         self.places = sorted((folder / CLIENTS).iterdir())
+        for place in self.places:
+            opened(place, known).close()
         self.links = [link_of(place, known) for place in self.places]
         for link, place in zip(self.links, self.places, strict=True):
             link.enrol(read_invitation(place))

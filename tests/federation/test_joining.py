@@ -20,7 +20,6 @@ from veilrec.data.population import Interactions, Population, Strings
 from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.registry import NotInvited, Registry
-from veilrec.federation.facts import with_distributed_noise
 from veilrec.federation.federation import CLIENTS, COORDINATOR, HELPERS, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
@@ -28,7 +27,6 @@ from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.joining import bring, invite, own_data, take_place
 from veilrec.federation.making import FederationOptions, make
 from veilrec.methods.base import promised
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
 from veilrec.server.secure_reports import run_digest
 
 LATE, FROM = 5, 2  # the client that comes in a later round, and the first in which it may; nobody takes place 6
@@ -111,16 +109,20 @@ def run_with_a_latecomer(folder, basis):
 
 
 @pytest.mark.parametrize(
-    ("size", "wishes"),
-    [("4", {}), ("0", {"secagg": "helpers", "minimum_messages": 3, "distributed_noise": True})],
+    ("settings", "wishes"),
+    [
+        (("cohort.size=4",), {}),
+        (
+            ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.58"),
+            {"secagg": "helpers", "distributed_noise": True},
+        ),
+    ],
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
-def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(size, wishes, tmp_path):
-    basis = loopback.basis_of(ContractSubject("dp-fedmf"), f"cohort.size={size}", users=7, rounds=6)
+def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(settings, wishes, tmp_path):
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), *settings, users=7, rounds=6)
     made = loopback.lay_out_in(tmp_path, without_the_last(basis, 2), places=2, round_seconds=600.0, **wishes)
     assert (made.clients, made.places) == (7, 2)
-    if made.distributed_noise:
-        basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
     plan = loopback.known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
     assert run_digest(plan) == run_digest(basis.plan)
     assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.distributed_noise

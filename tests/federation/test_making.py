@@ -17,11 +17,10 @@ from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Strings
 from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as client_folder
-from veilrec.federation.facts import spending_of, with_distributed_noise
+from veilrec.federation.facts import spending_of
 from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
 
 
 def others(basis):
@@ -114,7 +113,8 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path):
 def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do():
     server = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
     nobody = basis_of(ContractSubject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
-    distributed = with_distributed_noise(server, DistributedNoise(2))
+    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.5")
+    distributed = basis_of(ContractSubject("dp-fedmf"), *settings, users=4, rounds=1).plan
     found = [spending_of(plan)[0].trust for plan in (server, distributed, nobody)]
     assert found == ["server", "server sees only noisy sums", "nobody"]
 

@@ -4,6 +4,8 @@ import base64
 import http.client
 import json
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -15,7 +17,7 @@ from tests.web.trainer_vectors import trainer as vectors
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput
-from veilrec.federation.federation import CA
+from veilrec.federation.federation import CA, parted
 from veilrec.federation.link import client_context
 from veilrec.federation.page import ABOUT, about, write_page
 from veilrec.wire.signing import checked_origin
@@ -103,7 +105,13 @@ def test_what_is_an_origin_and_what_is_none():
 def test_the_public_file_says_what_the_plan_comes_to(folder, tmp_path):
     known = known_in(folder)
     assert write_page(known, tmp_path / "public") == (tmp_path / "public").stat().st_size
-    with safe_open(tmp_path / "public", "numpy") as file:
+    agreed, rest = parted((tmp_path / "public").read_bytes())
+    address, acted = parted(rest)
+    assert sha256(agreed).digest() == known.federation.digest  # what invitations name
+    assert json.loads(agreed)["page"] == sha256(acted).hexdigest()
+    assert address.decode() == known.federation.address
+    (tmp_path / "acted").write_bytes(acted)
+    with safe_open(tmp_path / "acted", "numpy") as file:
         told = json.loads(file.metadata()[ABOUT])
         names = set(file.keys())
     assert told == json.loads(json.dumps(about(known)))
@@ -115,11 +123,17 @@ def test_the_public_file_says_what_the_plan_comes_to(folder, tmp_path):
 
 
 def test_the_file_of_the_vectors_has_the_same_entries(folder):
-    content = base64.b64decode(vectors()["cases"][0]["file"])
+    content = parted(parted(base64.b64decode(vectors()["cases"][0]["file"]))[1])[1]
     header = json.loads(content[8 : 8 + int(np.frombuffer(content[:8], "<u8")[0])])
     made_up, real = json.loads(header["__metadata__"][ABOUT]), about(known_in(folder))
     assert made_up.keys() == real.keys()
     assert made_up["reading"].keys() == real["reading"].keys()
+
+
+def test_another_public_file_than_the_one_agreed_on_is_not_written(folder, tmp_path):
+    known = known_in(folder)
+    known.federation = replace(known.federation, dataset="another")
+    raises(BadInput, "another public file", write_page, known, tmp_path / "public")
 
 
 def test_what_a_browser_cannot_do_is_said(tmp_path):

@@ -11,26 +11,29 @@ import pytest
 from tests.federation import loopback
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject, same, subjects
+from veilrec.cli.federate import status_line
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
+from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, Tensor, whole_model
 from veilrec.federation import federation
+from veilrec.federation.auditing import audit
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.facts import terms_in, terms_of, with_distributed_noise
+from veilrec.federation.facts import terms_in, terms_of
 from veilrec.federation.federation import CLIENTS, COORDINATOR, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.secagg.helpers import Helper, MaskRequest
+from veilrec.federation.running import status
+from veilrec.federation.secagg.helpers import Helper, HelperInvitation, HelperSumClient, MaskRequest
 from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
-from veilrec.federation.secagg.terms import RoundKey
-from veilrec.privacy.mechanisms.distributed import DistributedNoise
+from veilrec.federation.secagg.terms import MessageReader, RoundKey
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.server import ServerState
+from veilrec.wire import rounds
 from veilrec.wire.signing import BadSignature
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -42,17 +45,16 @@ def clear(users, rounds):
 
 
 @pytest.mark.parametrize("secagg", ["helpers", "pairs"])
-@pytest.mark.parametrize("wishes", [{}, {"distributed_noise": True, "silent": 0.3}])
-def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
-    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
-    made = loopback.lay_out_in(
-        tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG, **wishes
-    )
+@pytest.mark.parametrize("margins", [None, ("privacy.silent=0.3", "privacy.lost=0.4")], ids=["server", "clients"])
+def test_secure_sums_are_those_of_the_simulation(secagg, margins, tmp_path):
+    noise = () if margins is None else ("privacy.noise=distributed", *margins)
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", *noise, users=5, rounds=2)
+    wishes = {"minimum_messages": 3} if margins is None else {"distributed_noise": True}
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, round_seconds=loopback.LONG, **wishes)
+    assert made.least == 3
     assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
     told = " ".join(made.guarantee["caveats"])
     assert ("sums before it adds the noise" in told) is not made.distributed_noise
-    if made.distributed_noise:
-        basis = replace(basis, plan=with_distributed_noise(basis.plan, DistributedNoise(made.least, made.silent)))
     loopback.run_all(tmp_path)
     ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
@@ -63,7 +65,7 @@ def test_secure_sums_are_those_of_the_simulation(secagg, wishes, tmp_path):
         assert made.distributed_noise or "helpers" not in told
         terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
         shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
-        said = 4 + terms.vector_bytes + RoundKey.size(2) + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
+        said = 4 + terms.vector_bytes + RoundKey.size(2) + 32 + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
         assert [report.up_bytes for report in ended.history] == [5 * said] * 2
 
 
@@ -98,12 +100,12 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(tmp_path, mo
     vectors = {}
     mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self, boxes, values):
+    def noted(self, boxes, content, values):
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
-        return mask(self, boxes, values)
+        return mask(self, boxes, content, values)
 
-    def summed(self, invitation, messages):
-        got = total(self, invitation, messages)
+    def summed(self, invitation, messages, cohort):
+        got = total(self, invitation, messages, cohort)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
@@ -233,10 +235,10 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path, monkeypatch):
             raise MessageRefused("nothing is open", "held back")
         return receive(self, client_id, message)
 
-    def in_between(self, invitation, messages):
+    def in_between(self, invitation, messages, cohort):
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
-        return total(self, invitation, messages)
+        return total(self, invitation, messages, cohort)
 
     def wanted(self):
         outcome["server"] = self
@@ -259,7 +261,8 @@ def test_a_revoked_client_is_left_out_and_nobody_waits_for_it(tmp_path, monkeypa
     names = sorted(path.name for path in (tmp_path / CLIENTS).iterdir())
     for name in names:
         place = tmp_path / CLIENTS / name
-        key, invitation = identity_of(place).public, read_invitation(place)
+        with loopback.opened(place, loopback.known_in(tmp_path)):
+            key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = loopback.known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))
@@ -309,8 +312,9 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path):
 
 REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
-    ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
-    ("veil", ("cohort.size=0",), {"distributed_noise": True}, "the server adds the noise of vote-reports"),
+    ("fednewsrec", ("cohort.size=0",), {}, "needs 2 validation clients, and there are 0"),
+    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"minimum_messages": 3}, "how many may be lost"),
+    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"secagg": "none"}, "add --secagg helpers"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
     ("fedmf", ("cohort.size=3",), {"distributed_noise": True, "secagg": "none"}, "--secagg helpers"),
@@ -448,3 +452,104 @@ def test_among_clients_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     trips = [attempt for kind, attempt in asked if kind == "advertise"]
     assert trips[:3] == [0, 1, 2]
     assert [attempt for kind, attempt in asked if kind == "reveal"][:2] == [2, 2]
+
+
+@pytest.mark.parametrize(("name", "secagg"), [("privaterec", "helpers"), ("fednewsrec", "pairs")])
+def test_gains_of_validation_clients_under_masks_decide_as_in_the_simulation(name, secagg, tmp_path):
+    basis = loopback.basis_of(subjects(name)[0], "cohort.size=0", users=16, rounds=1)
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, minimum_messages=3, round_seconds=loopback.LONG)
+    assert made.validators >= made.least_compared
+    wanted = loopback.simulated(tmp_path, basis)
+    loopback.run_all(tmp_path)
+    known = loopback.known_in(tmp_path)
+    ended = read_end(tmp_path, known)
+    assert [report.void for report in ended.history] == [False]
+    assert ended.selection.validators == wanted.selection.validators == made.validators
+    assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)  # of networks
+    found = audit(tmp_path)
+    assert (found.sums, found.problems) == (2, ())
+
+
+def test_whoever_acted_on_something_else_is_named_and_its_round_void(tmp_path, monkeypatch):
+    """A client that was told something else in round 0: what it signed says so, and the coordinator tells."""
+    loopback.lay_out_in(tmp_path, clear(4, 2), secagg="helpers", round_seconds=loopback.LONG)
+    known, update = loopback.known_in(tmp_path), HelperSumClient.update
+
+    def elsewhere(self, invitation, content, values):
+        sent = update(self, invitation, content, values)
+        proposal = HelperInvitation.decode(invitation).proposal
+        if self.number != 2 or proposal.terms.round_number:
+            return sent
+        louder = replace(proposal, terms=proposal.terms.about(b"louder", range(4))).session
+        claim = RoundKey.read(MessageReader(sent))
+        signed = RoundKey.signed(claim.public, self.identity, louder, "client", 2)
+        return signed.encode() + louder + sent[RoundKey.size() + 32 :]
+
+    monkeypatch.setattr(HelperSumClient, "update", elsewhere)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, known).history
+    assert (first.void, first.differing, second.void, second.differing) == (True, ("d00002",), False, ())
+    assert first.refused["another digest"] >= 1
+    found = status(tmp_path)["run"]
+    assert found["differing"] == {"0": ["d00002"]}
+    assert "round 0 void: d00002 acted on something else" in status_line(found | {"clients": {"here": 0, "invited": 4}})
+    assert audit(tmp_path).problems == ("round 0: d00002 acted on something else than the others",)
+
+
+def test_weights_beyond_their_bound_are_declined_by_everybody_and_counted(tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(4, 2), secagg="helpers", round_seconds=loopback.LONG)
+    honest = Coordinator._broadcast
+
+    def loud(self):
+        if self.round_number:
+            return honest(self)
+        schema = self.plan.schema
+        weights = {name: np.full_like(values, 2.0**21) for name, values in self.plan.start.items()}
+        return rounds.encode(RoundSpec(0), whole_model(schema, weights, 0), schema)
+
+    monkeypatch.setattr(Coordinator, "_broadcast", loud)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, loopback.known_in(tmp_path)).history
+    assert (first.void, first.messages, first.declined) == (True, 0, {"beyond the bound": 4})
+    assert (second.void, second.messages, second.declined) == (False, 4, {})
+    assert status(tmp_path)["run"]["declined"] == {"beyond the bound": 4}
+
+
+def test_a_model_that_a_sum_was_not_begun_for_voids_the_round_with_one_line_and_no_charge(tmp_path, monkeypatch):
+    """Between the helpers' keys and the clients the model on disk has become another one."""
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=2)
+    loopback.lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=loopback.LONG)
+    opening, opened = Coordinator.open_sum, list[int]()
+
+    def swapped(self):
+        place = opening(self)
+        if not opened:
+            opened.append(self.round_number)
+            for values in self._server_state.server.weights.values():
+                np.add(values, 1.0, out=values)
+        return place
+
+    monkeypatch.setattr(Coordinator, "open_sum", swapped)
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, loopback.known_in(tmp_path)).history
+    assert (first.void, first.messages, second.messages) == (True, 0, 4)
+    assert paid(tmp_path) == [1] * 4
+
+
+def test_a_model_beyond_what_clients_learn_from_ends_the_run(tmp_path, monkeypatch):
+    loopback.lay_out_in(tmp_path, clear(3, 2), secagg="helpers", round_seconds=loopback.LONG)
+    monkeypatch.setattr(Tensor, "largest", 1e-3)
+    with pytest.raises(BadInput, match="the model has diverged in round 0"):
+        loopback.run_all(tmp_path, wrap=lambda _, answers: Bold(answers))
+
+
+class Bold:
+    """A client that learns from anything."""
+
+    def __init__(self, answers):
+        self._answers = answers
+
+    def answer(self, task, content):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("veilrec.client.federated.check_weights", lambda *_: None)
+            return self._answers.answer(task, content)

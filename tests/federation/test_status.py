@@ -10,14 +10,13 @@ import time
 from functools import partial
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from tests.federation import loopback
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app, status_line
 from veilrec.federation.coordinator.process import STATUS, open_coordinator
-from veilrec.federation.federation import COORDINATOR, FILE, HELPERS
+from veilrec.federation.federation import COORDINATOR, HELPERS
 from veilrec.federation.finishing import read_end
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import OURSELVES, Up, status
@@ -67,8 +66,7 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(tmp_path, mon
         folder,
         FederationOptions(method="fedmf", data=data, clients=3, rounds=1, round_seconds=1.0, port=loopback.free_port()),
     )
-    content = yaml.safe_load((folder / FILE).read_text())
-    (folder / FILE).write_text(yaml.safe_dump(content | {"minimum_messages": 4}))
+    loopback.rewritten(folder, minimum_messages=4)
     monkeypatch.setattr(Up, "run", lambda up, _: loopback.run_all(up.folder))
     done = CliRunner().invoke(app, ["up", str(folder), "--json"])
     assert done.exit_code == 1

@@ -8,7 +8,7 @@ import pytest
 from tests.server.test_coordinator import CLIENTS, plan_of, refusal, start
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, place_of_sum
+from veilrec.core.schema import FIRST_REPORT_SUM, ComparisonSum, ReportSum, RoundSpec, place_of_sum
 from veilrec.privacy.randomness import noise_of_histogram
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RoundState, RunPosition
@@ -29,6 +29,7 @@ class Adding:
     """Sums of what is not masked at all, in the place of a protocol; who was asked what is noted."""
 
     waits = True
+    differing, transcript = (), b"transcript"
 
     def __init__(self, length, attempts=1):
         self.length, self.attempts = length, attempts
@@ -36,7 +37,7 @@ class Adding:
         self.begins = self.adds_up = True
         self.before = self.after = lambda: None
 
-    def open(self, spec, cohort):
+    def open(self, spec, cohort, content):
         self.opened.append(spec)
         return f"sum {spec.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
 
@@ -50,7 +51,7 @@ class Adding:
         if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != client:
             raise BadMessage("not a vector of this device")
 
-    def total(self, invitation, messages):
+    def total(self, invitation, messages, cohort):
         self.asked.append((invitation, list(messages)))
         self.before()
         if not self.adds_up:
@@ -275,11 +276,12 @@ def test_killed_while_a_secure_sum_is_begun_it_begins_the_same_round_again(tmp_p
 
 def test_states_and_numbers_are_those_of_earlier_databases():
     numbers = [*(ReportSum(attempt).number for attempt in range(3)), 0, 1, FIRST_REPORT_SUM - 1]
+    numbers += [ComparisonSum(attempt).number for attempt in range(3)]
     assert min(numbers[:3]) >= FIRST_REPORT_SUM  # sums of reports have numbers of their own, and come before all rounds
     order = [place_of_sum(number) for number in numbers]
     assert order == sorted(set(order))
     found = [state.value for state in RoundState]
-    assert found == ["between rounds", "asking", "counting", "opening", "open", "closing", "judged"]
+    assert found == ["between rounds", "asking", "counting", "opening", "open", "closing", "comparing", "judged"]
     assert RunPosition.from_json('{"number": 3, "stage": "closing"}') == RunPosition(3, RoundState.CLOSING)
     steps = [RunPosition(0, state).steps for state in RoundState]
-    assert steps == [0, 0, 0, 1, 1, 2, 1]
+    assert steps == [0, 0, 0, 1, 1, 2, 0, 1]

@@ -224,6 +224,16 @@ export function allChecks(veilrec, vectors) {
       odd[place] = value;
       await refused(() => made.message(odd, 0, [1], seed), `byte ${place}`);
     }
+    for (const [weight, reason] of [[2 ** 21, "beyond the bound"], [Infinity, "not finite"]]) {
+      const loud = good.slice(); // its last number is one of what is learnt
+      new DataView(loud.buffer).setFloat32(loud.length - 4, weight, true);
+      try {
+        made.message(loud, 0, [1], seed);
+        fail(`a weight of ${weight} is learnt from`);
+      } catch (error) {
+        equal(error.reason, reason, `${weight}`);
+      }
+    }
     const longer = good.slice(); // a round that asks for more than the federation agreed on gets no more
     new DataView(longer.buffer).setFloat64(5, 1000, true);
     const message = made.message(longer, 0, [1, 2, 3, 4, 5, 6, 7, 8], seed);
@@ -233,13 +243,32 @@ export function allChecks(veilrec, vectors) {
     if (!(Math.sqrt(squares) <= 1)) fail(`a message is ${Math.sqrt(squares)} long`);
   });
   check("trainer: a file that promises more than its noise keeps is refused", async () => {
+    const long = (part) => veilrec.joined(new Uint8Array(BigUint64Array.of(BigInt(part.length)).buffer), part);
     const changed = (from, to, whole = bytes(vectors.trainer.cases[0].file)) => {
-      const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
-      const header = veilrec.text(whole.subarray(8, 8 + length));
+      const [agreed, rest] = veilrec.parted(whole);
+      const [address, acted] = veilrec.parted(rest);
+      const length = Number(new DataView(acted.buffer).getBigUint64(0, true));
+      const header = veilrec.text(acted.subarray(8, 8 + length));
       if (!header.includes(from)) fail(`the header has no ${from}`);
       const other = veilrec.utf8(header.replace(from, to));
-      return veilrec.joined(new Uint8Array(BigUint64Array.of(BigInt(other.length)).buffer), other, whole.subarray(8 + length));
+      return veilrec.joined(long(agreed), long(address), long(other), acted.subarray(8 + length));
     };
+    const file = bytes(vectors.trainer.cases[0].file);
+    const [agreed, rest] = veilrec.parted(file);
+    const [, acted] = veilrec.parted(rest);
+    const elsewhere = (address, other = agreed) => veilrec.joined(long(other), long(veilrec.utf8(address)), acted);
+    const pin = await veilrec.sha256(agreed);
+    await veilrec.FederationFile.agreed(file, pin);
+    await veilrec.FederationFile.agreed(elsewhere("https://127.0.0.1:9"), pin); // a coordinator may move
+    await refused(() => veilrec.FederationFile.read(elsewhere("http:///127")), "an address");
+    await refused(() => veilrec.FederationFile.agreed(file, "0".repeat(64)), "another federation than the invitation's");
+    await refused(() => veilrec.FederationFile.agreed(changed("0.125", "0.25"), pin), "another file than the one agreed on");
+    for (const [from, to] of [['"clients": 5', '"clients": 6'], ['"secagg": "none"', '"secagg": "helpers"']]) {
+      const other = veilrec.utf8(veilrec.text(agreed).replace(from, to));
+      if (veilrec.same(other, agreed)) fail(`it has no ${from}`);
+      const digest = await veilrec.sha256(other);
+      await refused(() => veilrec.FederationFile.agreed(elsewhere("https://127.0.0.1:9", other), digest), to);
+    }
     veilrec.FederationFile.read(changed("0.125", "0.125"));
     const withPlaces = bytes(vectors.trainer.cases.find(({ name }) => name === "places").file);
     await refused(() => veilrec.FederationFile.read(changed('noise\\": {\\"places', 'noise\\": {\\"others', withPlaces)), "places without noise");
@@ -261,19 +290,19 @@ export function allChecks(veilrec, vectors) {
       ['[0.25, 0.0625]', '[0.24, 0.0625]'],
       ['mu_of_report\\": 0.125', 'mu_of_report\\": 0.124'],
       ['method\\": \\"veil', 'method\\": \\"vail'],
-      ['https://127', 'http:///127'],
     ])
       await refused(() => veilrec.FederationFile.read(changed(from, to)), to);
   });
   check("trainer: invitations and signatures are Python's", async () => {
     const { invitation, client, content, statement, signature } = vectors.trainer.signed;
-    const [name, key] = await veilrec.readInvitation(invitation);
+    const [name, key, agreed] = await veilrec.readInvitation(invitation);
+    equal(agreed, "0".repeat(64), "digest");
     equal(name, client, "client");
     const said = await veilrec.statementFor("0123456789abcdef0123456789abcdef", name, "round", 7, bytes(content));
     equal(said, statement, "statement");
     const signed = await crypto.subtle.sign({ name: "Ed25519" }, key, veilrec.utf8(`veilrec federation\n${said}`));
     equal(veilrec.hex(new Uint8Array(signed)), signature, "signature");
-    for (const odd of ["", "d1", "d1:00", `d1:${"g".repeat(64)}`, `:${"0".repeat(64)}`]) await refused(() => veilrec.readInvitation(odd), odd);
+    for (const odd of ["", "d1", "d1:00", `d1:${"g".repeat(64)}`, `:${"0".repeat(64)}`, `d1:${"0".repeat(64)}`]) await refused(() => veilrec.readInvitation(odd), odd);
   });
 
   const ofMasks = async () => {
@@ -287,16 +316,17 @@ export function allChecks(veilrec, vectors) {
   };
   check("masks: messages under masks are Python's, byte for byte", async () => {
     const [signer, own] = await ofMasks();
-    const { federation, secure_sums, updates, reports } = vectors.masks;
+    const { secure_sums, updates, reports } = vectors.masks;
+    const [federation, model] = [veilrec.fromHex(vectors.masks.federation), bytes(vectors.masks.model)];
     for (const { invitation, values, number, width, clients, check: expected, sent } of [...updates, ...reports]) {
       const about = number < 2 ** 31 ? veilrec.sumOfRound(number) : veilrec.sumOfReports(number, clients);
       equal(about, { number, width }, "sum");
       const numbers = BigInt64Array.from(values, BigInt);
       const key = bytes(invitation).slice(-32);
       equal(String(await veilrec.checkValue(new BigUint64Array(numbers.buffer), key)), expected, "check");
-      const found = await veilrec.masked(bytes(invitation), numbers, about, federation, secure_sums, signer, own);
+      const found = await veilrec.masked(bytes(invitation), model, numbers, about, federation, secure_sums, signer, own);
       equal(veilrec.hex(found), veilrec.hex(bytes(sent)), `a message of ${values.length} numbers`);
-      const again = () => veilrec.masked(bytes(invitation), numbers, about, federation, secure_sums, signer);
+      const again = () => veilrec.masked(bytes(invitation), model, numbers, about, federation, secure_sums, signer);
       const keys = [found, await again(), await again()].map((message) => veilrec.hex(message.subarray(4, 36)));
       if (new Set(keys).size < 3) fail("a message that is made again has the same key");
     }
@@ -321,19 +351,23 @@ export function allChecks(veilrec, vectors) {
   });
   check("masks: invitations that no client follows", async () => {
     const [signer] = await ofMasks();
-    const { federation, secure_sums, updates, reports, refused: odd } = vectors.masks;
+    const { secure_sums, updates, reports, refused: odd } = vectors.masks;
+    const [federation, model] = [veilrec.fromHex(vectors.masks.federation), bytes(vectors.masks.model)];
     const good = updates.find(({ values }) => values.length === 7);
     const [values, about] = [BigInt64Array.from(good.values, BigInt), veilrec.sumOfRound(good.number)];
-    const send = (invitation, sums = secure_sums) => veilrec.masked(bytes(invitation), values, about, federation, sums, signer);
+    const send = (invitation, sums = secure_sums) => veilrec.masked(bytes(invitation), model, values, about, federation, sums, signer);
     await send(good.invitation);
     for (const [why, invitation] of Object.entries(odd)) await refused(() => send(invitation), why);
+    const louder = () => veilrec.masked(bytes(good.invitation), veilrec.utf8("louder"), values, about, federation, secure_sums, signer);
+    await refused(louder, "another model");
+    equal(await louder().catch((error) => error.reason), "another digest", "reason");
     for (const other of [-1, 1]) await refused(() => send(good.invitation, { ...secure_sums, least: secure_sums.least + other }), `${other} of the least`);
     await refused(() => veilrec.sumOfRound(2 ** 31), "a round with the number of reports");
     for (const other of [0, 2 ** 31 - 1, 2 ** 31 + 1]) await refused(() => veilrec.sumOfReports(other, 5), `reports ${other}`);
     const [report] = reports; // numbers of other sizes, for another number of clients
     const told = BigInt64Array.from(report.values, BigInt);
     for (const [clients, fits] of [[report.clients, true], [4 * report.clients, false]]) {
-      const sent = () => veilrec.masked(bytes(report.invitation), told, veilrec.sumOfReports(report.number, clients), federation, secure_sums, signer);
+      const sent = () => veilrec.masked(bytes(report.invitation), model, told, veilrec.sumOfReports(report.number, clients), federation, secure_sums, signer);
       await (fits ? sent() : refused(sent, "another width"));
     }
     await refused(() => send(good.invitation, { ...secure_sums, helpers: secure_sums.helpers.slice(1) }), "other helpers");
@@ -341,7 +375,7 @@ export function allChecks(veilrec, vectors) {
     for (let at = 0; at < whole.length - 32; at += at < 56 ? 1 : 7) {
       const changed = whole.slice();
       changed[at] ^= 1;
-      await refused(() => veilrec.masked(changed, values, about, federation, secure_sums, signer), `byte ${at}`);
+      await refused(() => veilrec.masked(changed, model, values, about, federation, secure_sums, signer), `byte ${at}`);
     }
     for (const cut of [0, 7, 40]) await refused(() => veilrec.parted(whole.slice(0, cut)), `cut at ${cut}`);
   });

@@ -13,7 +13,6 @@ from tests.web.trainer_vectors import ID
 from veilrec.client.veil import MAP, WEIGHTS
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.schema import ClientUpdates, ReportSum, Schema, Tensor
-from veilrec.federation.facts import width_for
 from veilrec.federation.secagg import helpers
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal
 from veilrec.federation.secagg.terms import RoundKey, Terms, check_value, public_half
@@ -28,7 +27,8 @@ ROUND, WIDTH = 5, 64
 REPORTING = (2, 5, 63, 64, 1000)  # clients: numbers of up to 63 travel in 32 bits
 VOTES = 40  # items
 MECHANISM = VoteReports(length=VOTES, epsilon=1.0, delta=1e-6, adjacency="add-remove")
-FEDERATION = hashlib.sha256(ID.encode()).digest()  # as `Federation.digest` has it
+FEDERATION = hashlib.sha256(ID.encode()).digest()  # stands for what was agreed on
+MODEL = b"round spec and weights, as they came"
 
 
 def _secret(number):
@@ -41,7 +41,7 @@ def _identity(number):
 
 def _invitation(length, *, number=ROUND, width=WIDTH, least=LEAST, federation=FEDERATION):
     identities = [_identity(100 + place) for place in range(HELPERS)]
-    terms = Terms(federation, number, length, width, least)
+    terms = Terms(federation, number, length, width, least).about(MODEL, range(CLIENTS // 2**10))
     proposal = Proposal(terms, tuple(identity.public for identity in identities))
     keys = []
     for place, identity in enumerate(identities):
@@ -57,7 +57,7 @@ def _update(length):
 
 def _report(clients):
     told = np.random.default_rng([98, clients]).random(VOTES) < 0.2
-    width = width_for(clients, MECHANISM.largest)
+    width = MECHANISM.masked_width(clients)
     invitation = _invitation(VOTES, number=ReportSum().number, width=width)
     return {"clients": clients, **_upload(invitation, MECHANISM.weigh(told))}
 
@@ -68,7 +68,7 @@ def _upload(invitation, values):
     client = HelperSumClient(PLACE, _identity(1), federation=FEDERATION, helpers=keys, least=LEAST)
     own = X25519PrivateKey.from_private_bytes(_secret(2))
     with patch.object(helpers.X25519PrivateKey, "generate", lambda: own):
-        sent = client.update(invitation.encode(), values)
+        sent = client.update(invitation.encode(), MODEL, values)
     return {
         "number": terms.round_number,
         "width": terms.width,
@@ -113,6 +113,12 @@ def _refused():
         "a sum of reports": _invitation(7, number=ReportSum().number).encode(),
         "a sum of more": _invitation(7, least=LEAST + 1).encode(),
         "another length": _invitation(8).encode(),
+        "another model": replace(
+            good, proposal=replace(good.proposal, terms=good.proposal.terms.about(b"louder", (0, 1)))
+        ).encode(),
+        "another list of clients": replace(
+            good, proposal=replace(good.proposal, terms=good.proposal.terms.about(MODEL, (0, 1)))
+        ).encode(),
         "keys in no order": replace(good, keys=good.keys[::-1]).encode(),
         "a key that nobody signed": replace(good, keys=unsigned).encode(),
         "other helpers": replace(good, proposal=other).encode(),
@@ -126,7 +132,8 @@ def masks():
     """Messages under masks, with all keys; whole numbers and votes that are added up; invitations that are refused."""
     proposal = _invitation(1).proposal
     return {
-        "federation": ID,
+        "federation": FEDERATION.hex(),
+        "model": _text(MODEL),
         "secure_sums": {"helpers": [key.hex() for key in proposal.helpers], "least": LEAST, "max_clients": CLIENTS},
         "place": PLACE,
         "identity": _secret(1).hex(),

@@ -1,6 +1,7 @@
 """Test vectors of a client of a federation: synthetic rounds of `veil`, and what Python's trainer and codec answer."""
 
 import base64
+import hashlib
 import json
 from dataclasses import asdict, replace
 
@@ -27,6 +28,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec, Schema, Tensor, whole_model
 from veilrec.data.population import Strings
 from veilrec.federation import identity
+from veilrec.federation.federation import joined
 from veilrec.federation.identity import Invitation
 from veilrec.federation.page import ABOUT, CONTENT, FORMAT
 from veilrec.privacy.accounting.accountant import Rounds
@@ -74,7 +76,12 @@ def _file(about, trainer):
     ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
     arrays = {**trainer.content.arrays(CONTENT), "whitening": trainer.whitening}
     arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
-    return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
+    told = {name: value for name, value in about.items() if name != "address"}
+    acted = save(arrays, {ABOUT: json.dumps(told)})
+    agreed = {name: about[name] for name in ("id", "rounds", "clients", "plan")}
+    agreed |= {"secagg": "none", "least": 2, "helpers": [], "page": hashlib.sha256(acted).hexdigest()}
+    whole = joined(json.dumps(agreed).encode(), joined(about["address"].encode(), acted))
+    return base64.b64encode(whole).decode()
 
 
 def _model(schema, popularity, size, generator):
@@ -125,7 +132,7 @@ def _case(name, seed, kinds, *, size):
 
 
 def _signed():
-    invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
+    invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}:{bytes(32).hex()}", "the vectors")
     content = b"what a client says"
     statement = identity.statement(ID, invitation.client, "round", 7, content)
     signature = identity.sign(invitation.key, ID, invitation.client, "round", 7, content).hex()

@@ -20,6 +20,19 @@ export class UnknownKey extends BadRelease {
   }
 }
 
+export type DeclineReason = "not finite" | "beyond the bound" | "another digest";
+
+/** Why this browser takes no part in a round, before it has looked at anything that was picked: it says so. */
+export class Declined extends BadInput {
+  override name = "Declined";
+  constructor(
+    readonly reason: DeclineReason,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
 /** The message does not fit into what is left of a budget: nothing was charged, and nothing leaves. */
 export class BudgetExhausted extends Error {
   override name = "BudgetExhausted";

@@ -11,8 +11,8 @@
  */
 import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
-import { BadInput, BudgetExhausted } from "./errors.js";
-import { masked, parted, sumOfReports, sumOfRound, type SecureSums, type Sum } from "./helpers.js";
+import { BadInput, BudgetExhausted, Declined } from "./errors.js";
+import { checkActedOn, masked, parted, sumOfReports, sumOfRound, type SecureSums, type Sum } from "./helpers.js";
 import { FederationFile } from "./trainer.js";
 import { roundKey } from "./masks.js";
 import { NoAnswer, Outbox, type Outgoing } from "./outbox.js";
@@ -41,6 +41,7 @@ interface Task {
 interface State {
   readonly file: Bytes;
   readonly client: string;
+  readonly agreed: string; // the digest of what was agreed on, in hexadecimal digits: of this it takes part
   readonly invitation: CryptoKey;
   readonly key: CryptoKeyPair;
   readonly seed: bigint; // of its draws: a secret of its own
@@ -84,12 +85,12 @@ export async function statementFor(federation: string, client: string, kind: str
   return [federation, client, kind, String(number), await sha256(content)].join("\n");
 }
 
-/** The name of the client and the key of an invitation `CLIENT:SECRET`. */
-export async function readInvitation(given: string): Promise<[string, CryptoKey]> {
-  const [, client, secret] = /^([A-Za-z0-9_.-]{1,100}):([0-9a-f]{64})$/.exec(given.trim()) ?? [];
-  if (client === undefined || secret === undefined)
-    throw new BadInput("this is no invitation: it looks like d00003:0a1b…, on one line; ask whoever runs the federation for one");
-  return [client, await crypto.subtle.importKey("pkcs8", joined(PKCS8, fromHex(secret)), { name: "Ed25519" }, false, ["sign"])];
+/** The name of the client, the key and the digest of what was agreed on, of an invitation `CLIENT:SECRET:DIGEST`. */
+export async function readInvitation(given: string): Promise<[string, CryptoKey, string]> {
+  const [, client, secret, agreed] = /^([A-Za-z0-9_.-]{1,100}):([0-9a-f]{64}):([0-9a-f]{64})$/.exec(given.trim()) ?? [];
+  if (client === undefined || secret === undefined || agreed === undefined)
+    throw new BadInput("this is no invitation: it looks like d00003:0a1b…:2c3d…, on one line; ask whoever runs the federation for one");
+  return [client, await crypto.subtle.importKey("pkcs8", joined(PKCS8, fromHex(secret)), { name: "Ed25519" }, false, ["sign"]), agreed];
 }
 
 function taskOf(content: Bytes): Task | null {
@@ -113,14 +114,14 @@ export class TakingPart {
 
   /** Take part from now on, with an invitation and the federation's public file. Nothing is sent by this. */
   async join(invitation: string, file: Bytes): Promise<void> {
-    const { id, secure_sums } = FederationFile.read(file).about;
+    const [client, vouching, agreed] = await readInvitation(invitation);
+    const { id, secure_sums } = (await FederationFile.agreed(file, agreed)).about;
     if (secure_sums) await roundKey(); // a browser that has none cannot take part
-    const [client, vouching] = await readInvitation(invitation);
     const before = await this.state();
     const same = before !== undefined && before.client === client && FederationFile.read(before.file).about.id === id;
     const made = same ? before.key : ((await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as CryptoKeyPair);
     const seed = same ? before.seed : BigInt.asUintN(63, crypto.getRandomValues(new BigUint64Array(1))[0] as bigint);
-    await this.store.put("settings", STATE, { file, client, invitation: vouching, key: made, seed, on: true } satisfies State);
+    await this.store.put("settings", STATE, { file, client, agreed, invitation: vouching, key: made, seed, on: true } satisfies State);
   }
 
   async turn(on: boolean): Promise<void> {
@@ -170,7 +171,8 @@ export class TakingPart {
 
   private async serve(link: Link, task: Task, place: number, life: number, say: (words: string) => void): Promise<void> {
     try {
-      const message = await this.answer(link.file, link.state, task, await link.fetch(task), place);
+      const content = await link.fetch(task);
+      const message = await this.answer(link.file, link.state, task, content, place);
       if (!(await this.isOn(life))) throw new SwitchedOff();
       const receipt = await link.send(task, message);
       await this.acknowledge(message.key, receipt);
@@ -178,6 +180,7 @@ export class TakingPart {
     } catch (error) {
       if (error instanceof NoAnswer && (error.away || [401, 403, 404].includes(error.status))) throw error;
       if (!(error instanceof NoAnswer || error instanceof BadInput)) throw error;
+      if (error instanceof Declined) await link.decline(task, error.reason);
       say(`${named(task, link.file)}: not answered, because ${error.message}`);
       await rest(DECLINED_MS * (0.5 + Math.random() / 2));
     }
@@ -213,11 +216,12 @@ export class TakingPart {
 
   /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
   private async made(file: FederationFile, state: State, { kind, number }: Task, content: Bytes, place: number): Promise<[readonly string[], Bytes]> {
-    const { id, clients, secure_sums: sums } = file.about;
+    const { clients, secure_sums: sums } = file.about;
     const history = file.known(await this.history());
     const [invitation, rest] = sums ? parted(content) : [content, content];
     const under = (values: BigInt64Array, about: Sum): Promise<Bytes> =>
-      masked(invitation, values, about, id, sums as SecureSums, { key: state.key.privateKey, place });
+      masked(invitation, rest, values, about, fromHex(state.agreed), sums as SecureSums, { key: state.key.privateKey, place });
+    if (sums) await checkActedOn(invitation, rest); // before anything is learnt from it
     if (kind === "report")
       return [["votes"], sums ? await under(file.votes(history), sumOfReports(number, clients)) : file.report(number, history)];
     const answer = file.answer(rest, number, history, state.seed);
@@ -315,6 +319,15 @@ class Link {
     const request = { ...asking("/v1/answer", body, "application/octet-stream"), what, cost: sent.promise, charged: fresh, headers, most: SMALL };
     const answer = JSON.parse(text(await this.signed(request, task.kind, task.number))) as { receipt?: unknown };
     return answer.receipt === "known already" ? "known already" : "taken";
+  }
+
+  /** Say why a round is not answered; it depends on what came alone. */
+  async decline(task: Task, reason: string): Promise<void> {
+    const headers = { "X-Veilrec-Kind": "declined", "X-Veilrec-Number": String(task.number) };
+    const request = { ...asking("/v1/answer", utf8(reason), "application/octet-stream"), what: `declines a round (${reason})`, headers, most: SMALL };
+    await this.signed(request, "declined", task.number).catch((error: unknown) => {
+      if (!(error instanceof NoAnswer)) throw error; // it counts as absent either way
+    });
   }
 
   private async signed(request: Outgoing & { body: Bytes }, kind: string, number: number): Promise<Bytes> {

@@ -4,15 +4,16 @@
  * federation's public file, not from servers.
  */
 import { fromHex, joined, same, utf8, type Bytes } from "./bytes.js";
-import { BadInput } from "./errors.js";
+import { BadInput, Declined } from "./errors.js";
 import { added, agreedKey, checkValue, digest, maskBytes, packed, publicHalf, roundKey, wordsOf } from "./masks.js";
 
 const KEY_PURPOSE = utf8("veilrec round key\n");
 const ED25519 = { name: "Ed25519" };
 const MOST_HELPERS = 16;
-const [KEY_BYTES, SIGNATURE_BYTES, CHECK_BYTES, LENGTH_BYTES] = [32, 64, 32, 8] as const;
+const [KEY_BYTES, SIGNATURE_BYTES, CHECK_BYTES, LENGTH_BYTES, DIGEST_BYTES] = [32, 64, 32, 8, 32] as const;
 const WIDTH_OF_ROUNDS = 64; // bits of a sum of updates, as in rounds whose messages are seen
 const FIRST_REPORT_SUM = 2 ** 31; // rounds have the numbers below
+const TERMS_BYTES = 49; // before the two digests
 const WHOLE_VOTE = 2 ** 24; // the largest number of a report
 
 /** What the public file says of secure sums. */
@@ -77,17 +78,28 @@ export function parted(content: Bytes): [Bytes, Bytes] {
   return [content.slice(LENGTH_BYTES, middle), content.slice(middle)];
 }
 
-/** The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. */
+/** Refuse to act on other bytes than those that everybody of the sum acts on. */
+export async function checkActedOn(invitation: Bytes, acted: Bytes): Promise<void> {
+  const said = invitation.slice(TERMS_BYTES, TERMS_BYTES + DIGEST_BYTES);
+  if (!same(said, await digest(acted))) throw new Declined("another digest", "what came to be acted on is not what the terms of the sum name: it is not answered");
+}
+
+/**
+ * The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. `acted`
+ * is what this client has acted on, as it came, and `federation` the digest of what was agreed on.
+ */
 export async function masked(
   content: Bytes,
+  acted: Bytes,
   values: BigInt64Array,
   about: Sum,
-  federation: string,
+  federation: Bytes,
   sums: SecureSums,
   signer: Signer,
   own?: CryptoKeyPair,
 ): Promise<Bytes> {
-  const { session, keys, checkKey } = await invited(content, await termsOf(federation, about, values.length, sums.least), sums);
+  await checkActedOn(content, acted);
+  const { session, keys, checkKey } = await invited(content, termsOf(federation, about, values.length, sums.least), sums);
   const pair = own ?? (await roundKey());
   const mine = await publicHalf(pair.publicKey);
   const said = joined(KEY_PURPOSE, statement(session, "client", signer.place, mine));
@@ -101,13 +113,15 @@ export async function masked(
     added(check, mask.subarray(0, check.length), 8);
     added(vector, mask.subarray(check.length), word);
   }
-  return joined(packed(signer.place), mine, signature, check, vector);
+  return joined(packed(signer.place), mine, signature, session, check, vector);
 }
 
-/** What a sum is to everybody (federate/secagg/terms.py): a client works it out by itself, from the federation's file. */
-async function termsOf(federation: string, { number, width }: Sum, length: number, least: number): Promise<Bytes> {
-  const id = new Uint8Array(await crypto.subtle.digest("SHA-256", utf8(federation)));
-  return joined(utf8("VRS1"), id, packed(number), packed(length), Uint8Array.of(width), packed(least));
+/**
+ * What a sum is to everybody (federation/secagg/terms.py): a client works it out by itself, from the federation's file.
+ * Behind it come the digest of what clients act on, and that of the list of those who may be counted.
+ */
+function termsOf(federation: Bytes, { number, width }: Sum, length: number, least: number): Bytes {
+  return joined(utf8("VRS2"), federation, packed(number), packed(length), Uint8Array.of(width), packed(least));
 }
 
 function statement(session: Bytes, role: "client" | "helper", number: number, key: Bytes): Bytes {
@@ -122,11 +136,12 @@ async function invited(content: Bytes, terms: Bytes, sums: SecureSums): Promise<
     at += count;
     return content.slice(at - count, at);
   };
-  if (!same(take(terms.length), terms)) refused("is of another federation, or has other terms than its file says for this sum");
+  if (!same(take(TERMS_BYTES), terms)) refused("is of another federation, or has other terms than its file says for this sum");
+  const digests = take(2 * DIGEST_BYTES);
   const helpers = sums.helpers.map(fromHex);
   if (new DataView(take(4).buffer).getUint32(0, true) !== helpers.length) refused("names other helpers than the federation’s file");
   if (!helpers.every((helper) => same(take(KEY_BYTES), helper))) refused("names other helpers than the federation’s file");
-  const session = await digest(utf8("veilrec secure sum"), utf8("helpers"), terms, ...helpers);
+  const session = await digest(utf8("veilrec secure sum"), utf8("helpers"), joined(terms, digests), ...helpers);
   const keys: Bytes[] = [];
   for (const [place, helper] of helpers.entries()) {
     if (new DataView(take(4).buffer).getUint32(0, true) !== place) refused("has the keys of helpers in no order");

@@ -1,10 +1,11 @@
 /** Rounds of a federation as bytes: the model that comes, and the message that answers it (wire/rounds.py, codec.py, bits.py). */
 import { joined, text, utf8, type Bytes } from "./bytes.js";
-import { BadInput } from "./errors.js";
+import { BadInput, Declined } from "./errors.js";
 
 const [SEED, SHARES, RANK, CLIP, CODING, TENSORS] = [1, 2, 4, 8, 16, 32] as const;
 const [DENSE, ALL_ROWS] = [0, 1] as const;
 const MOST_TENSORS = 255;
+const [LARGEST_LEARNT, LARGEST_TOLD] = [2 ** 20, 2 ** 24] as const; // weights (core/schema.py)
 
 /** One tensor of the model, known before the first message; all numbers are float32. */
 export interface TensorShape {
@@ -51,7 +52,7 @@ class Reader {
   singles(count: number): Float32Array {
     const from = this.place(4 * count);
     const out = Float32Array.from({ length: count }, (_, at) => this.view.getFloat32(from + 4 * at, true));
-    if (!out.every(Number.isFinite)) throw new BadInput("the round has numbers that are not finite: it is not answered");
+    if (!out.every(Number.isFinite)) throw new Declined("not finite", "the round has numbers that are not finite: it is not answered");
     return out;
   }
   end(): void {
@@ -80,7 +81,10 @@ export function decodeRound(content: Bytes, schema: readonly TensorShape[], numb
   schema.forEach((tensor, place) => {
     if (reader.u8() !== place || reader.u8() !== (tensor.by_row ? ALL_ROWS : DENSE)) odd(`${tensor.name} is not whole`);
     if (tensor.by_row && reader.u32() !== tensor.shape[0]) odd(`${tensor.name} lacks rows`);
-    tensors.set(tensor.name, reader.singles(sizeOf(tensor)));
+    const values = reader.singles(sizeOf(tensor));
+    if (!values.every((value) => Math.abs(value) <= (tensor.learnt ? LARGEST_LEARNT : LARGEST_TOLD)))
+      throw new Declined("beyond the bound", `${tensor.name} has weights beyond their bound: the round is not answered`);
+    tensors.set(tensor.name, values);
   });
   reader.end();
   return { clipNorm, asked, tensors };

@@ -1,8 +1,8 @@
 /** A client of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
-import { fromHex, type Bytes } from "./bytes.js";
+import { fromHex, sha256, text, type Bytes } from "./bytes.js";
 import { learningStream } from "./draws.js";
 import { BadInput } from "./errors.js";
-import { checkSecureSums, type SecureSums } from "./helpers.js";
+import { checkSecureSums, parted, type SecureSums } from "./helpers.js";
 import { latticeDelta, line, type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
 import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } from "./rounds.js";
 import { doubles, readSafetensors, shapeOf, texts } from "./safetensors.js";
@@ -10,7 +10,7 @@ import { VeilRanking, type Reading } from "./veil.js";
 import { Content } from "./veil_content.js";
 import { Among, bothPlaces, placed, unknownPlaces, type Places } from "./veil_places.js";
 
-const FORMAT = 1;
+const FORMAT = 2;
 const MOST_ITEMS = 1_000_000;
 const LARGEST = 2 ** 60; // its square is still a number in single precision
 const BELOW = 1 - 1e-6; // so that rounding makes no message longer than its bound
@@ -72,9 +72,24 @@ export class FederationFile {
     this.byId = new Map(ids.map((id, at) => [id, at]));
   }
 
+  /**
+   * Read a public file, and check that it is the one that an invitation names by its digest: first comes what everybody
+   * of the federation has agreed on, then the coordinator's address, and then what browsers act on, whose digest is a
+   * part of the first.
+   */
+  static async agreed(bytes: Bytes, pin: string): Promise<FederationFile> {
+    const file = FederationFile.read(bytes);
+    const [agreed, rest] = parted(bytes);
+    const [, acted] = parted(rest);
+    if ((await sha256(agreed)) !== pin) throw wrong("another federation than the one that the invitation is to");
+    checkAgreed(agreed, await sha256(acted), file.about);
+    return file;
+  }
+
   static read(bytes: Bytes): FederationFile {
-    const file = readSafetensors(bytes);
-    const about = parsed(file.metadata.get("federation"));
+    const [address, acted] = parted(parted(bytes)[1]);
+    const file = readSafetensors(acted);
+    const about = { ...parsed(file.metadata.get("federation")), address: text(address) };
     checkAbout(about);
     const ids = texts(file, "ids");
     if (ids.length === 0 || ids.length > MOST_ITEMS || new Set(ids).size !== ids.length) throw wrong("its items");
@@ -268,6 +283,16 @@ function parsed(content: string | undefined): AboutFederation {
 }
 
 /** A client believes no promise that its noise does not keep: what a message moves a sum by, over the noise, is mu at least. */
+/** Refuse a file whose parts do not belong together, or say other things than what was agreed on. */
+function checkAgreed(agreed: Bytes, page: string, { id, rounds, clients, plan, secure_sums }: AboutFederation): void {
+  const found = JSON.parse(text(agreed)) as Record<string, unknown>;
+  const own: Record<string, unknown> = { id, rounds, clients, plan, page };
+  if (Object.entries(own).some(([name, value]) => found[name] !== value)) throw wrong("something else than what was agreed on");
+  const { helpers, least } = secure_sums ?? { helpers: [], least: found["least"] };
+  if (found["secagg"] !== (secure_sums ? "helpers" : "none") || found["least"] !== least || String(found["helpers"]) !== String(helpers))
+    throw wrong("something else than what was agreed on");
+}
+
 function checkAbout(about: AboutFederation): void {
   const { bounds, mu_of_rounds, sigma, sigma_of_votes, mu_of_report, rounds, delta, tensors, adjacency } = about;
   if (about.format !== FORMAT || about.method !== "veil") throw wrong("another format");

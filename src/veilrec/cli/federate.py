@@ -76,8 +76,18 @@ def status_line(status: Mapping[str, Any]) -> str:
     stage = f"{status['stage']}, waiting for {owing}" if owing else status["stage"]
     return (
         f"round {status['round']}/{status['rounds']}{void}  {stage}  clients {here}/{invited}"
-        f"  messages {status['messages']}  down {down}  up {sent}"
+        f"  messages {status['messages']}  down {down}  up {sent}{_odd(status)}"
     )
+
+
+def _odd(status: Mapping[str, Any]) -> str:
+    """Who took no part, and who acted on something else than the others."""
+    declined = ", ".join(f"{count} declined ({why})" for why, count in status.get("declined", {}).items())
+    differing = "; ".join(
+        f"round {number} void: {', '.join(who)} acted on something else than the others"
+        for number, who in status.get("differing", {}).items()
+    )
+    return "".join(f"  {part}" for part in (declined, differing) if part)
 
 
 def print_status(found: Mapping[str, Any]) -> None:
@@ -248,6 +258,28 @@ def show_status(
         if not watch or not found["up"]:
             return
         time.sleep(1.0)
+
+
+@app.command("audit")
+def audit_sums(
+    folder: Folder,
+    helper_folder: Annotated[
+        Path | None, typer.Option("--helper", help="Folder of a helper, whose journal has to agree.")
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Check from the transcripts of secure sums who was counted, and that all of them had signed the same."""
+    from veilrec.federation.auditing import audit
+
+    found = audit(folder, helper_folder)
+    if json_output:
+        print_json({"folder": str(folder), **vars(found), "problems": list(found.problems)})
+    else:
+        for problem in found.problems:
+            say(problem)
+        say(found.line())
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -457,7 +489,7 @@ def invite(
         say("It has no data yet: its user brings it with `veilrec federate bring`")
     elif invited.brought.left_out:
         say(f"{invited.brought.left_out} items are left out: this federation does not know them")
-    for name in unheard if invited.role == "trainer" else ():
+    for name in unheard:
         say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
 
 

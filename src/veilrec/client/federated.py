@@ -137,7 +137,10 @@ def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:
 
 
 NoiseOf = Callable[[int], Source]
-"""The source of a message's noise, or of that of its learning, by its round; or of a report's by its period."""
+"""The source of a message's noise, or of that of its learning, by its round; or of a report's by its period.
+
+A share of the noise on a sum of reports has a source by the period; of the noise on a sum of gains, by 0.
+"""
 
 Make = Callable[[ClientUpdates, RoundSpec, Schema, Source], tuple[bytes, Event]]
 """From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
@@ -190,6 +193,7 @@ class FederatedClient(Generic[Data]):
         noise_of_message: NoiseOf,
         noise_of_report: NoiseOf,
         noise_of_learning: NoiseOf,
+        noise_of_share: NoiseOf,
     ) -> None:
         if len(data.rows) != 1:
             raise BadInput(f"the data of {len(data.rows)} clients: a client has its own, which is one row")
@@ -197,7 +201,7 @@ class FederatedClient(Generic[Data]):
         self.data = data
         self.ledger = ledger
         self._noise_of_message, self._noise_of_report = noise_of_message, noise_of_report
-        self._noise_of_learning = noise_of_learning
+        self._noise_of_learning, self._noise_of_share = noise_of_learning, noise_of_share
         with ledger.transaction() as kept:
             self._identity = _Identity(**json.loads(_known(kept, _IDENTITY)))
         if self._identity.plan != plan_digest(plan):
@@ -219,6 +223,7 @@ class FederatedClient(Generic[Data]):
         noise_of_message: NoiseOf | None = None,
         noise_of_report: NoiseOf | None = None,
         noise_of_learning: NoiseOf | None = None,
+        noise_of_share: NoiseOf | None = None,
     ) -> FederatedClient[Data]:
         """A client that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
         _check_statements(plan, budgets, unprotected=unprotected)
@@ -233,7 +238,7 @@ class FederatedClient(Generic[Data]):
             seal=Seal(key_in(key or folder / "key")),
             keep={_IDENTITY: json.dumps(asdict(identity)).encode(), _PRIVATE: save(private)},
         )
-        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning, noise_of_share)
 
     @classmethod
     def open(
@@ -246,19 +251,21 @@ class FederatedClient(Generic[Data]):
         noise_of_message: NoiseOf | None = None,
         noise_of_report: NoiseOf | None = None,
         noise_of_learning: NoiseOf | None = None,
+        noise_of_share: NoiseOf | None = None,
     ) -> FederatedClient[Data]:
         """Go on with a client, whatever happened to the process that had it before."""
         key = key or folder / "key"
         if not key.is_file():
             raise BadInput(f"{key}: there is no key here: give the path of the one that the client was made with")
         ledger = Ledger.open(folder / "ledger", seal=Seal(key_in(key)))
-        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning, noise_of_share)
 
     @classmethod
     def _with(cls, ledger: Ledger, plan: Plan, data: Data, *noise: NoiseOf | None) -> FederatedClient[Data]:
-        message, report, learning = (source or _secure for source in noise)
+        message, report, learning, share = (source or _secure for source in noise)
+        own = {"noise_of_message": message, "noise_of_report": report}
         try:
-            return cls(plan, data, ledger, noise_of_message=message, noise_of_report=report, noise_of_learning=learning)
+            return cls(plan, data, ledger, **own, noise_of_learning=learning, noise_of_share=share)
         except VeilrecError:
             ledger.close()
             raise
@@ -400,7 +407,7 @@ class FederatedClient(Generic[Data]):
             mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
         )
         kept.keep(_GAIN, message)
-        adds = mechanism.masked(gain, _protecting(self._noise_of_message(number)))
+        adds = mechanism.masked(gain, _protecting(self._noise_of_share(0)))
         kept.keep(_ADDS, adds.astype("<i8").tobytes())
         return message
 
@@ -452,7 +459,8 @@ class FederatedClient(Generic[Data]):
         )
         kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
         if mechanism.under_masks:
-            kept.keep(_ADDS, mechanism.masked(released.value, source).astype("<i8").tobytes())
+            adds = mechanism.masked(released.value, _protecting(self._noise_of_share(period)))
+            kept.keep(_ADDS, adds.astype("<i8").tobytes())
         return released.value
 
     def _own(self, length: int) -> Bools:

@@ -40,6 +40,7 @@ from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import Mechanism, SummedOnce
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.wire import messages
 
 _ROOM = 1 << 16  # bytes of heads
@@ -51,6 +52,7 @@ _OF_MASKS = (
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
 _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+_FEWEST = 2  # clients of a secure sum, whatever is asked for
 _LAST_DIGITS = 1e-9  # by which figures may differ from machine to machine
 
 
@@ -77,8 +79,14 @@ class FederationFacts:
             )
         self.guarantee = self._promise()
         self.budget, unprotected = spending_of(self.plan)
+        least = least_for(self.plan, federation.secagg, federation.minimum_messages)
         self._refuse_edited(
-            guarantee=self.guarantee.to_json(), budget=budget_fields(self.budget), unprotected=unprotected
+            guarantee=self.guarantee.to_json(),
+            budget=budget_fields(self.budget),
+            unprotected=unprotected,
+            least=least,
+            least_reported=least_reported(self.plan, least),
+            least_compared=least_compared(self.plan, federation.validators),
         )
 
     def _promise(self) -> Guarantee:
@@ -98,6 +106,36 @@ class FederationFacts:
                     f"{self.folder / FILE} says {place} {said}, and its plan comes to {found}: it was edited, so"
                     " nothing is done; bring back the one that init wrote"
                 )
+
+
+def least_for(plan: Plan, secagg: SecAgg, minimum_messages: int | None) -> int:
+    """Number of clients without which no secure sum of a plan's rounds is opened.
+
+    Where clients add the noise, as many as it takes. A proof that is about whole cohorts needs all of a cohort;
+    otherwise half of it, unless told otherwise.
+    """
+    if secagg == "none":
+        return _FEWEST
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, DistributedNoiseSum):
+        return max(_FEWEST, mechanism.distributed_noise.least)
+    if isinstance(mechanism, CohortSum):
+        size = size or mechanism.taking_part.population
+        if plan.cohort.sampling != "poisson":
+            return max(_FEWEST, size)
+    return max(_FEWEST, minimum_messages or size // 2)
+
+
+def least_reported(plan: Plan, least: int) -> int:
+    """Number of clients without which no sum of reports is opened: as many as carry its noise, or as in rounds."""
+    shares = None if plan.reports is None else plan.reports.mechanism.shares
+    return least if shares is None else max(_FEWEST, shares.carried.least)
+
+
+def least_compared(plan: Plan, validators: int) -> int:
+    """Number of validation clients without which no sum of gains is opened: as many as carry its noise, or half."""
+    shares = None if plan.model_selection is None else plan.model_selection.mechanism.shares
+    return max(_FEWEST, (validators + 1) // 2 if shares is None else shares.carried.least)
 
 
 def _differing(place: str, said: Any, found: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -29,7 +29,7 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_text
-from veilrec.core.schema import FIRST_COMPARISON_SUM
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM
 from veilrec.federation.secagg.terms import Neighbourhood
 from veilrec.wire.signing import checked_host
 
@@ -68,7 +68,9 @@ class Federation:
     places: int = 0  # that were kept free for clients that come later
     secagg: SecAgg = "none"
     helpers: tuple[str, ...] = ()  # the lasting keys of those who help to add up, in hexadecimal digits
-    least: int = 2  # clients without which no secure sum is opened
+    least: int = 2  # clients without which no secure sum of a round is opened
+    least_reported: int = 2  # likewise, of what they report before the first round
+    least_compared: int = 2  # validation clients without which no secure sum of their gains is opened
     neighbourhood: dict[str, int] = field(default_factory=dict)  # of sums among clients alone: who masks with whom
     compared: dict[str, int] = field(default_factory=dict)  # likewise, among held-out validation clients
     page: str = ""  # a digest of the public file that browsers take part with; empty: they cannot
@@ -97,14 +99,11 @@ class Federation:
         """Digest of what was agreed on: every invitation names it, and every secure sum is bound to it."""
         return hashlib.sha256(self.agreed()).digest()
 
-    @property
-    def least_compared(self) -> int:
-        """Held-out validation clients without which no sum of their gains is opened."""
-        return max(2, (self.validators + 1) // 2)
-
     def least_of(self, number: int) -> int:
         """Clients without which the secure sum that has this number is not opened."""
-        return self.least if number < FIRST_COMPARISON_SUM else self.least_compared
+        if number < FIRST_REPORT_SUM:
+            return self.least
+        return self.least_reported if number < FIRST_COMPARISON_SUM else self.least_compared
 
     def woven(self, *, compared: bool = False) -> Neighbourhood:
         """Parameters of the graph of pairwise secure aggregation, in rounds or among validation clients."""

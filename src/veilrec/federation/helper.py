@@ -44,7 +44,7 @@ def announcement(name: str, place: int, public: bytes) -> str:
 
 def admit(folder: Path, announced: str) -> str:
     """Add a client that was invited later to a helper's list, and return its name; repeating it changes nothing."""
-    invited = _register(folder)
+    invited = register(folder)
     match = re.fullmatch(r"([^:\s]+):(\d{1,9}):([0-9a-f]{64})", announced.strip())
     if match is None:
         raise BadInput(
@@ -65,7 +65,7 @@ class HelperAnswers:
 
     def __init__(self, folder: Path, made: Federation) -> None:
         identity.read_invitation(folder).check(made)
-        self._endorsed = identity.EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
+        self._endorsed = identity.EndorsedKeys(made.id, register(folder), again=lambda: register(folder))
         key = identity.identity_of(folder)
         if key.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
@@ -85,7 +85,8 @@ class HelperAnswers:
         return self._helper.open(asked) if task.kind == "open" else self._helper.answer(asked)
 
 
-def _register(folder: Path) -> identity.InvitationList:
+def register(folder: Path) -> identity.InvitationList:
+    """The invitations that a helper was told of."""
     return identity.read_invited(folder / REGISTER, f"{folder} is no helper")
 
 

@@ -158,7 +158,14 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
             declared=wishes.public_catalogue,
         ),
     )
-    made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
+    made = _describe(folder, wishes, basis)
+    made = replace(
+        made,
+        least=least,
+        least_reported=facts.least_reported(basis.plan, least),
+        least_compared=facts.least_compared(basis.plan, made.validators),
+        neighbourhood={} if woven is None else vars(woven),
+    )
     if wishes.secagg != "none" and basis.plan.model_selection is not None:
         made = _with_comparison(made, wishes)
     check_same(made.method, facts.FederationFacts(folder, made).plan, basis.plan)  # first weights included
@@ -230,26 +237,24 @@ def _public(basis: Basis, places: int) -> Population:
 
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
-    mechanism, size = plan.mechanism, plan.cohort.size
-    if mechanism.noise_on == "share" and wishes.secagg == "none":
+    mechanism = plan.mechanism
+    if wishes.distributed_noise and mechanism.noise_on != "share" and wishes.secagg != "none":
+        raise BadInput(
+            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
+        )
+    if (wishes.distributed_noise or mechanism.noise_on == "share") and wishes.secagg == "none":
         raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
-        return 2
+        return facts.least_for(plan, "none", None)
     _check_told(plan)
-    if isinstance(mechanism, DistributedNoiseSum):
-        if wishes.minimum_messages is not None:
-            raise BadInput("--least follows from how many may be lost where clients add the noise: leave it out")
-        return mechanism.distributed_noise.least
-    if isinstance(mechanism, CohortSum):
-        if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
-            raise BadInput(
-                "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
-                " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
-            )
-        size = size or mechanism.taking_part.population
-        if plan.cohort.sampling != "poisson":
-            return max(2, size)
-    return max(2, wishes.minimum_messages or size // 2)
+    if isinstance(mechanism, DistributedNoiseSum) and wishes.minimum_messages is not None:
+        raise BadInput("--least follows from how many may be lost where clients add the noise: leave it out")
+    if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
+        raise BadInput(
+            "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
+            " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
+        )
+    return facts.least_for(plan, wishes.secagg, wishes.minimum_messages)
 
 
 def _check_told(plan: Plan) -> None:
@@ -324,10 +329,6 @@ def _with_noise(wishes: FederationOptions) -> tuple[str, ...]:
     """The settings, with those of distributed noise where it is asked for."""
     if not wishes.distributed_noise:
         return wishes.settings
-    if get(wishes.method).guarantee(get(wishes.method).config()).basis != "proven":
-        raise BadInput(
-            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
-        )
     margins = (f"privacy.silent={wishes.silent}", f"privacy.lost={wishes.lost}")
     return ("privacy.noise=distributed", *margins, *wishes.settings)
 

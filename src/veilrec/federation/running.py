@@ -69,7 +69,7 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         "seconds_left": None,
         "clients": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
         "this_round": came,
-        **totals(RoundReport(**json.loads(row[0])) for row in history),
+        **totals(RoundReport.from_json(row[0]) for row in history),
     }
 
 

@@ -44,6 +44,8 @@ _SIMULATED = (
     "This run was simulated: all data lay in one place, and nothing of it was hidden from whoever ran it. What stands"
     " here is what clients send, and what a server sees, where the same plan runs on clients."
 )
+_SHARE = "The client adds its part of the noise of the sum, and a mask."
+_WITH_SHARES = "with the noise that clients have added"
 _SHOWN = 6  # names of tensors in a sentence, before they stand in one of their own
 
 
@@ -75,10 +77,12 @@ def disclosure_of(plan: Plan, *, masked: bool = False, simulated: bool = False) 
         leaves.append(_report(plan.reports))
     if plan.model_selection is not None:
         fields.append(GAIN)
-        clip = plan.model_selection.mechanism.clip
+        mechanism_of_gains = plan.model_selection.mechanism
+        noise = _SHARE if mechanism_of_gains.shares is not None else "It carries no noise when it leaves."
         leaves.append(
             "After the last round, from validation clients alone, which never train: the gain, by how much better the"
-            f" trained model ranks their clicks than the start, one number clipped to {clip:g}, without noise."
+            f" trained model ranks their clicks than the start, one number clipped to {mechanism_of_gains.clip:g}."
+            f" {noise}"
         )
     return Disclosure(
         fields=tuple(fields),
@@ -102,7 +106,7 @@ def _protection(plan: Plan) -> str:
         case "message":
             return f"{clip} The client adds noise to every number that it sends.{before}"
         case "share":
-            return f"{clip} The client adds its part of the noise of the sum, and a mask.{before}"
+            return f"{clip} {_SHARE}{before}"
         case "sum":
             return f"{clip} It carries no noise when it leaves.{before}"
     return f"{clip} Nothing adds noise to the message itself.{before}"
@@ -125,7 +129,8 @@ def _places(plan: Plan, learnt: Sequence[Tensor]) -> list[str]:
     if chosen:
         told.append(f"Of {_named(chosen)} the largest numbers are sent: which ones these are depends on its data.")
     if any(tensor.name == BOUND for tensor in learnt):
-        told.append(f"Of these, `{BOUND}` tells whether the others had to be clipped, exact.")
+        noise = "with its part of the noise" if mechanism.noise_on == "share" else "exact"
+        told.append(f"Of these, `{BOUND}` tells whether the others had to be clipped, {noise}.")
     if tables and mechanism.noise_on != "message":
         told.append(ROWS[getattr(plan.trainer, "rows", "touched")])
     return told
@@ -144,10 +149,12 @@ def _bits(mechanism: ItemReports) -> str:
     if isinstance(mechanism, RandomisedReports):
         lie = 1.0 - mechanism.keep_probability
         return f"one bit for each item, which the client turns round with probability {lie:.3g} (randomised response)."
+    named = "all items that its user has used"
     if isinstance(mechanism, ItemHistogram):
-        most = f"{mechanism.max_items:,} of its user's items at most, drawn by chance where there are more"
-        return f"which names {most}, exact and without noise."
-    return "which names all items that its user has used, exact and without noise."
+        named = f"{mechanism.max_items:,} of its user's items at most, drawn by chance where there are more"
+    if mechanism.shares is not None:
+        return f"which names {named}. {_SHARE}"
+    return f"which names {named}, exact and without noise."
 
 
 def _stays(plan: Plan, reads: Sequence[str] | None) -> tuple[str, ...]:
@@ -166,7 +173,7 @@ def _server(plan: Plan, *, masked: bool) -> list[str]:
     """What reaches the server, by how messages travel and where noise is added."""
     noise_on, reports = plan.mechanism.noise_on, plan.reports
     if masked:
-        noise = {"share": "with the noise that clients have added", "message": "with the noise of every client"}
+        noise = {"share": _WITH_SHARES, "message": "with the noise of every client"}
         told = [f"The sum over the clients of a round, {noise.get(noise_on, 'exact')}, and no single message."]
     else:
         each = "with its noise" if noise_on == "message" else "as it leaves"
@@ -176,8 +183,13 @@ def _server(plan: Plan, *, masked: bool) -> list[str]:
     if reports is not None:
         hidden = masked and reports.mechanism.under_masks
         told.append("The sum of all reports." if hidden else "Every report by itself.")
+        if reports.mechanism.shares is not None:
+            told[-1] = f"The sum of all reports, {_WITH_SHARES}."
     if plan.model_selection is not None:
-        told.append("Every validation client's gain by itself.")
+        shares = plan.model_selection.mechanism.shares
+        told.append(
+            "Every validation client's gain by itself." if shares is None else f"The sum of all gains, {_WITH_SHARES}."
+        )
     return told
 
 
@@ -185,7 +197,7 @@ def _published(plan: Plan) -> list[str]:
     """What a model, and a release of it, holds."""
     noise = {
         "sum": "with the noise that the server has added",
-        "share": "with the noise that clients have added",
+        "share": _WITH_SHARES,
         "message": "of messages with noise",
         "nothing": "without noise of their own",
     }

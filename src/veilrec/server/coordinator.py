@@ -117,7 +117,8 @@ class Coordinator(Closing):
 
         reporting = RoundState.REPORTING
         what = "what clients report"
-        return Asked(what, "reports", reporting, RoundState.SUMMING_REPORTS, reporting, ReportSum, settle)
+        stages = (reporting, RoundState.SUMMING_REPORTS, reporting)
+        return Asked(what, mechanism.masked_length, "reports", *stages, ReportSum, settle)
 
     def _asked_gains(self, selection: ModelSelection) -> Asked:
         mechanism = selection.mechanism
@@ -126,8 +127,8 @@ class Coordinator(Closing):
             noisy = mechanism.opened(total, clients, noise_of_comparison(self._secret))
             self._store.set_selection(decide(float(noisy[0]), clients, mechanism).state())
 
-        what, after = "what validation clients gain", RoundState.VALIDATED
-        return Asked(what, "gains", RoundState.IDLE, RoundState.SUMMING_GAINS, after, ComparisonSum, settle)
+        what, stages = "what validation clients gain", (RoundState.IDLE, RoundState.SUMMING_GAINS, RoundState.VALIDATED)
+        return Asked(what, mechanism.masked_length, "gains", *stages, ComparisonSum, settle)
 
     def _load(self) -> None:
         """Restore the state in memory from the store."""
@@ -167,6 +168,11 @@ class Coordinator(Closing):
         """Every round that is over."""
         with self._lock:
             return self._store.history()
+
+    def transcripts(self) -> tuple[bytes, ...]:
+        """What is needed to check the secure sums that were opened, in the order of the run."""
+        with self._lock:
+            return self._store.transcripts()
 
     def enrol(self, client_id: str, who: Enrolled = "clients") -> int:
         """Enrol a training or validation client and return its number; the same again if it is known."""

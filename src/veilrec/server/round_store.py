@@ -136,7 +136,13 @@ class RoundReport:
     report_bytes: int
     refused: Mapping[str, int] = field(default_factory=dict)  # by reason, since the coordinator was last started
     declined: Mapping[str, int] = field(default_factory=dict)  # clients that took no part, by reason, likewise
-    differing: Sequence[str] = ()  # clients that acted on something else than the others
+    differing: tuple[str, ...] = ()  # clients that acted on something else than the others
+
+    @classmethod
+    def from_json(cls, content: str) -> RoundReport:
+        """Read what `RoundStore.add_history` wrote."""
+        fields = json.loads(content)
+        return cls(**{**fields, "differing": tuple(fields["differing"])})
 
 
 def totals(history: Iterable[RoundReport]) -> dict[str, Any]:
@@ -399,7 +405,7 @@ class RoundStore:
     def history(self) -> tuple[RoundReport, ...]:
         """Every round that is over."""
         rows = self._database.execute("SELECT report FROM history ORDER BY number")
-        return tuple(RoundReport(**json.loads(row[0])) for row in rows)
+        return tuple(RoundReport.from_json(row[0]) for row in rows)
 
     def add_transcript(self, number: int, content: bytes) -> None:
         """Keep what is needed to check a sum later, in the open transaction; where there is no room the oldest go."""

@@ -173,6 +173,7 @@ class Asked:
     """What clients tell once in a run: where it is kept, and what becomes of its sum."""
 
     what: str  # in words
+    length: int  # numbers in its sum
     inbox: Literal["reports", "gains"]
     collecting: RoundState  # answers are taken
     fixed: RoundState  # their list is fixed
@@ -231,6 +232,8 @@ class SecureOnce:
             if total is None:
                 self._give_up(clients)
                 return False
+            if total.shape != (asked.length,):
+                raise VeilrecError(f"a sum of {asked.inbox} has shape {total.shape}: there are {asked.length} numbers")
             self._go_on(clients, self.spec.attempt, total)
             return True
 

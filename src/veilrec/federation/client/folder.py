@@ -31,7 +31,14 @@ from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CLIENTS, FILE
 from veilrec.federation.identity import IDENTITY, INVITATION, Invitation, keep, read_invitation
 from veilrec.privacy.ledger import Ledger
-from veilrec.privacy.randomness import noise_of_client, noise_of_learning, noise_of_report
+from veilrec.privacy.randomness import (
+    KeyedSource,
+    noise_of_client,
+    noise_of_learning,
+    noise_of_report,
+    share_of_comparison,
+    share_of_report,
+)
 
 DATA = "data"
 Data = TypeVar("Data", bound=LocalData)
@@ -157,7 +164,8 @@ def open_client(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
     if not (folder / KEY).is_file():
         raise BadInput(f"{folder / KEY}: there is no key here, and without it nothing of this device can be read")
     data = data_of(folder, known, spec.number)
-    noise = _noise_of(spec)
+    validates = _validates(known, data)
+    noise = _noise_of(spec, validates=validates)
     if Ledger.was_made(folder / LEDGER):
         return FederatedClient.open(folder, known.plan, data, **noise)
     if (folder / IDENTITY).exists():
@@ -184,19 +192,29 @@ def data_of(folder: Path, known: FederationFacts, number: int) -> LocalData:
         raise BadInput(f"{folder} is client {number}, and this federation has no such: it belongs to another one")
     template = everybody.take(np.array([number], np.int64))
     data = read_data(folder, template, Seal(key_in(folder / KEY)))
-    validators = known.plan.model_selection is not None and len(known.plan.model_selection.validator.clients(data)) > 0
-    if not data.rows.lengths()[0] and not validators:
+    if not data.rows.lengths()[0] and not _validates(known, data):
         raise BadInput(f"{folder} is a client without data: it has nothing to learn from, so it takes no part")
     return data
 
 
-def _noise_of(spec: ClientRecord) -> dict[str, Any]:
+def _validates(known: FederationFacts, data: LocalData) -> bool:
+    """Whether this is the data of a held-out validation client."""
+    return known.plan.model_selection is not None and len(known.plan.model_selection.validator.clients(data)) > 0
+
+
+def _share_of_gain(secret: bytes, period: int, number: int) -> KeyedSource:
+    return share_of_comparison(secret, number)
+
+
+def _noise_of(spec: ClientRecord, *, validates: bool) -> dict[str, Any]:
     """Where noise comes from: the machine's own source, but in a rehearsal the secret that all clients share."""
     if spec.shared is None:
         return {}
     secret, number = spec.shared, spec.number
+    share = _share_of_gain if validates else share_of_report
     return {
         "noise_of_message": lambda round_number: noise_of_client(secret, round_number, number),
         "noise_of_report": lambda period: noise_of_report(secret, period, number),
         "noise_of_learning": lambda round_number: noise_of_learning(secret, round_number, number),
+        "noise_of_share": lambda period: share(secret, period, number),
     }

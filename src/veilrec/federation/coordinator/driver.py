@@ -375,12 +375,8 @@ class RoundDriver:
                 "revoked": sum(entry.revoked for entry in entries),
                 "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in clients),
             },
-            "this_round": {
-                "messages": len(server.came("messages")),
-                "reports": len(server.came("reports")),
-                "declined": dict(server.declined),
-                "differing": list(server.differing),
-            },
+            "this_round": {"messages": len(server.came("messages")), "reports": len(server.came("reports"))},
+            "absent": {"declined": dict(server.declined), "differing": list(server.differing)},
             **totals(server.history()),
             "process": {
                 "messages": self.messages,

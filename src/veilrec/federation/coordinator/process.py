@@ -343,7 +343,7 @@ def open_coordinator(folder: Path, known: FederationFacts, secure: SecureAggrega
         place,
         known.plan,
         minimum_messages=least,
-        minimum_reports=1 if made.secagg == "none" else made.least,
+        minimum_reports=1 if made.secagg == "none" else made.least_reported,
         over_selection=made.over_selection,
         secure=secure,
         goes_on=made.secagg == "none",

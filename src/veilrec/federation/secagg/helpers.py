@@ -348,6 +348,7 @@ def _named(places: Sequence[int]) -> str:
     return f"helper{'s' if len(places) > 1 else ''} {', '.join(map(str, places))}"
 
 
+JOURNAL = "helper.sqlite"  # in a helper's folder
 MAX_OPEN = 16  # rounds that have a key and no answer yet
 _APPLICATION = 0x76656968
 _SETTINGS = (
@@ -382,7 +383,7 @@ class Helper(Closing):
         self.identity, self.federation, self.least = identity, federation, least
         self._registered = registered
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._journal = _Journal(folder / "helper.sqlite")
+        self._journal = _Journal(folder / JOURNAL)
 
     def close(self) -> None:
         """Close the journal."""

@@ -13,6 +13,13 @@ export declare class UnknownKey extends BadRelease {
     name: string;
     constructor(message: string, key: string, trusted: string);
 }
+export type DeclineReason = "not finite" | "beyond the bound" | "another digest";
+/** Why this browser takes no part in a round, before it has looked at anything that was picked: it says so. */
+export declare class Declined extends BadInput {
+    readonly reason: DeclineReason;
+    name: string;
+    constructor(reason: DeclineReason, message: string);
+}
 /** The message does not fit into what is left of a budget: nothing was charged, and nothing leaves. */
 export declare class BudgetExhausted extends Error {
     name: string;

@@ -24,8 +24,8 @@ export interface Participation {
 }
 /** What is signed (federate/identity.py). */
 export declare function statementFor(federation: string, client: string, kind: string, number: number, content: Bytes): Promise<string>;
-/** The name of the client and the key of an invitation `CLIENT:SECRET`. */
-export declare function readInvitation(given: string): Promise<[string, CryptoKey]>;
+/** The name of the client, the key and the digest of what was agreed on, of an invitation `CLIENT:SECRET:DIGEST`. */
+export declare function readInvitation(given: string): Promise<[string, CryptoKey, string]>;
 export declare class TakingPart {
     private readonly store;
     private readonly history;

@@ -27,5 +27,10 @@ export declare function sumOfRound(number: number): Sum;
 export declare function sumOfReports(number: number, clients: number): Sum;
 /** The two contents of a task under masks: the invitation, and what the task is without them. */
 export declare function parted(content: Bytes): [Bytes, Bytes];
-/** The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. */
-export declare function masked(content: Bytes, values: BigInt64Array, about: Sum, federation: string, sums: SecureSums, signer: Signer, own?: CryptoKeyPair): Promise<Bytes>;
+/** Refuse to act on other bytes than those that everybody of the sum acts on. */
+export declare function checkActedOn(invitation: Bytes, acted: Bytes): Promise<void>;
+/**
+ * The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. `acted`
+ * is what this client has acted on, as it came, and `federation` the digest of what was agreed on.
+ */
+export declare function masked(content: Bytes, acted: Bytes, values: BigInt64Array, about: Sum, federation: Bytes, sums: SecureSums, signer: Signer, own?: CryptoKeyPair): Promise<Bytes>;

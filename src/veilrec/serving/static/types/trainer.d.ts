@@ -45,6 +45,12 @@ export declare class FederationFile {
     private readonly whitening;
     private readonly byId;
     private constructor();
+    /**
+     * Read a public file, and check that it is the one that an invitation names by its digest: first comes what everybody
+     * of the federation has agreed on, then the coordinator's address, and then what browsers act on, whose digest is a
+     * part of the first.
+     */
+    static agreed(bytes: Bytes, pin: string): Promise<FederationFile>;
     static read(bytes: Bytes): FederationFile;
     private checkShapes;
     /** The tensors of places, each learnt after the one before. */
