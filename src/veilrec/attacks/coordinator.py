@@ -411,8 +411,9 @@ def _left_out(stage: _Stage, target: int) -> _Trial:
     models = stage.craft(-1)
     spec = stage.next()
     first = stage.coordinator.sum_of(spec, stage.contents(spec, models, target, stage.places))
-    spec = stage.next()
-    second = stage.coordinator.sum_of(spec, stage.contents(spec, models, target, stage.others(target)))
+    spec, others = stage.next(), stage.others(target)
+    fewer = len(others) if stage.scene.known.federation.least > len(others) else 0
+    second = stage.coordinator.sum_of(spec, stage.contents(spec, models, target, others), least=fewer)
     return _Trial(_less(first, second), (first, second))
 
 

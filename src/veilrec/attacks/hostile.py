@@ -51,6 +51,7 @@ from veilrec.wire.messages import OtherDigest
 from veilrec.wire.signing import SigningKey
 
 Model: TypeAlias = Mapping[str, Floats]
+_CHECK_KEY = bytes(32)  # the same in every sum, so that messages of one pass the check of another
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -306,7 +307,8 @@ class HostileCoordinator(Closing):
     def _invitation(self, terms: Terms, cohort: list[int], found: HostileSum) -> tuple[HelperSum, bytes] | None:
         """Ask all helpers for their keys of a sum; None if one refuses."""
         proposal = Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers)))
-        adding, asked = HelperSum(proposal, self.keys, cohort), joined(proposal.encode(), self.named())
+        adding = HelperSum(proposal, self.keys, cohort, check_key=_CHECK_KEY)
+        asked = joined(proposal.encode(), self.named())
         task = FederationTask("open", terms.round_number)
         said = [found.tried(f"helper {place}", one.answer, task, asked) for place, one in enumerate(self.helpers)]
         keys = [key for key in said if key is not None]
