@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from veilrec.attacks.coordinator import PLAYS, CoordinatorEffort, attack_coordinator, noises_of
+from veilrec.attacks.coordinator import CoordinatorEffort, attack_coordinator, noises_of
+from veilrec.attacks.plays import PLAYS
 from veilrec.client import federated
 from veilrec.core.errors import BadInput
 from veilrec.federation.client import process

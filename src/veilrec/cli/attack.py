@@ -286,7 +286,8 @@ def malicious_coordinator(
 
         veilrec attack malicious-coordinator --method fedmf --secagg pairs --play two-models --json
     """
-    from veilrec.attacks.coordinator import FULL, PLAYS, QUICK, attack_coordinator, noises_of
+    from veilrec.attacks.coordinator import FULL, QUICK, attack_coordinator, noises_of
+    from veilrec.attacks.plays import PLAYS
     from veilrec.core.errors import BadInput, known_name
 
     if not methods:
@@ -326,7 +327,7 @@ def malicious_coordinator(
 def _print_coordinator(found: Sequence[CoordinatorAttack], output: AttackOutput) -> None:
     from rich.console import Console
 
-    from veilrec.attacks.coordinator import PLAYS, REMAINS
+    from veilrec.attacks.plays import PLAYS, REMAINS
 
     console, head = Console(), ("attack", "opened", "found", "rate", "95 %", "false", "bound", "refused by")
     for one in found:
