@@ -3,7 +3,8 @@
     dense     every number of the table, as 64-bit or 32-bit words: what secure aggregation does today
     packed    every number, in as few bits as clients and noise need, rounded without bias
     blocks    every client sends a part of the catalogue, which a public seed draws for it
-    sketch    a count sketch: rows of the table are hashed to fewer buckets, with signs, and read as a median
+    sketch    a count sketch: rows of the table are hashed to fewer buckets, with signs, once or three times; three are
+              read as a median
 
 Updates are those of matrix factorisation on drawn histories, clipped to norm 1, and votes of norm 1. Noise is that of a
 Gaussian mechanism at epsilon 1 and 8 (delta 1e-6): of one release for votes, of one of ten for updates. Errors are root
@@ -36,7 +37,8 @@ _INVITATION = 500  # bytes that a client gets beside the model
 _TIMED = 4  # clients that are timed; all cost the same
 _ROUNDING = 0.25  # of a unit squared: the most that unbiased rounding adds to the variance of a number
 _TAIL = 8.0  # standard deviations of the noise that a width has room for
-_SHARE, _SQUEEZE, _ROWS = 8, 8, 3  # a client's part of the blocks; how much smaller a sketch is, and its rows
+_SHARE, _SQUEEZE = 8, 8  # a client's part of the blocks; how much smaller a sketch is
+_SKETCHES = (1, 3)  # rows of a sketch
 
 
 @dataclass(frozen=True)
@@ -159,22 +161,22 @@ def unpacked(content: bytes, bits: int, count: int) -> Offsets:
 class _Buckets:
     """A count sketch of rows: for every row of the sketch a bucket and a sign of every item, from a public seed."""
 
-    def __init__(self, load: SparseLoad, seed: int = 0) -> None:
+    def __init__(self, load: SparseLoad, rows: int, seed: int = 0) -> None:
         generator = np.random.default_rng([seed, load.items])
-        self.count = max(1, load.items // (_SQUEEZE * _ROWS))
-        self.bucket = generator.integers(0, self.count, (_ROWS, load.items))
-        self.sign = generator.choice([-1.0, 1.0], (_ROWS, load.items))
+        self.rows, self.count = rows, max(1, load.items // (_SQUEEZE * rows))
+        self.bucket = generator.integers(0, self.count, (rows, load.items))
+        self.sign = generator.choice([-1.0, 1.0], (rows, load.items))
 
     def of(self, table: Doubles) -> Doubles:
         """The sketch [rows, buckets, width] of a table."""
-        sketch = np.zeros((_ROWS, self.count, table.shape[1]))
-        for row in range(_ROWS):
+        sketch = np.zeros((self.rows, self.count, table.shape[1]))
+        for row in range(self.rows):
             np.add.at(sketch[row], self.bucket[row], table * self.sign[row][:, np.newaxis])
         return sketch
 
     def read(self, sketch: Doubles) -> Doubles:
         """Estimate the table: the median of the rows."""
-        each = [sketch[row][self.bucket[row]] * self.sign[row][:, np.newaxis] for row in range(_ROWS)]
+        each = [sketch[row][self.bucket[row]] * self.sign[row][:, np.newaxis] for row in range(self.rows)]
         return np.asarray(np.median(each, axis=0))
 
     def longest(self, updates: _Updates, load: SparseLoad) -> Doubles:
@@ -182,7 +184,7 @@ class _Buckets:
         squares = np.zeros(load.clients)
         for client in range(load.clients):
             own = slice(*updates.offsets[client : client + 2].tolist())
-            for row in range(_ROWS):
+            for row in range(self.rows):
                 part = np.zeros((self.count, load.width))
                 items = updates.index[own]
                 np.add.at(part, self.bucket[row][items], updates.values[own] * self.sign[row][items][:, np.newaxis])
@@ -203,9 +205,10 @@ def measured(load: SparseLoad) -> dict[str, Any]:
         errors = {epsilon: packing_error(load, epsilon, bits, touched) for epsilon in EPSILONS}
         rows.append(_row(load, f"packed, {bits} bits", load.numbers, bits, errors))
     rows.append(_row(load, f"blocks, 1/{_SHARE} each", load.numbers // _SHARE, 32, _of_blocks(load, updates, exact)))
-    buckets = _Buckets(load)
-    size = _ROWS * buckets.count * load.width
-    rows.append(_row(load, f"sketch, 1/{_SQUEEZE}", size, 32, _of_sketch(load, updates, exact, buckets)))
+    for count in _SKETCHES:
+        buckets = _Buckets(load, count)
+        size, errors = count * buckets.count * load.width, _of_sketch(load, updates, exact, buckets)
+        rows.append(_row(load, f"sketch of {count}, 1/{_SQUEEZE}", size, 32, errors))
     bits_of = {f"{epsilon:g}": enough_bits(load, epsilon, touched) for epsilon in EPSILONS}
     return {**vars(load), "touched": touched, "enough_bits": bits_of, "ways": rows}
 
@@ -231,7 +234,7 @@ def _of_blocks(load: SparseLoad, updates: _Updates, exact: Doubles) -> dict[floa
 def _of_sketch(load: SparseLoad, updates: _Updates, exact: Doubles, buckets: _Buckets) -> dict[float, float]:
     """The noise is on the sketch, whose updates are longer by the root of its rows; then the median is taken."""
     generator = np.random.default_rng(2)
-    bound = math.sqrt(_ROWS)
+    bound = math.sqrt(buckets.rows)
     cut = np.minimum(1.0, bound / np.maximum(buckets.longest(updates, load), 1e-12))
     sketch = buckets.of(updates.sum(load, cut[updates.owners]))
     errors = {}

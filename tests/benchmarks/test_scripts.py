@@ -32,8 +32,8 @@ def test_ways_to_send_sparse_updates_are_compared(capsys):
     up = {way["way"]: way["up_bytes"] for way in updates["ways"]}
     assert up["dense, 32-bit words"] == 180 + 4 * 300 * 4
     assert up["packed, 20 bits"] == 180 + 300 * 4 * 5 // 2
-    assert up["sketch, 1/8"] < up["blocks, 1/8 each"] < up["packed, 16 bits"] < up["packed, 24 bits"]
-    dense, blocks, sketch = (votes["ways"][place]["error"] for place in (0, -2, -1))
+    assert up["sketch of 3, 1/8"] < up["blocks, 1/8 each"] < up["packed, 16 bits"] < up["packed, 24 bits"]
+    dense, blocks, sketch = (votes["ways"][place]["error"] for place in (0, -3, -1))
     assert dense["8"] == 1.0 < sketch["8"] < blocks["8"]
     assert secagg.main(["--sparse", "--quick"]) == 0 and "bits that are enough" in capsys.readouterr().out
     words = np.random.default_rng(0).integers(0, 2**16, 7)

@@ -196,7 +196,13 @@ def test_a_malicious_coordinator_as_json_table_and_picture(tmp_path):
     picture = tmp_path / "found.svg"
     text = shown(*asked, "--play", "replay", "--plot", picture)
     says(text, "dp-fedmf, helpers, masks only", "dp-fedmf, helpers, distributed", "a round has one answer", "bound")
-    says(picture.read_text(), "malicious coordinator", "replay", "refused", "bound of the accounting")
+    says(
+        picture.read_text(),
+        "Malicious coordinator: dp-fedmf, helpers",
+        "replay",
+        "refused",
+        "most that the noise allows",
+    )
 
 
 def test_a_malicious_coordinator_needs_a_method_and_known_attacks():

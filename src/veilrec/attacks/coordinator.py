@@ -204,7 +204,7 @@ def attack_coordinator(
         for play in plays:
             if secagg == "pairs" and play in HELPERS_ALONE:
                 continue
-            say(play)
+            say(f"  {play}: {PLAYS[play]}")
             findings.append(_played(scene, play, folder, effort))
         guarantee, least = known.guarantee, known.federation.least
         name = get(method).name

@@ -259,17 +259,10 @@ def poisoning(
 def malicious_coordinator(
     *,
     methods: Methods = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Data set: NAME or NAME:FOLDER. Default: synthetic, of the method's kind.", autocompletion=data_names
-        ),
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Data set. Default: synthetic.", autocompletion=data_names)] = None,
     settings: Settings = None,
     secagg: Annotated[list[str] | None, typer.Option(help="helpers, pairs. May be repeated. Default: both.")] = None,
-    plays: Annotated[
-        list[str] | None, typer.Option("--play", help="An attack, such as overflow. May be repeated. Default: all.")
-    ] = None,
+    plays: Annotated[list[str] | None, typer.Option("--play", help="An attack. May be repeated. Default: all.")] = None,
     quick: Quick = False,
     output: AttackOutput,
 ) -> None:
@@ -295,25 +288,14 @@ def malicious_coordinator(
     if output.plot is not None:
         check_plot(output.plot)
     chosen = [known_name("attack", name, tuple(PLAYS)) for name in plays or PLAYS]
-    sums: Any = [
-        known_name("secure aggregation", name, ("helpers", "pairs")) for name in secagg or ("helpers", "pairs")
-    ]
+    ways = ("helpers", "pairs")
+    sums: Any = [known_name("secure aggregation", name, ways) for name in secagg or ways]
     wanted = [(name, way, noise) for name in methods for way in sums for noise in noises_of(name, settings or ())]
     found = []
     for number, (name, way, noise) in enumerate(wanted, 1):
-        about = f"attack {number}/{len(wanted)}  {name}, {way}, {noise}"
-        attacked = attack_coordinator(
-            name,
-            data,
-            secagg=way,
-            noise=noise,
-            settings=settings or (),
-            plays=chosen,
-            effort=QUICK if quick else FULL,
-            seed=output.seed,
-            say=lambda play, about=about: say(f"{about}: {play}"),  # type: ignore[misc]
-        )
-        found.append(attacked)
+        say(f"attack {number}/{len(wanted)}  {name}, {way}, {noise}")
+        asked: Any = {"settings": settings or (), "plays": chosen, "effort": QUICK if quick else FULL}
+        found.append(attack_coordinator(name, data, secagg=way, noise=noise, **asked, seed=output.seed, say=say))
     if output.plot is not None:
         from veilrec.report.plots import save_coordinator
 

@@ -388,6 +388,7 @@ def _draw_bar(axes: Axes, at: float, bar: PlotBar, low: float, gap: float) -> No
         axes.errorbar(bar.value, at, xerr=reach, color=_INK, capsize=2, linewidth=1.1, marker="none")
     if bar.chance is not None:
         axes.plot([bar.chance] * 2, [at - 0.12, at + 0.12], color=_INK, linewidth=1.2, linestyle=":", marker="none")
+        right = max(right, bar.chance)
     axes.text(max(right, low) + gap, at, bar.text, verticalalignment="center", fontsize=_SMALL)
 
 
@@ -488,18 +489,21 @@ def save_coordinator(attacked: Sequence[CoordinatorAttack], path: Path) -> None:
 @_styled
 def draw_coordinator(attacked: Sequence[CoordinatorAttack]) -> Figure:
     """Draw a group of bars per attack, one for each federation: what was found, or that nothing came out."""
+    made = list(dict.fromkeys(f"{one.method}, {one.secagg}" for one in attacked))
     groups = []
     for play in dict.fromkeys(finding.play for one in attacked for finding in one.findings):
         bars = []
         for one in attacked:
             for f in (finding for finding in one.findings if finding.play == play):
                 r, colour = f.recovery, _GREY if one.noise == "masks only" else COLOURS[2]
-                text = f"{r.recall:.3f} {one.label}" + ("" if f.opened else ": refused")
+                text = f"{r.recall:.3f}" + (f" {one.method}, {one.secagg}" if made[1:] else "")
+                text += "" if f.opened else ", refused"
                 bars.append(PlotBar(r.recall, text, colour, one.noise, r.interval if f.opened else None, f.bound))
         groups.append((play, bars))
     data = ", ".join(dict.fromkeys(Path(one.data).name for one in attacked))
-    x_label = "share of a history found by a malicious coordinator, at 1 % false-positive rate"
-    return _draw_bars(groups, f"malicious coordinator: {data}", x_label, (0.0, 1.0), mark="bound of the accounting")
+    title = f"Malicious coordinator: {data if made[1:] else f'{made[0]}; {data}'}"
+    x_label = "share of a history found, at 1 % false-positive rate"
+    return _draw_bars(groups, title, x_label, (0.0, 1.0), mark="most that the noise allows")
 
 
 _QUERY_MODES = {"attention": "attention with noise", "interest": "strongest interest, k-ary response"}
