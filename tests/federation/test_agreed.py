@@ -45,7 +45,8 @@ def other(value):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agreed") / "trial"
-    basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
+    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.4")
+    basis = loopback.basis_of(ContractSubject("dp-fedmf"), *settings, users=5, rounds=2)
     loopback.lay_out_in(folder, basis, secagg="helpers")
     return folder
 
@@ -77,11 +78,13 @@ def test_every_field_is_worked_out_or_named_by_the_invitation_or_of_no_harm(made
         ("guarantee", lambda value: {**value, "epsilon": 0.01}, "says guarantee.epsilon 0.01"),
         ("budget", lambda value: {**value, "epsilon": 800.0}, "says budget.epsilon 800.0"),
         ("budget", lambda value: {**value, "lifetime_epsilon": 800.0}, "says budget.lifetime_epsilon 800.0"),
-        ("least", lambda _: 2, "says least 2|another plan"),
+        ("least", lambda _: 2, "says least 2"),
         ("clients", lambda _: 500, "says clients 500"),
-        ("silent", lambda _: 0.4, "another plan"),
+        ("least_reported", lambda _: 2, "says least_reported 2"),
+        ("least_compared", lambda _: 3, "says least_compared 3"),
+        ("config", lambda value: {**value, "privacy": {**value["privacy"], "lost": 0.0}}, "another plan|says"),
         ("secagg", lambda _: "none", "says"),
-        ("distributed_noise", lambda _: False, "another plan"),
+        ("config", lambda value: {**value, "privacy": {**value["privacy"], "silent": 0.4}}, "another plan|says"),
         ("rounds", lambda value: value + 1, "another plan|says"),
     ],
 )

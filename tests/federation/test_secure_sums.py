@@ -10,7 +10,7 @@ import pytest
 
 from tests.federation import loopback
 from tests.wire.raising import raises
-from veilrec.audit.contract_subject import ContractSubject, same, subjects
+from veilrec.audit.contract_subject import ContractSubject, distance, same, subjects
 from veilrec.cli.federate import status_line
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
@@ -553,3 +553,25 @@ class Bold:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("veilrec.client.federated.check_weights", lambda *_: None)
             return self._answers.answer(task, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "secagg", "users"), [("veil", "pairs", 6), ("veil", "helpers", 6), ("dp-fedrec", "helpers", 16)]
+)
+def test_noise_of_the_clients_in_reports_gains_and_rounds_is_that_of_the_simulation(name, secagg, users, tmp_path):
+    """Nobody adds noise but clients: what is opened has it already, in every sum of a run."""
+    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.2")
+    basis = loopback.basis_of(subjects(name)[0], *settings, users=users, rounds=1)
+    made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, round_seconds=loopback.LONG)
+    assert made.guarantee["trust"] == "server sees only noisy sums"
+    wanted = loopback.simulated(tmp_path, basis)
+    loopback.run_all(tmp_path)
+    ended = read_end(tmp_path, loopback.known_in(tmp_path))
+    assert [report.void for report in ended.history] == [False]
+    state = dict(wanted.server_state.state())
+    if name == "veil":
+        assert same(ended.state, state)
+    else:
+        assert distance(ended.state, state) <= 1e-4  # of networks
+        assert np.isclose(ended.selection.gain, wanted.selection.gain, atol=1e-4)
+    assert audit(tmp_path).problems == ()

@@ -6,6 +6,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.web.browsing import browsing
@@ -30,6 +31,7 @@ from veilrec.federation.facts import terms_in
 from veilrec.federation.federation import joined
 from veilrec.federation.page import about
 
+DIFFERS = ("declined", b"another digest")
 SLOW = """
 const read = SubtleCrypto.prototype.decrypt;
 SubtleCrypto.prototype.decrypt = async function (...given) {
@@ -152,7 +154,7 @@ def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(films, trial, visit, t
 def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films, visit, tmp_path):
     number, folder = ReportSum().number, federation_of(tmp_path / "trial", 2, secagg="helpers")
     known, invited = handed(folder, tmp_path / "public.federation")
-    terms = terms_in(known.federation, known.plan, ReportSum())
+    terms = terms_in(known.federation, known.plan, ReportSum()).about(b"", range(3))
     with served(films, known, tmp_path / "log") as (page, coordinator):
         browser = visit(page, flags=FLAGS)
         browser.read(browser.categories(1)[0])
@@ -161,9 +163,31 @@ def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films, visit, tm
         coordinator.ask("report", number + 1, content=joined(invitation_to(known, another), b""))
         says(browser, "not answered, because the invitation to a secure sum is to a sum of reports with number")
         assert coordinator.answers == [] and charged(browser, known) == 0.0
+        louder = invitation_to(known, terms.about(b"louder", range(3)))
+        coordinator.ask("report", number, content=joined(louder, b""))
+        coordinator.until(lambda answers: [(each.kind, each.body) for each in answers] == [DIFFERS])
+        assert charged(browser, known) == 0.0
+        coordinator.answers.clear()
         for period in range(2):  # with other keys of the helpers, and of another history
             coordinator.ask("report", number, period=period, content=joined(invitation_to(known, terms), b""))
             coordinator.until(lambda answers, period=period: len(answers) == 1 + period)
             browser.read(browser.categories(1)[0])
         assert len({answer.body for answer in coordinator.answers}) == 1
         assert charged(browser, known) == pytest.approx(spent(known, 1, 0), rel=1e-9)
+
+
+def test_weights_beyond_their_bound_are_declined_and_cost_nothing(films, trial, visit, tmp_path):
+    known, invited = trial
+    with served(films, known, tmp_path / "log") as (page, coordinator):
+        browser = visit(page, flags=FLAGS)
+        browser.read(browser.categories(1)[0])
+        join(browser, *invited)
+        for weight, reason in ((2.0**21, b"beyond the bound"), (np.inf, b"not finite")):
+            loud = bytearray(coordinator.model(0))
+            loud[-4:] = np.array([weight], "<f4").tobytes()  # a weight that is learnt
+            coordinator.ask("round", 0, content=bytes(loud))
+            coordinator.until(lambda answers, reason=reason: answers[-1:] and answers[-1].body == reason)
+            assert (coordinator.answers[-1].kind, coordinator.answers[-1].number) == ("declined", 0)
+        assert charged(browser, known) == 0.0 and browser.wait_for(SENT) == []
+        coordinator.ask("round", 0)
+        coordinator.until(lambda answers: answers[-1].kind == "round")

@@ -42,25 +42,26 @@ import numpy as np
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.files import Closing
-from veilrec.core.plan import ModelSelection, Plan, ReportSpec
-from veilrec.core.schema import ComparisonSum, ReportSum, RoundSpec, whole_model
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.round_specs import Ballot, draw_cohort
 from veilrec.server.round_store import Enrolled, Inbox, RoundReport, RoundState, RoundStore, RunPosition, secret_of
 from veilrec.server.secure_reports import (
-    Asked,
     ComparisonTask,
     MessageRefused,
     Reason,
     ReportRequest,
     SecureOnce,
     SecureSum,
+    asked_gains,
+    asked_reports,
     over_selection_obstacle,
     reason_of,
     run_digest,
 )
-from veilrec.server.server import SelectionOutcome, ServerState, decide, selection_of
+from veilrec.server.server import SelectionOutcome, ServerState, selection_of
 from veilrec.wire import messages as gains
 from veilrec.wire import rounds
 from veilrec.wire.messages import DECLINE_REASONS, DeclineReason
@@ -97,9 +98,13 @@ class Coordinator(Closing):
         self.declined: dict[str, DeclineReason] = {}  # of what is asked now, by client
         self._hidden = self._hidden_gains = None
         if secure is not None and plan.reports is not None and plan.reports.mechanism.under_masks:
-            self._hidden = SecureOnce(self._store, secure, self._asked_reports(plan.reports), self._lock)
+            self._hidden = SecureOnce(
+                self._store, secure, asked_reports(self._store, self._secret, plan.reports), self._lock
+            )
         if secure is not None and plan.model_selection is not None:
-            self._hidden_gains = SecureOnce(self._store, secure, self._asked_gains(plan.model_selection), self._lock)
+            self._hidden_gains = SecureOnce(
+                self._store, secure, asked_gains(self._store, self._secret, plan.model_selection), self._lock
+            )
         try:
             self._load()
             if self.stage is RoundState.CLOSING and self.secure is None and goes_on:
@@ -107,28 +112,6 @@ class Coordinator(Closing):
         except BaseException:
             self._store.close()
             raise
-
-    def _asked_reports(self, reports: ReportSpec) -> Asked:
-        mechanism = reports.mechanism
-
-        def settle(total: Offsets, clients: int) -> None:
-            counts = mechanism.opened(total, clients, noise_of_histogram(self._secret, self._period))
-            self._store.set_tally(counts, clients)
-
-        reporting = RoundState.REPORTING
-        what = "what clients report"
-        stages = (reporting, RoundState.SUMMING_REPORTS, reporting)
-        return Asked(what, mechanism.masked_length, "reports", *stages, ReportSum, settle)
-
-    def _asked_gains(self, selection: ModelSelection) -> Asked:
-        mechanism = selection.mechanism
-
-        def settle(total: Offsets, clients: int) -> None:
-            noisy = mechanism.opened(total, clients, noise_of_comparison(self._secret))
-            self._store.set_selection(decide(float(noisy[0]), clients, mechanism).state())
-
-        what, stages = "what validation clients gain", (RoundState.IDLE, RoundState.SUMMING_GAINS, RoundState.VALIDATED)
-        return Asked(what, mechanism.masked_length, "gains", *stages, ComparisonSum, settle)
 
     def _load(self) -> None:
         """Restore the state in memory from the store."""

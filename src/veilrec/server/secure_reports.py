@@ -29,12 +29,13 @@ import numpy as np
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import VeilrecError, counted
-from veilrec.core.plan import Plan
+from veilrec.core.plan import ModelSelection, Plan, ReportSpec
 from veilrec.core.schema import ComparisonSum, ReportSum, RoundSpec
 from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.clipping import BadUpdate, OutsideRound
+from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram
 from veilrec.server.round_store import RoundState, RoundStore
-from veilrec.server.server import WrongExamples
+from veilrec.server.server import WrongExamples, decide
 from veilrec.wire.messages import BadMessage, NotFinite, OtherDigest, WrongRound
 from veilrec.wire.signing import BadSignature
 
@@ -180,6 +181,29 @@ class Asked:
     settled: RoundState  # their sum is kept
     spec: Callable[[int], ReportSum | ComparisonSum]  # by the attempt
     settle: Callable[[Offsets, int], object]  # keeps the sum over so many clients, in the transaction that is open
+
+
+def asked_reports(store: RoundStore, secret: bytes, reports: ReportSpec) -> Asked:
+    """What everybody reports before the first round: its sum, with its noise, becomes the tally."""
+    mechanism = reports.mechanism
+
+    def settle(total: Offsets, clients: int) -> None:
+        store.set_tally(mechanism.opened(total, clients, noise_of_histogram(secret, 0)), clients)
+
+    stages = (RoundState.REPORTING, RoundState.SUMMING_REPORTS, RoundState.REPORTING)
+    return Asked("what clients report", mechanism.masked_length, "reports", *stages, ReportSum, settle)
+
+
+def asked_gains(store: RoundStore, secret: bytes, selection: ModelSelection) -> Asked:
+    """What validation clients gain after the last round: its sum, with its noise, decides which model is kept."""
+    mechanism = selection.mechanism
+
+    def settle(total: Offsets, clients: int) -> None:
+        noisy = mechanism.opened(total, clients, noise_of_comparison(secret))
+        store.set_selection(decide(float(noisy[0]), clients, mechanism).state())
+
+    stages = (RoundState.IDLE, RoundState.SUMMING_GAINS, RoundState.VALIDATED)
+    return Asked("what validation clients gain", mechanism.masked_length, "gains", *stages, ComparisonSum, settle)
 
 
 class SecureOnce:

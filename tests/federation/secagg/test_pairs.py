@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.federation.secagg.rounds import MODEL, Paired, everybody, identity, made_values, total
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg import pairs
+from veilrec.federation.secagg import pairs, terms
 from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void, encode_numbers
 from veilrec.wire.messages import BadMessage, Declined, OtherDigest
 from veilrec.wire.signing import BadSignature
@@ -243,36 +243,36 @@ def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
 
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 6), st.sets(st.integers(1, 2**32), min_size=6, max_size=9))
 def test_any_threshold_of_the_shares_gives_the_secret_back(secret, threshold, points):
-    shares = dict(zip(points, pairs.split(secret, threshold, list(points)), strict=True))
-    assert pairs.combine(shares, threshold) == secret
-    assert pairs.combine(dict(list(shares.items())[-threshold:]), threshold) == secret
+    shares = dict(zip(points, terms.split(secret, threshold, list(points)), strict=True))
+    assert terms.combine(shares, threshold) == secret
+    assert terms.combine(dict(list(shares.items())[-threshold:]), threshold) == secret
 
 
 def test_below_the_threshold_every_secret_is_as_likely():
     """Given two shares of three, each secret belongs to exactly one third share: nothing is told."""
-    shares = dict(zip((1, 2, 3), pairs.split(bytes(32), 3, (1, 2, 3)), strict=True))
+    shares = dict(zip((1, 2, 3), terms.split(bytes(32), 3, (1, 2, 3)), strict=True))
     for other in (b"\1" * 32, b"\xff" * 32):
         # The value at 3 of the polynomial through (0, other), (1, .), (2, .): s(3) = s(0) - 3 s(1) + 3 s(2)
         first, second = (int.from_bytes(shares[x], "big") for x in (1, 2))
-        third = (int.from_bytes(other, "big") - 3 * first + 3 * second) % pairs.PRIME
-        assert pairs.combine({1: shares[1], 2: shares[2], 3: third.to_bytes(33, "big")}, 3) == other
+        third = (int.from_bytes(other, "big") - 3 * first + 3 * second) % terms.PRIME
+        assert terms.combine({1: shares[1], 2: shares[2], 3: third.to_bytes(33, "big")}, 3) == other
 
 
 def test_the_modulus_is_a_prime():
     """Miller-Rabin with twenty bases: a composite passes one time in 4^20."""
-    odd, twos = pairs.PRIME - 1, 0
+    odd, twos = terms.PRIME - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
     for base in range(2, 22):
-        power = pow(base, odd, pairs.PRIME)
-        assert power == 1 or any(pow(power, 2**r, pairs.PRIME) == pairs.PRIME - 1 for r in range(twos))
+        power = pow(base, odd, terms.PRIME)
+        assert power == 1 or any(pow(power, 2**r, terms.PRIME) == terms.PRIME - 1 for r in range(twos))
 
 
 def test_what_is_no_sharing_is_refused():
-    raises(BadInput, "threshold is 3 with 2 shares", pairs.split, bytes(32), 3, [1, 2])
+    raises(BadInput, "threshold is 3 with 2 shares", terms.split, bytes(32), 3, [1, 2])
     for secret, points in ((bytes(31), [1, 2]), (bytes(32), [1, 1]), (bytes(32), [0, 1])):
-        raises(ValueError, "bytes|distinct", pairs.split, secret, 2, points)
-    raises(BadMessage, "no secret", pairs.combine, {1: (2**256 + 1).to_bytes(33, "big")}, 1)
+        raises(ValueError, "bytes|distinct", terms.split, secret, 2, points)
+    raises(BadMessage, "no secret", terms.combine, {1: (2**256 + 1).to_bytes(33, "big")}, 1)
     raises(
-        TooFew, "3 shares came, and 4", pairs.combine, dict(enumerate(pairs.split(bytes(32), 4, range(1, 7))[:3], 1)), 4
+        TooFew, "3 shares came, and 4", terms.combine, dict(enumerate(terms.split(bytes(32), 4, range(1, 7))[:3], 1)), 4
     )

@@ -19,7 +19,7 @@ key and no quorum's signature that it believes, and reveals nothing. A server th
 order of the ring, knowing who is corrupt, is beyond what is shown, unless everybody is next to everybody. No wrong
 sum is taken for a right one: secrets that are not what their owners committed to void the round.
 
-First come the Shamir sharing of secrets and the messages as bytes, where odd bytes raise `BadMessage`.
+First come the messages as bytes, where odd bytes raise `BadMessage`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, Self
 
 import numpy as np
@@ -42,6 +41,8 @@ from veilrec.core.errors import BadInput
 from veilrec.federation.secagg.terms import (
     DIGEST_BYTES,
     MAX_CLIENTS,
+    SECRET_BYTES,
+    SHARE_BYTES,
     BrokenSum,
     MaskStream,
     Message,
@@ -53,6 +54,7 @@ from veilrec.federation.secagg.terms import (
     Words,
     agreed_key,
     cohort_digest,
+    combine,
     derived_key,
     digest,
     encode_numbers,
@@ -61,60 +63,11 @@ from veilrec.federation.secagg.terms import (
     packed,
     public_half,
     read_numbers,
+    split,
     whole,
 )
 from veilrec.wire.messages import BadMessage, OtherDigest
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
-
-PRIME = 2**256 + 297  # the least prime above 2^256: every 32-byte secret is an element
-SECRET_BYTES, SHARE_BYTES = 32, 33
-
-
-def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
-    """A share for every point: a random polynomial of degree `threshold` - 1 whose value at 0 is the secret."""
-    if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
-    if not 1 <= threshold <= len(points):
-        raise BadInput(f"the threshold is {threshold} with {len(points)} shares: it is at least 1 and at most all")
-    if len(set(points)) < len(points) or not all(0 < point < PRIME for point in points):
-        raise ValueError("the points of shares are distinct and not 0")
-    # 40 bytes modulo the prime are uniform to 2^-63.
-    coefficients = [int.from_bytes(os.urandom(40), "big") % PRIME for _ in range(threshold - 1)]
-    constant = int.from_bytes(secret, "big")
-    shares = []
-    for point in points:
-        value = 0
-        for coefficient in coefficients:
-            value = (value * point + coefficient) % PRIME
-        shares.append(((value * point + constant) % PRIME).to_bytes(SHARE_BYTES, "big"))
-    return shares
-
-
-def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """The secret of at least `threshold` shares, by point; what is no secret raises."""
-    points = tuple(sorted(shares))[:threshold]
-    if len(points) < threshold:
-        raise TooFew(f"{len(points)} shares came, and {threshold} are needed: the round is void, nothing is revealed")
-    weights = _weights_at_zero(points)
-    value = sum(w * int.from_bytes(shares[x], "big") for w, x in zip(weights, points, strict=True)) % PRIME
-    if value >> (8 * SECRET_BYTES):
-        raise BadMessage("some shares belong to no secret")
-    return value.to_bytes(SECRET_BYTES, "big")
-
-
-@lru_cache(maxsize=4096)
-def _weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange's weights of the values at these points in the value at 0."""
-    weights = []
-    for i, x in enumerate(points):
-        top = bottom = 1
-        for j, other in enumerate(points):
-            if j != i:
-                top = top * other % PRIME
-                bottom = bottom * (other - x) % PRIME
-        weights.append(top * pow(bottom, -1, PRIME) % PRIME)
-    return tuple(weights)
-
 
 KEYS = 2  # that a client announces: one for boxes, one for masks
 BOX_BYTES = 2 * SHARE_BYTES + 16  # a share of each secret, sealed
