@@ -26,7 +26,7 @@ from veilrec.client.mf import ITEMS, MfLocalTrainer, MfSettings
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.schema import RoundSpec
-from veilrec.federation.secagg.terms import MaskStream
+from veilrec.federation.secagg.terms import MaskStream, Words
 from veilrec.privacy.accounting.gaussian import mu_for
 
 EPSILONS, DELTA, ROUNDS = (1.0, 8.0), 1e-6, 10
@@ -246,18 +246,18 @@ def _of_sketch(load: SparseLoad, updates: _Updates, exact: Doubles, buckets: _Bu
 
 def _row(load: SparseLoad, name: str, numbers: int, bits: int, errors: dict[float, float]) -> dict[str, Any]:
     """Bytes and processor time of a way that sends so many numbers of so many bits."""
-    words = np.dtype("<u8") if bits == 64 else np.dtype("<u4")
+    words: np.dtype[np.unsignedinteger[Any]] = np.dtype("<u8") if bits == 64 else np.dtype("<u4")
     packs = bits < 32
     values = np.random.default_rng(0).integers(-1000, 1000, numbers)
     sent: list[bytes] = []
 
     def client() -> None:
-        own = values.astype(words)
+        own: Words = values.astype(words)
         for helper in range(_HELPERS):
             MaskStream(helper.to_bytes(32, "little")).add_to(own)
         sent.append(pack(own.astype(np.int64), bits) if packs else own.tobytes())
 
-    total = np.zeros(numbers, words)
+    total: Words = np.zeros(numbers, words)
 
     def helper() -> None:
         MaskStream(bytes(32)).add_to(total)
