@@ -1,6 +1,7 @@
 """Measure secure aggregation: processor time and bytes of a client, a helper and the server, by both protocols.
 
     python benchmarks/secagg.py [--quick]
+    python benchmarks/secagg.py --sparse [--quick]    # ways to send long, sparse updates: `_sparse_sums.py`
 
 Whole rounds of both protocols in one process, every message as bytes: 500 clients, a million numbers, 30 % of the
 clients lost on the way; the sum is compared with that of the same vectors added up in plaintext.
@@ -12,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -23,6 +25,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from _measure import Report, Say, describe_machine, options_of, script
+from _sparse_sums import LOADS, QUICK_LOADS, SparseLoad, measured
 from veilrec.core.arrays import Offsets
 from veilrec.federation.secagg.helpers import Helper, HelperSum, HelperSumClient, Proposal
 from veilrec.federation.secagg.pairs import PairwiseSum, PairwiseSumClient
@@ -202,8 +205,32 @@ def _among_clients(load: Load) -> dict[str, Any]:
     }
 
 
+def run_sparse(loads: Sequence[SparseLoad], say: Say) -> dict[str, Any]:
+    """All ways to send long, sparse updates."""
+    machine, found = describe_machine(), []
+    for load in loads:
+        say(f"{load.items:,} items x {load.width}, {load.clients} clients")
+        found.append(measured(load))
+    return {"machine": machine, "sparse": found}
+
+
+def show_sparse(report: Report) -> None:
+    """Print a table per load."""
+    for load in report["sparse"]:
+        bits = ", ".join(f"{bits} at epsilon {epsilon}" for epsilon, bits in load["enough_bits"].items())
+        print(f"{load['items']:,} items x {load['width']}, {load['clients']} clients; bits that are enough: {bits}")
+        print("way | up | down | client ms | helper s | server s | error at epsilon 1, 8 in units of the noise")
+        for way in load["ways"]:
+            cpu = f"{way['client_cpu_ms']:g} | {way['helper_cpu_s']:g} | {way['server_cpu_s']:g}"
+            errors = ", ".join(f"{error:.2f}" for error in way["error"].values())
+            print(f"{way['way']} | {way['up_bytes']:,} | {way['down_bytes']:,} | {cpu} | {errors}")
+
+
 def show(report: Report) -> None:
-    """Print a line per protocol, and missed targets."""
+    """Print a line per protocol, and missed targets; or what was measured of sparse updates."""
+    if "sparse" in report:
+        show_sparse(report)
+        return
     load, machine = report["load"], report["machine"]
     print(
         f"Secure sums of {load['length']:,} numbers, {load['clients']} clients, {load['lost']:.0%} lost, one thread, "
@@ -226,7 +253,15 @@ def show(report: Report) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script; the exit code."""
-    return script(options_of(__doc__), lambda given, say: run(QUICK if given.quick else Load(), say), show, arguments)
+    parser = options_of(__doc__)
+    parser.add_argument("--sparse", action="store_true", help="ways to send long, sparse updates")
+
+    def measure(given: Namespace, say: Say) -> Report:
+        if given.sparse:
+            return run_sparse(QUICK_LOADS if given.quick else LOADS, say)
+        return run(QUICK if given.quick else Load(), say)
+
+    return script(parser, measure, show, arguments)
 
 
 if __name__ == "__main__":

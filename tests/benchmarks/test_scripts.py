@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import _sparse_sums
 import secagg
 import serve
 import serve_http
@@ -20,8 +22,23 @@ def test_secagg_gives_the_exact_sum(monkeypatch, capsys):
     assert secagg.main(["--quick", "--json"]) == 0
     helpers, pairs = json.loads(capsys.readouterr().out)["tasks"]
     assert helpers["exact"] and pairs["exact"]
-    assert helpers["client_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
+    assert helpers["client_up_bytes"] == 100 + 32 + 8 + 4 * 300  # signed key, session, check, vector
     assert secagg.main(["--quick"]) == 0 and "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
+
+
+def test_ways_to_send_sparse_updates_are_compared(capsys):
+    assert secagg.main(["--sparse", "--quick", "--json"]) == 0
+    updates, votes = json.loads(capsys.readouterr().out)["sparse"]
+    up = {way["way"]: way["up_bytes"] for way in updates["ways"]}
+    assert up["dense, 32-bit words"] == 180 + 4 * 300 * 4
+    assert up["packed, 20 bits"] == 180 + 300 * 4 * 5 // 2
+    assert up["sketch of 3, 1/8"] < up["blocks, 1/8 each"] < up["packed, 16 bits"] < up["packed, 24 bits"]
+    dense, blocks, sketch = (votes["ways"][place]["error"] for place in (0, -3, -1))
+    assert dense["8"] == 1.0 < sketch["8"] < blocks["8"]
+    assert secagg.main(["--sparse", "--quick"]) == 0 and "bits that are enough" in capsys.readouterr().out
+    words = np.random.default_rng(0).integers(0, 2**16, 7)
+    for bits in (16, 20, 24):
+        np.testing.assert_array_equal(_sparse_sums.unpacked(_sparse_sums.pack(words, bits), bits, 7), words)
 
 
 def test_serve_http_answers_without_errors(monkeypatch, capsys):

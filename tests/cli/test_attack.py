@@ -182,3 +182,30 @@ def test_a_run_is_attacked_as_it_was_trained_on_data_that_is_there(trained, vote
     assert "privaterec" in refused("repeated-queries", tmp_path / "plain")
     assert "privaterec" in refused("repeated-queries")
     assert "sends no messages" in refused("gradient-rows", tmp_path / "plain")
+
+
+def test_a_malicious_coordinator_as_json_table_and_picture(tmp_path):
+    asked = ["malicious-coordinator", "--method", "dp-fedmf", "--data", RATINGS, "--quick", "--secagg", "helpers"]
+    report = told(*asked, "--play", "two-models", "--play", "sybils", "--set", "local.dim=4")
+    masks, noisy = report["results"]
+    assert (masks["noise"], noisy["noise"], report["seed"]) == ("masks only", "distributed", 0)
+    two, sybils = masks["findings"]
+    assert two["refusals"][0]["by"] == "client" and two["found"] < 0.2 * two["clicks"]
+    assert sybils["recall"] == 1.0 and "more clients work with the server" in sybils["remains"]
+    assert [finding["bound"] is None for finding in noisy["findings"]] == [False, True]
+    picture = tmp_path / "found.svg"
+    text = shown(*asked, "--play", "replay", "--plot", picture)
+    says(text, "dp-fedmf, helpers, masks only", "dp-fedmf, helpers, distributed", "a round has one answer", "bound")
+    says(
+        picture.read_text(),
+        "Malicious coordinator: dp-fedmf, helpers",
+        "replay",
+        "refused",
+        "most that the noise allows",
+    )
+
+
+def test_a_malicious_coordinator_needs_a_method_and_known_attacks():
+    says(refused("malicious-coordinator"), "give --method")
+    says(refused("malicious-coordinator", "--method", "dp-fedmf", "--play", "overflw"), "overflow")
+    says(refused("malicious-coordinator", "--method", "dp-fedmf", "--secagg", "pear"), "pairs")

@@ -75,7 +75,7 @@ def invert(place: AttackPoint, *, updates: int) -> tuple[Inverted, ...]:
     else:
         targets, own = people_to_attack(place.data, len(known.titles), updates, place.seed)
     rounds = place.rounds()
-    scores = _scores(place, rounds, own, known)
+    scores = scores_of(place.plan, place.n_items, rounds, own, known)
     found = []
     for view in views_of(place.plan):
         reader: Any = BestScore("message", "values", own, scores) if scores else LikeOwn("message", "values", own)
@@ -90,16 +90,16 @@ def invert(place: AttackPoint, *, updates: int) -> tuple[Inverted, ...]:
     return tuple(found)
 
 
-def _scores(
-    place: AttackPoint, rounds: list[WitnessedRound], own: ObservedClicks, known: PublicKnowledge | None
+def scores_of(
+    plan: Plan, n_items: int, rounds: list[WitnessedRound], own: ObservedClicks, known: PublicKnowledge | None
 ) -> dict[str, Score]:
     """All ways that there are for this model."""
     scores: dict[str, Score] = {}
     if known is not None:
-        return _scores_of_news(place.plan.schema, rounds, own, known)
+        return _scores_of_news(plan.schema, rounds, own, known)
     for opened in rounds:
-        for tensor in rows.item_tensors(opened, place.n_items):
-            items = RoundItems(rows.named(opened, tensor.name), opened, place.n_items)
+        for tensor in rows.item_tensors(opened, n_items):
+            items = RoundItems(rows.named(opened, tensor.name), opened, n_items)
             scores[f"main direction of {items.key}, the side of the few"] = Direction(items, "few")
             scores[f"main direction of {items.key}, the side of the longest"] = Direction(items, "long")
             scores[f"length of the rows of {items.key}"] = Lengths(items)

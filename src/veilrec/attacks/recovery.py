@@ -374,7 +374,8 @@ class BestScore(TrainedAttack):
     def __init__(self, view: View, by: By, own: ObservedClicks, scores: Mapping[str, Score]) -> None:
         self.view, self._by, self._own, self._scores = view, by, own, scores
         self._practised: list[list[Floats]] = []
-        self._read: list[Floats] = []
+        self._read: list[Doubles] = []
+        self.best = 0.0  # the recall on the attacker's own clients
 
     def practise(self, seen: Observation) -> None:
         """Take in what is seen of one of the attacker's own clients."""
@@ -388,25 +389,37 @@ class BestScore(TrainedAttack):
             usual = Usual.of(values, self._own.clicked)
             recall = of_scores(usual.against(values), self._own.clicked, self._own.shown).recall
             if recall > best:
-                best, self._how, self._score, self._usual = recall, name, score, usual
+                self.best = best = recall
+                self._how, self._score, self._usual = name, score, usual
         self._practised.clear()
 
     def read(self, seen: Observation) -> None:
         """Take in what is seen of a client that is attacked."""
-        self._read.append(self._score(seen))
+        self._read.append(self.unusual(seen))
+
+    def unusual(self, seen: Observation) -> Doubles:
+        """Score every news of one client."""
+        return self._usual.against(self._score(seen))
+
+    @property
+    def how(self) -> str:
+        """The score that was settled on."""
+        return self._how
 
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
         """What was found, held against the truth."""
-        scores = self._usual.against(np.array(self._read))
-        recovery = of_scores(scores, targets.clicked, targets.shown)
-        return (AttackFinding(self.view, self._by, self._how, len(scores), recovery),)
+        recovery = of_scores(np.array(self._read), targets.clicked, targets.shown)
+        return (AttackFinding(self.view, self._by, self._how, len(self._read), recovery),)
 
 
 class LikeOwn(TrainedAttack):
     """Where no layer meets news vectors: a news scores by how like the upload is to those of own clients with it."""
 
+    how = "like uploads of own devices that clicked it"
+
     def __init__(self, view: View, by: By, own: ObservedClicks) -> None:
-        self.view, self._by, self._own = view, by, own
+        self.view, self._by = view, by
+        self._own, self._clicked = own, own.clicked.astype(np.float64)
         self._practised: list[Doubles] = []
         self._read: list[Doubles] = []
 
@@ -414,19 +427,25 @@ class LikeOwn(TrainedAttack):
         """Take in what is seen of one of the attacker's own clients."""
         self._practised.append(_flat(seen))
 
+    def settle(self) -> None:
+        """Learn what is usual for every news, from what was practised."""
+        self._uploads = np.array(self._practised)
+        among_own = self._uploads @ self._uploads.T
+        np.fill_diagonal(among_own, 0.0)  # nobody is told by itself
+        self._usual = Usual.of(among_own @ self._clicked, self._own.clicked)
+
     def read(self, seen: Observation) -> None:
         """Take in what is seen of a client that is attacked."""
-        self._read.append(_flat(seen))
+        self._read.append(self.unusual(seen))
+
+    def unusual(self, seen: Observation) -> Doubles:
+        """Score every news of one client."""
+        return self._usual.against(self._uploads @ _flat(seen) @ self._clicked)
 
     def findings(self, targets: ObservedClicks) -> tuple[AttackFinding, ...]:
         """What was found, held against the truth."""
-        own, read = np.array(self._practised), np.array(self._read)
-        among_own = own @ own.T
-        np.fill_diagonal(among_own, 0.0)  # nobody is told by itself
-        clicked = self._own.clicked.astype(np.float64)
-        usual = Usual.of(among_own @ clicked, self._own.clicked)
-        recovery = of_scores(usual.against(read @ own.T @ clicked), targets.clicked, targets.shown)
-        return (AttackFinding(self.view, self._by, "like uploads of own devices that clicked it", len(read), recovery),)
+        recovery = of_scores(np.array(self._read), targets.clicked, targets.shown)
+        return (AttackFinding(self.view, self._by, self.how, len(self._read), recovery),)
 
 
 def _flat(seen: Observation) -> Doubles:

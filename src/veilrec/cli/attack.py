@@ -15,6 +15,7 @@ from veilrec.cli.output import Json, data_names, flat_options, method_names, pri
 from veilrec.core.errors import BadInput, known_name
 
 if TYPE_CHECKING:
+    from veilrec.attacks.coordinator import CoordinatorAttack
     from veilrec.attacks.running import QueryAttack, Result
     from veilrec.attacks.subjects import AttackSubject
 
@@ -72,6 +73,7 @@ ATTACKS = {
     "row-support": "which items somebody has, from the rows of a message or of a sum that are there",
     "inversion": "what of a history can be worked out from the numbers of a message, a sum, or a release",
     "poisoning": "what some clients that lie do to everybody's lists, and what stops them",
+    "malicious-coordinator": "what a coordinator that deviates from secure aggregation learns of one client",
 }
 
 
@@ -249,6 +251,90 @@ def poisoning(
     _show(_attack_all(subjects, output, attack), output, _print_poisoning)
 
 
+@app.command("malicious-coordinator")
+@flat_options
+def malicious_coordinator(
+    *,
+    methods: Methods = None,
+    data: Annotated[str | None, typer.Option(help="Data set. Default: synthetic.", autocompletion=data_names)] = None,
+    settings: Settings = None,
+    secagg: Annotated[list[str] | None, typer.Option(help="helpers, pairs. May be repeated. Default: both.")] = None,
+    plays: Annotated[list[str] | None, typer.Option("--play", help="An attack. May be repeated. Default: all.")] = None,
+    quick: Quick = False,
+    output: AttackOutput,
+) -> None:
+    """What does a coordinator that deviates from the protocol learn of one client?
+
+    A federation is made, and its coordinator sends clients and helpers whatever serves it: another model to everybody
+    but one client, another cohort, a round that is over, keys of its own. Each attack is played on one client after the
+    other, under masks alone and with distributed noise. Found is the share of a history that is named at one false item
+    in a hundred; beside it stands what the accounting of the noise allows at most.
+
+    Examples:
+
+        veilrec attack malicious-coordinator --method dp-fedmf --quick
+
+        veilrec attack malicious-coordinator --method fedmf --secagg pairs --play two-models --json
+    """
+    from veilrec.attacks.coordinator import FULL, QUICK, attack_coordinator, noises_of
+    from veilrec.attacks.plays import PLAYS
+    from veilrec.core.errors import BadInput, known_name
+
+    if not methods:
+        raise BadInput("nothing to attack: give --method, such as dp-fedmf")
+    if output.plot is not None:
+        check_plot(output.plot)
+    chosen = [known_name("attack", name, tuple(PLAYS)) for name in plays or PLAYS]
+    ways = ("helpers", "pairs")
+    sums: Any = [known_name("secure aggregation", name, ways) for name in secagg or ways]
+    wanted = [(name, way, noise) for name in methods for way in sums for noise in noises_of(name, settings or ())]
+    found = []
+    for number, (name, way, noise) in enumerate(wanted, 1):
+        say(f"attack {number}/{len(wanted)}  {name}, {way}, {noise}")
+        asked: Any = {"settings": settings or (), "plays": chosen, "effort": QUICK if quick else FULL}
+        found.append(attack_coordinator(name, data, secagg=way, noise=noise, **asked, seed=output.seed, say=say))
+    if output.plot is not None:
+        from veilrec.report.plots import save_coordinator
+
+        save_coordinator(found, output.plot)
+    if output.json_output:
+        _print_json("malicious-coordinator", found, output.seed)
+    else:
+        _print_coordinator(found, output)
+
+
+def _print_coordinator(found: Sequence[CoordinatorAttack], output: AttackOutput) -> None:
+    from rich.console import Console
+
+    from veilrec.attacks.plays import PLAYS, REMAINS
+
+    console, head = Console(), ("attack", "opened", "found", "rate", "95 %", "false", "bound", "refused by")
+    for one in found:
+        console.print(f"{one.label}: {one.claimed.line()}", style="bold", soft_wrap=True, markup=False)
+        console.print(f"{one.clients} clients, sums of {one.least} at least; data {one.data}", markup=False)
+        rows, told = [], []
+        for f in one.findings:
+            r = f.recovery
+            bound = "none" if f.bound is None else f"{f.bound:.3f}"
+            interval = f"{r.interval[0]:.3f}-{r.interval[1]:.3f}"
+            numbers = (f"{r.found}/{r.clicks}", f"{r.recall:.3f}", interval, f"{r.false_positive_rate:.4f}", bound)
+            by = ", ".join(dict.fromkeys(by for by, _, _ in f.refusals))
+            rows.append((f.play, f"{f.opened}/{f.targets}", *numbers, by))
+            told += [f"{f.play}: {by}: {why}" for by, why, _ in f.refusals[:1]]
+        console.print(text_table(head, rows, left=(0, 7), whole=range(7)))
+        for line in told:
+            console.print(line, soft_wrap=True, markup=False)
+    for play in dict.fromkeys(f.play for one in found for f in one.findings):
+        remains = f" Remains possible: {REMAINS[play]}." if play in REMAINS else ""
+        console.print(f"{play}: {PLAYS[play]}.{remains}", soft_wrap=True, markup=False)
+    console.print(
+        "found: items of the targets' histories, at one false item in a hundred; bound: the most that the accounting of"
+        " the noise allows, none where nothing is promised against this adversary.",
+        soft_wrap=True,
+    )
+    _print_plot(console, output)
+
+
 def _attack_all(
     subjects: AttackSubjects,
     output: AttackOutput,
@@ -291,7 +377,7 @@ def _show(found: Sequence[Result], output: AttackOutput, table: Callable[[Consol
     _print_plot(console, output)
 
 
-def _print_json(attack: str, found: Sequence[Result | QueryAttack], seed: int) -> None:
+def _print_json(attack: str, found: Sequence[Result | QueryAttack | CoordinatorAttack], seed: int) -> None:
     each = [one.to_json() | {"seed": seed} for one in found]
     print_json(each[0] if len(each) == 1 else {"attack": attack, "results": each, "seed": seed})
 

@@ -30,6 +30,7 @@ from veilrec.report.labels import byte_scale, spelt
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from veilrec.attacks.coordinator import CoordinatorAttack
     from veilrec.attacks.running import QueryAttack, Result
     from veilrec.audit.auditor import AuditVerdict
     from veilrec.report.page import EvaluationPoint, RunSummary
@@ -325,7 +326,7 @@ class PlotBar:
     colour: str
     kind: str = ""  # in the legend
     interval: tuple[float, float] | None = None
-    chance: float | None = None
+    chance: float | None = None  # or another level that a dotted line marks
 
 
 _BAR, _LINE, _LETTERS = 0.26, 0.17, 50  # inches of a bar and of a line of its label; letters of such a line
@@ -338,7 +339,12 @@ def _bar_label(label: str, guarantee: Guarantee) -> str:
 
 
 def _draw_bars(
-    groups: Sequence[tuple[str, Sequence[PlotBar]]], title: str, x_label: str, limits: tuple[float, float]
+    groups: Sequence[tuple[str, Sequence[PlotBar]]],
+    title: str,
+    x_label: str,
+    limits: tuple[float, float],
+    *,
+    mark: str = "chance",
 ) -> Figure:
     """Draw labelled groups of horizontal bars; the space right of the upper limit is for the texts."""
     low, high = limits
@@ -362,7 +368,7 @@ def _draw_bars(
     handles: list[Any] = [Patch(color=colour) for colour in kinds.values()]
     if any(bar.chance is not None for _, bars in groups for bar in bars):
         handles.append(Line2D([], [], color=_INK, linewidth=1.2, linestyle=":"))
-        kinds["chance"] = _INK
+        kinds[mark] = _INK
     if kinds:
         figure.legend(handles, list(kinds), loc="outside lower center", ncols=min(3, len(kinds)), fontsize=_SMALL)
     return figure
@@ -377,6 +383,7 @@ def _draw_bar(axes: Axes, at: float, bar: PlotBar, low: float, gap: float) -> No
         axes.errorbar(bar.value, at, xerr=reach, color=_INK, capsize=2, linewidth=1.1, marker="none")
     if bar.chance is not None:
         axes.plot([bar.chance] * 2, [at - 0.12, at + 0.12], color=_INK, linewidth=1.2, linestyle=":", marker="none")
+        right = max(right, bar.chance)
     axes.text(max(right, low) + gap, at, bar.text, verticalalignment="center", fontsize=_SMALL)
 
 
@@ -457,6 +464,31 @@ def _finding_bar(attack: str, finding: Any, claimed: Guarantee) -> PlotBar | Non
         text = f"{r.recall:.3f} {f.view}" + ("" if attack == "inversion" else f", {f.by}")
         trusted = f.view in _UNPROTECTED or (claimed.trust == "server" and f.view == "message")
     return PlotBar(r.recall, text, *((_GREY, _TRUSTED) if trusted else (colour, kind)), r.interval, r.chance)
+
+
+def save_coordinator(attacked: Sequence[CoordinatorAttack], path: Path) -> None:
+    """Plot what a malicious coordinator found to SVG or PNG, by the ending of the path."""
+    _save(draw_coordinator(attacked), path)
+
+
+@_styled
+def draw_coordinator(attacked: Sequence[CoordinatorAttack]) -> Figure:
+    """Draw a group of bars per attack, one for each federation: what was found, or that nothing came out."""
+    made = list(dict.fromkeys(f"{one.method}, {one.secagg}" for one in attacked))
+    groups = []
+    for play in dict.fromkeys(finding.play for one in attacked for finding in one.findings):
+        bars = []
+        for one in attacked:
+            for f in (finding for finding in one.findings if finding.play == play):
+                r, colour = f.recovery, _GREY if one.noise == "masks only" else COLOURS[2]
+                text = f"{r.recall:.3f}" + (f" {one.method}, {one.secagg}" if made[1:] else "")
+                text += "" if f.opened else ", refused"
+                bars.append(PlotBar(r.recall, text, colour, one.noise, r.interval if f.opened else None, f.bound))
+        groups.append((play, bars))
+    data = ", ".join(dict.fromkeys(Path(one.data).name for one in attacked))
+    title = f"Malicious coordinator: {data if made[1:] else f'{made[0]}; {data}'}"
+    x_label = "share of a history found, at 1 % false-positive rate"
+    return _draw_bars(groups, title, x_label, (0.0, 1.0), mark="most that the noise allows")
 
 
 _QUERY_MODES = {"attention": "attention with noise", "interest": "strongest interest, k-ary response"}
