@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.audit import planted_bugs, test_bounded_mutations, test_feature_mutations, test_plan_mutations
 from tests.audit.planted_bugs import (
     HEAD,
     LONG_FIXED,
@@ -210,3 +211,14 @@ def test_a_turn_that_comes_too_early_is_found(monkeypatch):
     sound = CohortSampler.draw
     monkeypatch.setattr(CohortSampler, "draw", lambda self, number: sound(self, 2 if number == 3 else number))
     assert {ACCOUNTED, IN_A_TREE} <= failed_of_trees("tree")
+
+
+def test_there_are_as_many_bugs_as_the_docs_say():
+    tables = (
+        (bug.name for bug in (*planted_bugs.BUGS, *planted_bugs.OVER_TIME)),
+        (bug.name for bug in test_bounded_mutations.BUGS),
+        (bug.name for bug in test_feature_mutations.BUGS),
+        (*test_plan_mutations.DATA_BUGS, *test_plan_mutations.ROLES, *test_plan_mutations.ROUND_BUGS),
+        (bug.name for bug in BUGS),
+    )
+    assert sum(len(set(names)) for names in tables) > 180

@@ -14,7 +14,9 @@ from tests.cli.running import says, typed, veilrec
 from veilrec.audit import auditor, plan_distributed
 from veilrec.audit import method as of_methods
 from veilrec.audit.method import AuditEffort
-from veilrec.methods.registry import METHODS
+from veilrec.core.resources import MissingPart
+from veilrec.methods.base import configure
+from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.mechanisms.sums import CohortSum
 
 audit = partial(veilrec, "audit", "--quick")
@@ -151,13 +153,21 @@ def test_all_has_mechanisms_and_methods_and_names_what_it_left_out(little, monke
     few, served = auditor.select("k-ary-response"), auditor.serving_cases("serving-pooled")[:1]
     monkeypatch.setattr(auditor, "all_cases", lambda: few)
     monkeypatch.setattr(auditor, "serving_cases", lambda name: served)
-    monkeypatch.setattr(of_methods, "proven_methods", lambda: ["dp-fedmf", "mf"])
+    monkeypatch.setattr(of_methods, "proven_methods", lambda: ["dp-fedmf", "fednewsrec-head"])
+    sound = of_methods.audit_method
+
+    def without_a_package(name, **how):
+        if name == "fednewsrec-head":
+            raise MissingPart("it needs a package")
+        return sound(name, **how)
+
+    monkeypatch.setattr(of_methods, "audit_method", without_a_package)
     done = audit("all", "--json", "--jobs", "1")  # in this process, which has other cases
     assert done.code == 0
     report = json.loads(done.out)
     assert [row["name"] for row in report["mechanisms"]] == ["k-ary-response", "serving-pooled"]
     assert [row["method"] for row in report["methods"]] == ["dp-fedmf"]
-    assert report["skipped"][0]["method"] == "mf"
+    assert report["skipped"] == [{"method": "fednewsrec-head", "why": "it needs a package"}]
     assert report["passed"] is True
     assert {"audit of methods 1/2", "audit of methods 2/2"} <= {
         line.partition("  ")[0] for line in done.err.splitlines()
@@ -166,7 +176,9 @@ def test_all_has_mechanisms_and_methods_and_names_what_it_left_out(little, monke
     monkeypatch.setenv("COLUMNS", "120")
     done = audit("all", "--jobs", 1)  # in this process, where the bug is
     assert done.code == 1
-    says(done.out, "FAILED dp-fedmf: numbers of a round without noise", "Not audited: mf")
+    says(done.out, "FAILED dp-fedmf: numbers of a round without noise", "Not audited: fednewsrec-head")
+    monkeypatch.setattr(of_methods, "proven_methods", lambda: ["mf"])
+    assert "mf learns where all data is" in refused("all", "--jobs", "1")  # and not left out, which would pass
 
 
 PRIVATE = """dp-fedmf private-gram veil dpals dpals-features dp-fedmf-svd dp-fedmf-topk priv-fedmf-sub dp-fedncf
@@ -177,6 +189,17 @@ private-popularity dp-privrec popularity-head"""
 def test_every_private_method_is_audited_with_all_and_none_has_the_name_of_a_mechanism():
     assert not {case.name for case in auditor.all_cases()} & METHODS.keys()
     assert set(of_methods.proven_methods()) == set(PRIVATE.split())
+
+
+@pytest.mark.parametrize("effort", ["QUICK", "FULL"])
+def test_no_proven_method_is_left_out_for_its_cohorts(effort):
+    users = getattr(of_methods, effort).users
+    for name, data in of_methods.proven_cases():
+        method = get(name)
+        config, _ = configure(method, preset="tuned", dataset="")
+        problem = of_methods.small_problem(method, users, 1, data)
+        fitted = of_methods.fitting(method, config, problem)
+        assert fitted.cohort.size <= int((method.clients(fitted, problem).rows.lengths() > 0).sum()), name
 
 
 def test_what_cannot_be_audited_is_one_line():

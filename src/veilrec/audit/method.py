@@ -28,7 +28,6 @@ from veilrec.core.schema import BOUND, Schema
 from veilrec.data import synthetic_news, synthetic_ratings
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Config, Method, NewsData, Problem, configure, promised, setting_names
-from veilrec.methods.private import clients_with_data
 from veilrec.methods.public import data_in_plan, difference, neighbouring
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
@@ -337,7 +336,7 @@ def audit_method(
         )
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(config, clients_with_data(problem))
+    config = fitting(method, config, problem)
     guarantee = promised(method, config, problem)
     checks = (
         *fact_checks(method, config, problem),
@@ -409,8 +408,9 @@ def _warm_start(method: Method[Any], settings: Sequence[str], data: str | None) 
     return list(warm_start_checks(simulations))
 
 
-def fitting(config: Any, clients: int) -> Any:
-    """Reduce the cohort size of a configuration to what a small population has."""
+def fitting(method: Method[Any], config: Any, problem: Problem) -> Any:
+    """Reduce the cohort size of a configuration to what a small population has that trains."""
+    clients = int((method.clients(config, problem).rows.lengths() > 0).sum())
     if config.cohort.size <= clients:
         return config
     return config.model_copy(update={"cohort": replace(config.cohort, size=clients // 4)})

