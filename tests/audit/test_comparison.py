@@ -79,9 +79,12 @@ def test_nothing_is_compared_before_the_last_round_and_validators_are_counted_in
     trainers = int((sim.data.rows.lengths() > 0).sum())
     last = [sim.step(number) for number in (1, 2)][-1]
     assert last.clients == trainers
-    assert last.up_bytes > sim.selection.validators * 8
+    validators = len(sim.plan.model_selection.validator.clients(sim.data))
+    assert last.up_bytes > validators * 8
     assert without.plan.model_selection is None
-    assert int((without.data.rows.lengths() > 0).sum()) == trainers + sim.selection.validators
+    assert int((without.data.rows.lengths() > 0).sum()) == trainers + validators
+    share = sim.plan.model_selection.people / (sim.plan.model_selection.people + trainers)
+    assert sim.selection.validators == sim.plan.model_selection.people and share == pytest.approx(0.2, abs=0.02)
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
@@ -119,7 +122,7 @@ def test_without_validators_nothing_is_compared_and_both_groups_spend_the_whole_
     unproven, alone = made("calibration=none"), run(made("validators.share=1e-9"))
     assert unproven.plan.model_selection is None
     assert run(unproven).selection is None
-    assert (alone.selection.kept, alone.selection.validators) == ("start", 0)
+    assert (alone.selection.kept, alone.selection.validators) == ("start", 1)
     for share in ("1", "-0.1", "nan", "2"):
         with pytest.raises(BadInput, match=r"validators\.share"):
             made(f"validators.share={share}")

@@ -39,6 +39,7 @@ from veilrec.simulation.simulation import Simulation
 ALONE = "how far a sum moves where its clients train one by one, in clip norms"
 REAL = "largest norm of an update of a client"
 HOSTILE = "largest norm of an update that is made to be large"
+OUTCOMES = "outcomes of a comparison that one validation client more changes past the noise"
 GAINS = "standard deviation of the noise on the validation clients' sum"
 
 
@@ -148,6 +149,15 @@ def half_of_the_key(sound, self, key, *of):
     sound(self, key[:16] + bytes(len(key) - 16), *of)
 
 
+@partial(wrapped, Simulation, "compare")
+def by_how_many_validated(sound, self):
+    asked = self.plan.model_selection
+    self.plan = replace(
+        self.plan, model_selection=asked and replace(asked, people=len(asked.validator.clients(self.data)))
+    )
+    return sound(self)
+
+
 BUGS = (
     Bug("pairs of numbers have the same noise", LONG_MF, whole_run.WITHIN, flat(pairs_alike)),
     Bug("the second half of the noise is the first, turned round", LONG_MF, whole_run.WITHIN, flat(mirrored)),
@@ -180,6 +190,7 @@ BUGS = (
         whole_run.WORDS,
         setting(pieces, "noise_of_client", lambda secret, number, client: noise_of_client(secret, number, client % 8)),
     ),
+    Bug("a verdict by how many validated", HEAD, OUTCOMES, by_how_many_validated),
     Bug(
         "half the noise on gains",
         HEAD,

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.cli.running import refused, says, shown, told, veilrec
 from veilrec.cli import main
-from veilrec.cli.output import data_names, method_names, metrics_table, protocol_names, text_table
+from veilrec.cli.output import data_names, method_names, metrics_table, protocol_names, say, text_table
 from veilrec.methods.registry import METHODS, PAPERS, listed
 
 HEAVY = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "scipy", "dp_accounting", "opendp")
@@ -125,3 +125,27 @@ def test_trouble_is_one_line(monkeypatch, capsys):
         said = capsys.readouterr().err
         assert (leaving.value.code, said.count("\n")) == (code, 1), raised
         assert words in said
+
+
+def test_a_former_name_is_told_what_it_is_called_now():
+    for line, told_now in {
+        "bench serve --quick": "bench is now a script",
+        "federate device x": "device is now client",
+        "federate init x --devices 3": "--devices is now --clients",
+        "audit dp-fedmf --shares": "--shares is now --distributed-noise",
+        "attack inversion --method dp-fedmf --uploads 3": "--uploads is now --updates",
+        "train privaterec --data synthetic-news --set judges.share=0.1": "judges.share is now validators.share",
+        "train fedmf --data synthetic-ratings --set cohort.sampling=turns": "is now cohort.sampling=cyclic",
+    }.items():
+        done = veilrec(*line.split())
+        assert done.code == 2, line
+        assert told_now in done.err.strip().splitlines()[-1], line
+    assert "is now" not in veilrec("train", "fedmf", "--data", "synthetic-ratings", "--devices", "3").err
+
+
+def test_titles_of_others_do_nothing_to_a_terminal(capsys):
+    say("one\ttwo\nthree \x1b[2J\x07\r\u202e\x9b é")
+    assert capsys.readouterr().err == "one\ttwo\nthree ?[2J????" + " é\n"
+    target = io.StringIO()
+    Console(file=target, width=30).print(text_table(("title",), [("\x1b[2J",)]))
+    assert "?[2J" in target.getvalue() and "\x1b" not in target.getvalue()

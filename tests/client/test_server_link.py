@@ -81,6 +81,22 @@ def test_odd_answers_are_a_server_that_is_away(serving, content):
         ServerLink(address).pool()
 
 
+EVIL = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b1m\u202e"
+
+
+def test_what_a_server_says_does_nothing_to_a_terminal(serving):
+    item = {"id": "a", "title": f"{EVIL}A", "score": 1.5}
+    (found,) = ServerLink(serving((200, {}, json.dumps({"items": [item]}).encode()))[0]).best(b"q", 1)
+    assert found["title"].isprintable() and found["title"].endswith("A")
+    for content in (json.dumps({"error": f"{EVIL}\r\nNothing has left"}).encode(), b""):
+        with pytest.raises(ServerAway) as away:
+            ServerLink(serving((503, {}, content))[0]).best(b"q", 1)
+        assert str(away.value).isprintable()
+    for score in (b"NaN", b"1e999"):
+        with pytest.raises(ServerAway, match="not understood"):
+            ServerLink(serving((200, {}, ITEMS.replace(b"1.5", score)))[0]).best(b"q", 1)
+
+
 def test_a_query_does_not_follow_to_another_place(serving):
     elsewhere, asked = serving((200, {}, ITEMS))
     address, _ = serving((307, {"Location": f"{elsewhere}/v1/recommend"}, b""))

@@ -12,6 +12,7 @@ from veilrec.client.federated import AnotherRole, FederatedClient
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.validation import NewsValidator, is_validator, parted
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import ModelSelection
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.data.population import Impressions
 from veilrec.methods.base import configure
@@ -204,10 +205,11 @@ def test_a_client_stays_with_the_comparison_that_it_agreed_to(tmp_path):
 
 def test_the_server_takes_clipped_numbers_and_no_others():
     mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    selection = ModelSelection(validator=None, mechanism=mechanism, people=50)
     fair = [messages.encode_gain(0.1)] * 50
-    found = selection_of(fair, 50, mechanism, FastSource(1, one_generator=True))
+    found = selection_of(fair, selection, FastSource(1, one_generator=True))
     assert found.validators == 50 and found.gain == pytest.approx(0.1, abs=8 * mechanism.sigma / 50)
     for wrong in (messages.encode_gain(0.11), messages.encode_gain(-5.0), b"1"):
         with pytest.raises(VeilrecError):
-            selection_of([*fair, wrong], 51, mechanism, FastSource(1, one_generator=True))
-    assert selection_of([], 0, mechanism, FastSource(1, one_generator=True)).kept == "start"
+            selection_of([*fair, wrong], selection, FastSource(1, one_generator=True))
+    assert selection_of([], selection, FastSource(1, one_generator=True)).kept == "start"

@@ -179,6 +179,24 @@ def test_a_client_sends_one_answer_at_a_time_and_what_it_has_signed(open_round):
     assert link.send(open_round.task, open_round.message(0)) == "taken"
 
 
+def test_clients_that_only_hold_a_place_for_an_answer_make_room_for_others(open_round, monkeypatch):
+    monkeypatch.setattr(process, "_MAX_BODIES", 2)
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 600.0)
+    link, body, held = open_round.links[0], b"x" * 100, []
+    message = open_round.message(0)
+    for place in open_round.places[1:]:
+        digest, key = hashlib.sha256(body).hexdigest(), identity_of(place)
+        signed = identity.sign(key, open_round.known.federation.id, place.name, "round", 0, body)
+        headers = {"X-Veilrec-Client": place.name, "X-Veilrec-Kind": "round", "X-Veilrec-Number": "0"}
+        held += _begun(open_round, headers | {"X-Veilrec-Digest": digest, "X-Veilrec-Signature": signed.hex()}, 1)
+    until(lambda: _is_busy(link, open_round.task), 10.0)
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.0)
+    assert link.send(open_round.task, message) == "taken"
+    assert _statuses(held[:1]) == [503]
+    held[1].sendall(body[1:])  # nobody else waits: it is read to its end
+    assert _statuses(held[1:]) == [409]
+
+
 def _is_busy(link, task):
     try:
         link.send(task, b"garbage")

@@ -133,3 +133,10 @@ def test_widths_of_layers_can_be_set():
     config, _ = configured("local.layers=12,6", "local.mlp=4")
     assert config.local.shape.network()["layer1.weight"] == (12, 8)
     assert config.local.shape.network()["layer2.weight"] == (6, 12)
+
+
+def test_a_guarantee_of_clicks_says_which_clicks_it_is_about():
+    method = get("priv-fedmf-sub")
+    config, _ = configure(method, preset="tuned", dataset="", settings=["selection.unit=click"])
+    told = " ".join(method.guarantee(config).caveats)
+    assert "those that clients learn from" in told and "who has any at all, is taken as known" in told

@@ -13,6 +13,7 @@ from tests.harm import harmed, refused
 from tests.methods.tastes import build, same, small_problem
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import ModelSelection
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
@@ -331,7 +332,7 @@ def simulated_comparison(name, *settings):
 class _Comparison:
     """Validation clients of whom only what they tell is known."""
 
-    validator = None
+    validator, people = None, 3
 
     def __init__(self):
         self.mechanism = GainSum(clip=0.1, epsilon=1.0, delta=1e-6, adjacency="add-remove")
@@ -372,7 +373,7 @@ def test_validators_are_asked_once_counted_once_and_answered_for_good(tmp_path):
     selection = server.close_comparison()
     assert selection.validators == 3  # however many answered: who is enrolled is public, and who answers is not
     told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
-    assert selection == selection_of(told, 3, plan.model_selection.mechanism, noise_of_comparison(SECRET))
+    assert selection == selection_of(told, plan.model_selection, noise_of_comparison(SECRET))
     raises(MessageRefused, "no comparison", server.receive_gain, "judge 2", gains.encode_gain(0.1))
     server.close()
     server = Coordinator(tmp_path / "server", plan)
@@ -417,16 +418,14 @@ def test_training_is_kept_for_a_clear_gain_only():
     mechanism = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
     threshold = mechanism.threshold(500)
     for times, kept in ((1.01, "trained"), (0.99, "start"), (0.0, "start"), (-3.0, "start")):
-        found = decide(times * threshold * 500, 500, mechanism)
+        found = decide(times * threshold * 500, ModelSelection(validator=None, mechanism=mechanism, people=500))
         assert (found.kept, found.threshold, found.validators) == (kept, threshold, 500)
         assert SelectionOutcome.restored(found.state()) == found
         assert SelectionOutcome(**found.to_json()) == found
         assert ("the trained model is kept" in found.line()) == (kept == "trained")
     assert mechanism.threshold(4) > mechanism.clip  # a handful of validation clients cannot show anything
-    assert decide(4 * mechanism.clip, 4, mechanism).kept == "start"
-    nobody = decide(0.0, 0, mechanism)
-    assert nobody.kept == "start"
-    assert "more users" in nobody.line()
+    few = ModelSelection(validator=None, mechanism=mechanism, people=4)
+    assert decide(4 * mechanism.clip, few).kept == decide(0.0, few).kept == "start"
 
 
 def test_a_harmed_file_of_a_coordinator_gives_one_line_or_the_same_model_and_no_second_noise(tmp_path):

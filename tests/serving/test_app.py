@@ -385,6 +385,25 @@ def test_what_has_expired_stays_expired(tmp_path):
     again.close()
 
 
+def test_a_clock_that_is_wrong_for_a_moment_ends_no_service_and_takes_no_item(tmp_path):
+    now = [1_800_000_000.0]
+    ask = served(toy(tmp_path / "release"), tmp_path, clock=lambda: now[0])
+    assert ask("PUT", "/v1/items/new", ITEM | {"expires": "2027-02-01T08:00:00Z"}, token=TOKEN).status == 201
+    answers = {path: ask("GET", path).status for path in ("/readyz", "/v1/pool", "/v1/release")}
+    assert set(answers.values()) == {200}
+    now[0] += 1_100 * 366 * 86_400  # beyond the last day of the release
+    ask.service._swept()
+    for path in ("/readyz", "/v1/pool"):
+        assert (ask("GET", path).status, "expired" in ask("GET", path).json["error"]) == (503, True)
+    assert ask("POST", "/v1/recommend", {}).status == 503
+    assert "veilrec_ready 0" in ask("GET", "/metrics", token=TOKEN).body.decode()
+    now[0] = 1_800_000_001.0
+    ask.service._swept()
+    assert {path: ask("GET", path).status for path in answers} == answers
+    assert "new" in _ids(ask)
+    ask.close()
+
+
 def test_the_metrics_name_nobody(ask):
     ask("POST", "/v1/recommend", {"alpha": [0.2, 0.5, 0.3]})
     ask("POST", "/v1/recommend", {"alpha": [0.2, 0.5, 0.9]})

@@ -97,7 +97,7 @@ def test_a_file_that_is_altered_at_equal_size_is_not_served_at_any_place_of_it(t
     _swap(path, 600, b"changed!")
     broken = ask("GET", name)  # the answer has begun, and breaks off
     assert (broken.status, broken.body, broken.headers["content-length"]) == (200, whole[:512], str(len(whole)))
-    assert "changed on disk" in ask.log()[-2]["event"]
+    assert sum("changed on disk" in line.get("event", "") for line in ask.log()) == 1  # once, however many ask
     path.unlink()
     assert ask("GET", name).status == 503
     assert ask("GET", "/v1/release/files/items.safetensors").status == 200

@@ -220,11 +220,12 @@ def test_the_model_that_ranks_may_be_a_running_mean(tiny_train):
 @pytest.mark.parametrize("name", ["dp-fedmf", "dp-fedmf:as-published"])
 def test_clients_on_whose_data_the_model_overflows_answer_zeros_as_real_ones_do(tmp_path, name):
     """An end of the run would tell that somebody has an item on which it overflows."""
-    whole = build(name, small_problem(), ("cohort.size=12",), secret=SECRET)
+    rates = ("local.user_rate=1e3", "local.item_rate=1e10")  # too large for one item, and for no other
+    whole = build(name, small_problem(), ("cohort.size=12", *rates), secret=SECRET)
     data, rounds = whole.data, 2
     start = {key: values.copy() for key, values in whole.plan.start.items()}
     table = next(tensor.name for tensor in whole.plan.schema.tables)
-    start[table][3] = 3e38
+    start[table][3] = 1e6
     plan = replace(whole.plan, start=start)
     run, usual = (Simulation(one, data, whole.histories, whole.seeds) for one in (plan, whole.plan))
     steps = [run.step(number) for number in range(rounds)]

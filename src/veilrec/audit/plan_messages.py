@@ -22,7 +22,7 @@ from veilrec.client.local_training import LocalData
 from veilrec.client.validation import Validator
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr
-from veilrec.core.plan import Plan
+from veilrec.core.plan import ModelSelection, Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, filled, from_vectors, to_vectors
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi
 from veilrec.privacy.accounting.gaussian import mu_for
@@ -325,9 +325,10 @@ class _Says:
 
     validator: Validator[Any]
     gain: float
+    left_out: int
 
     def clients(self, data: LocalData) -> Offsets:
-        return self.validator.clients(data)
+        return self.validator.clients(data)[self.left_out :]
 
     def gains(self, data: LocalData, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
         return np.full(len(data.rows), self.gain)
@@ -351,36 +352,42 @@ def comparison_checks(
     )
     if not len(validators):
         return
-    run = _Run(plan, data, histories, seed, len(validators))
+    run = _Run(plan, data, histories, seed)
     for way, secret in (("secret", True), ("seeded", False)):
-        noise = np.array([run.selection(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * len(validators)
+        noise = (
+            np.array([run.selection(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * comparison.people
+        )
         yield observe.spread_at_least(
             "standard deviation of the noise on the validation clients' sum", noise, needed, way
         )
         yield observe.is_gaussian("distance of that noise from a Gaussian", noise, way)
     limit = len(validators) * mechanism.clip + _FAR * mechanism.sigma
     for gain in (1e6, -1e6, math.inf, math.nan):
-        said = abs(run.selection(gain, 0, secret=True).gain) * len(validators)
+        said = abs(run.selection(gain, 0, secret=True).gain) * comparison.people
         yield observe.at_most(f"sum of validation clients who all say {gain:g}", said, limit)
-    yield from _decisions(run, mechanism.clip, mechanism.sigma)
+    both_outcomes = {run.selection(0.0, 0, secret=True, left_out=number) for number in (0, 1)}
+    yield observe.is_equal(
+        "outcomes of a comparison that one validation client more changes past the noise", len(both_outcomes) - 1, 0
+    )
+    yield from _decisions(run, comparison)
 
 
 class _Run:
     """Repeated model selection of a plan."""
 
-    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int, validators: int) -> None:
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int) -> None:
         self._simulation = Simulation(plan, data, histories, Seeds.all_from(seed))
         self._comparison: Any = plan.model_selection
         self._seed = seed
-        self.validators = validators
 
-    def selection(self, gain: float, number: int, *, secret: bool) -> SelectionOutcome:
-        """The outcome when all validation clients report the same gain."""
+    def selection(self, gain: float, number: int, *, secret: bool, left_out: int = 0) -> SelectionOutcome:
+        """The outcome when all validation clients, but those that are left out, report the same gain."""
         made = self._simulation
         key = hashlib.sha256(f"comparison {self._seed} {number}".encode()).digest() if secret else None
         made.seeds = Seeds.all_from(self._seed + number, key)
         made.plan = replace(
-            made.plan, model_selection=replace(self._comparison, validator=_Says(self._comparison.validator, gain))
+            made.plan,
+            model_selection=replace(self._comparison, validator=_Says(self._comparison.validator, gain, left_out)),
         )
         made.compare()
         if made.selection is None:
@@ -388,9 +395,10 @@ class _Run:
         return made.selection
 
 
-def _decisions(run: _Run, clip: float, sigma: float) -> Iterator[AuditCheck]:
+def _decisions(run: _Run, comparison: ModelSelection) -> Iterator[AuditCheck]:
     """Check that the trained model is kept only where the noisy mean gain exceeds the threshold."""
-    threshold = STANDARD_ERRORS * math.sqrt(run.validators * clip**2 + sigma**2) / run.validators
+    people, clip = comparison.people, comparison.mechanism.clip
+    threshold = STANDARD_ERRORS * math.sqrt(people * clip**2 + comparison.mechanism.sigma**2) / people
     gains = (-clip, 0.0, 0.5 * threshold, threshold, 1.5 * threshold, 2.0 * threshold, clip)
     found = [run.selection(gain, number, secret=True) for number, gain in enumerate(gains)]
     wrong = sum((one.kept == "trained") != (one.gain > threshold * (1.0 + _A_LITTLE)) for one in found)

@@ -19,6 +19,7 @@ import typer
 from rich.console import Console, Group
 from rich.text import Text
 
+from veilrec.core.errors import shown
 from veilrec.report.labels import human_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _spelt(error: UnicodeError) -> tuple[str, int]:
 
 def say(text: str) -> None:
     """Print one line on standard error, unbuffered."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(shown(text) + "\n")
     sys.stderr.flush()
 
 
@@ -115,7 +116,7 @@ def text_table(
         justify: Any = "left" if column in left else "right"
         table.add_column(Text(name), justify=justify, no_wrap=column in whole, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(shown(cell)) if isinstance(cell, str) else cell for cell in row))
     return Group(*([Text(title, style="bold")] if title else []), table)
 
 

@@ -76,16 +76,9 @@ def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
     Whoever sends the model can make it overflow for some data alone: a client that then fell silent would tell that it
     has such data, as often as it is asked, and pay for nothing.
     """
-    packed = (*updates.tables.values(), *updates.entries.values())
-    factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
-    whole = (*updates.dense.values(), *factors)
-    if all(map(_is_within, (*(rows.values for rows in packed), *whole))):
+    keeps = ~overflown(updates)
+    if keeps.all():
         return updates
-    keeps = np.ones(updates.count, np.bool_)
-    for rows in packed:
-        keeps[_owners(rows)[~(np.abs(rows.values) <= _LARGEST).all(axis=1)]] = False
-    for values in whole:
-        keeps &= (np.abs(values) <= _LARGEST).all(axis=tuple(range(1, values.ndim)))
 
     def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
         return {
@@ -100,6 +93,20 @@ def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
     dense = {name: _only_of(keeps, values) for name, values in updates.dense.items()}
     tables, entries = zeros(updates.tables), zeros(updates.entries)
     return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
+
+
+def overflown(updates: ClientUpdates) -> Bools:
+    """Mark the clients in whose update a number is none, or too large to be squared."""
+    packed = (*updates.tables.values(), *updates.entries.values())
+    factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
+    whole, found = (*updates.dense.values(), *factors), np.zeros(updates.count, np.bool_)
+    if all(map(_is_within, (*(rows.values for rows in packed), *whole))):
+        return found
+    for rows in packed:
+        found[_owners(rows)[~(np.abs(rows.values) <= _LARGEST).all(axis=1)]] = True
+    for values in whole:
+        found |= ~(np.abs(values) <= _LARGEST).all(axis=tuple(range(1, values.ndim)))
+    return found
 
 
 def _is_within(values: Floats, largest: float = _LARGEST) -> bool:

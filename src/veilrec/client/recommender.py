@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -43,7 +44,7 @@ from veilrec.client.released import (
 )
 from veilrec.core.arrays import Floats, Indices
 from veilrec.core.csr import Csr
-from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
+from veilrec.core.errors import BadInput, VeilrecError, counted, said, shown, unknown_name
 from veilrec.core.files import OWNER_ONLY, Seal, WrongSeal, key_in, sync, transaction
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import NonPrivateEvent
@@ -89,11 +90,16 @@ class ServerLink:
         content = self._send(f"/v1/recommend?k={k}", query, _SOME)
         try:
             items = json.loads(content)["items"]
-            return [
-                {"id": str(item["id"]), "title": str(item["title"]), "score": float(item["score"])} for item in items
+            found: list[dict[str, Any]] = [
+                {"id": str(item["id"]), "title": shown(str(item["title"])), "score": float(item["score"])}
+                for item in items
             ]
+            is_whole = all(isfinite(item["score"]) for item in found)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ServerAway(f"{self.address} answers in a way that is not understood") from None
+            is_whole = False
+        if not is_whole:
+            raise ServerAway(f"{self.address} answers in a way that is not understood")
+        return found
 
     def pool_for(self, query: bytes, k: int) -> Pool:
         """The k best items of a query with their vectors, for the client to rank."""
@@ -147,9 +153,9 @@ class ServerLink:
 
 def _told(answer: HTTPResponse) -> str:
     try:
-        return str(json.loads(answer.read(4096))["error"])[:300]
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return answer.reason[:300]
+        return said(json.loads(answer.read(4096))["error"])
+    except (ValueError, KeyError, TypeError, OSError, HTTPException, RecursionError):
+        return said(answer.reason)
 
 
 def _unpacked(content: bytes, largest: int, address: str) -> bytes:

@@ -3,6 +3,8 @@
 Numbers with the things that they count.
 
 Fields in double quotes, as people write them by hand.
+
+What others say, so that it does nothing to a terminal.
 """
 
 from __future__ import annotations
@@ -13,6 +15,11 @@ import re
 from collections.abc import Iterable
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the shell's limit
+
+_LONGEST_SAID = 300  # letters of what somebody else says
+_ACTS = dict.fromkeys(
+    (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "?"
+)
 
 _FEW = 10  # names of a list that is too long to read
 
@@ -31,6 +38,16 @@ class Diverged(BadInput):
     """Training has left all bounds with the settings that it was given."""
 
     exit_code = 1
+
+
+def shown(text: str) -> str:
+    """A text for a terminal: signs that would do something to it (all but line ends and tabs) become `?`."""
+    return text.translate(_ACTS)
+
+
+def said(text: object) -> str:
+    """What another machine says, as a line of ours."""
+    return " ".join(shown(str(text)).split())[:_LONGEST_SAID]
 
 
 def known_name(kind: str, name: str, allowed: Iterable[str], *, all_by: str = "") -> str:

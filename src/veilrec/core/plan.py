@@ -85,7 +85,7 @@ class ModelSelection:
 
     validator: Validator[Any]  # which clients are held out, and how one of them compares two models
     mechanism: GainSum  # bounds the gain that one client reports, and protects the sum
-    people: int | None = None  # public nominal number of validation clients; None: who they are is public
+    people: int  # public nominal number of validation clients: the outcome may not depend on the true one
 
 
 @dataclass(frozen=True, kw_only=True)

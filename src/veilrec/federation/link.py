@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError, said
 from veilrec.federation import identity
 from veilrec.federation.federation import (
     DECLINED,
@@ -207,7 +207,7 @@ def _field(content: bytes, name: str) -> str:
 
 def _told(content: bytes) -> str:
     try:
-        return str(json.loads(content)["error"])[:300]
+        return said(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it says no more"
 

@@ -380,6 +380,11 @@ def _check_least(plan: Plan, least: int, clients: int) -> None:
         raise BadInput(
             "--least cannot be chosen for this method: its proof is about whole cohorts, so a round with gaps is void"
         )
+    if isinstance(plan.mechanism, CohortSum) and plan.mechanism.taking_part.rate < 1.0:
+        raise BadInput(
+            "--least cannot be chosen for Poisson sampling: a void round would tell how many were drawn, which no noise"
+            " covers; leave it out, or ask everybody with --set cohort.size=0"
+        )
     if least < 1:
         raise BadInput(f"--least is {least}: give at least 1")
     most = clients if gaps else plan.cohort.among(clients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def to_csv(comparison: MethodComparison) -> str:
     """Format entries as CSV: mean and standard deviation of every metric, cost, all fields of the guarantee."""
     rows: list[dict[str, Any]] = []
     for plain, entry in zip(comparison.table, comparison.entries, strict=True):
-        promised = entry.guarantee.to_json()
+        promised = replace(entry.guarantee, disclosure=None).to_json() | {"obstacle": entry.guarantee.obstacle}
         del promised["caveats"]
         promised |= {"obstacle": entry.guarantee.obstacle}
         promised.pop("disclosure", None)

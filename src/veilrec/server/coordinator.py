@@ -586,7 +586,7 @@ class Coordinator(Closing):
                 if self._hidden_gains is not None:
                     raise BadInput("the gains are not added up: call count_gains first")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
-                known = selection_of(told, len(self._store.everybody("validators")), asked.mechanism, noise)
+                known = selection_of(told, asked, noise)
                 with self._store.moving(replace(self._store.place, stage=RoundState.VALIDATED)):
                     self._store.set_selection(known.state())
                     self._store.empty("gains")

@@ -200,7 +200,7 @@ def asked_gains(store: RoundStore, secret: bytes, selection: ModelSelection) -> 
 
     def settle(total: Offsets, clients: int) -> None:
         noisy = mechanism.opened(total, clients, noise_of_comparison(secret))
-        store.set_selection(decide(float(noisy[0]), clients, mechanism).state())
+        store.set_selection(decide(float(noisy[0]), selection).state())
 
     stages = (RoundState.IDLE, RoundState.SUMMING_GAINS, RoundState.VALIDATED)
     return Asked("what validation clients gain", mechanism.masked_length, "gains", *stages, ComparisonSum, settle)

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.fixed_point import MAX_EXAMPLES, FixedPoint
-from veilrec.core.plan import Plan
+from veilrec.core.plan import ModelSelection, Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
-from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import Source
 from veilrec.server.aggregation import Aggregator, make_optimiser
 from veilrec.server.round_specs import Tally
@@ -305,7 +304,7 @@ class SelectionOutcome:
     kept: Literal["start", "trained"]
     gain: float  # noisy mean of the clipped gains
     threshold: float  # that it had to exceed
-    validators: int  # how many, which is public
+    validators: int  # nominal, which is public
 
     def to_json(self) -> dict[str, Any]:
         """Encode for `result.json`."""
@@ -313,13 +312,11 @@ class SelectionOutcome:
 
     def line(self) -> str:
         """Describe the outcome in a sentence."""
-        if self.validators == 0:
-            return "No validation clients were left, and the start is kept: more users are needed."
         kept = "the trained model" if self.kept == "trained" else "the start"
         compared = "more than" if self.kept == "trained" else "not more than"
         return (
-            f"{self.validators:,} clients that never learnt compared the trained model with the start, and {kept} is"
-            f" kept: the noisy mean of their gains, each clipped, is {self.gain:.4f}, {compared} the"
+            f"Clients that never learnt, nominally {self.validators:,}, compared the trained model with the start, and"
+            f" {kept} is kept: the noisy mean of their gains, each clipped, is {self.gain:.4f}, {compared} the"
             f" {self.threshold:.4f} that noise and chance explain."
         )
 
@@ -334,21 +331,20 @@ class SelectionOutcome:
         return cls("trained" if trained else "start", gain, threshold, int(validators))
 
 
-def selection_of(sent: Iterable[bytes], validators: int, mechanism: GainSum, noise: Source) -> SelectionOutcome:
-    """Select a model by the gains of so many enrolled validation clients; a bad one raises before noise is drawn."""
-    told = [messages.decode_gain(message) for message in sent]
+def selection_of(sent: Iterable[bytes], selection: ModelSelection, noise: Source) -> SelectionOutcome:
+    """Select a model by the messages of validation clients; a bad one raises before noise is drawn."""
+    mechanism, told = selection.mechanism, [messages.decode_gain(message) for message in sent]
     for gain in told:
         mechanism.check(gain)
     noisy = mechanism.protect(mechanism.total(np.array(told, np.float64)), noise)
-    return decide(float(noisy[0]), validators, mechanism)
+    return decide(float(noisy[0]), selection)
 
 
-def decide(noisy_sum: float, validators: int, mechanism: GainSum) -> SelectionOutcome:
+def decide(noisy_sum: float, selection: ModelSelection) -> SelectionOutcome:
     """Keep the trained model only if its noisy mean gain exceeds the threshold of noise and chance.
 
-    The number of validation clients has to be a public one: no noise covers it.
+    Mean and threshold are of the nominal number of validation clients: by the true one, which no noise covers, one
+    person more would move the outcome past what the noise on the sum hides.
     """
-    if validators == 0:
-        return SelectionOutcome("start", 0.0, mechanism.clip, 0)
-    gain, threshold = noisy_sum / validators, mechanism.threshold(validators)
-    return SelectionOutcome("trained" if gain > threshold else "start", gain, threshold, validators)
+    gain, threshold = noisy_sum / selection.people, selection.mechanism.threshold(selection.people)
+    return SelectionOutcome("trained" if gain > threshold else "start", gain, threshold, selection.people)

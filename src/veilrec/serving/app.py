@@ -226,7 +226,7 @@ class Routes:
 
     async def readyz(self, request: Request) -> Response:
         """Whether it can answer."""
-        if self._service.edition is None:
+        if self._service.edition is None or self._service.expired:
             ready(self._service)
         return _json({"status": "ready"})
 
@@ -238,7 +238,7 @@ class Routes:
         pool = service.pool
         plain, zipped = (pool.plain, pool.zipped or pool.plain) if pool else (b"", b"")
         gauges = (
-            ("ready", "Whether the index is ready.", float(edition is not None)),
+            ("ready", "Whether the index is ready.", float(edition is not None and not service.expired)),
             ("release_version", "Version of the release that answers.", float(service.release.version)),
             ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
             (

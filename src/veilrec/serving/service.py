@@ -79,6 +79,7 @@ class RecommenderService:
         self.release, self.store, self.log = release, store, log or Log()
         self.edition: Edition | None = None  # until the index is ready
         self.pool: StaticFile | None = None
+        self.expired = False  # the release, by the clock as it stands
         self.failure: str | None = None  # why there will never be an edition
         self.on_failure: Callable[[], object] = lambda: None
         self._embedder_of, self._clock = embedder_of, clock
@@ -246,7 +247,7 @@ class RecommenderService:
             return False
         if edition.ranks_here:  # first: a page that has the new release asks for its pool at once
             self.make_pool(edition)
-        self.release, self.edition, self._trusted = release, edition, release.key
+        self.release, self.edition, self._trusted, self.expired = release, edition, release.key, False
         self._touch()
         self.log.event(f"reload: version {release.version} answers now")
         return True
@@ -281,7 +282,10 @@ class RecommenderService:
             self.make_pool(edition)
 
     def check_expiry(self) -> None:
-        """Warn once a day of a release that is near its last day; answer no more with one that has expired."""
+        """Warn once a day of a release that is near its last day; answer with none that has expired.
+
+        A clock that is put right again puts this right, too.
+        """
         now = self._clock()
         warning, today = self.release.warning(now), (self.release.digest, now // 86_400)
         if warning and today != self._warned:
@@ -289,11 +293,14 @@ class RecommenderService:
             self.log.event(warning, level="warning")
         try:
             self.release.refuse_expired(now)
+            self.expired = False
         except BadInput:
-            self.edition = self.pool = None  # until a newer one is taken by SIGHUP
+            self.expired = True  # until a newer one is taken by SIGHUP
 
     def _swept(self) -> None:
         self.check_expiry()
+        if self.expired:  # or the clock is wrong: what it says of items is not for good then
+            return
         try:
             self.sweep()
             self._in_trouble = False
@@ -401,6 +408,8 @@ class RecommendRoute:
 def ready(service: RecommenderService) -> Edition:
     """The edition that answers now."""
     edition = service.edition
+    if service.expired:
+        raise RequestRefused(503, "this release has expired: a newer one is needed, or the clock here is wrong", BUSY)
     if edition is None and service.failure is not None:
         raise RequestRefused(503, "this server cannot serve its release or its items: its log says why")
     if edition is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilrec.client.federated import examples_if_asked, nothing_if_overflown
+from veilrec.client.federated import examples_if_asked, nothing_if_overflown, overflown
 from veilrec.client.local_training import Cohort, LocalData, LocalResults, OwnSources, SharedSource
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
@@ -133,6 +133,8 @@ class CohortWorker:
         noise = self.local_noise(spec.number, piece.start)
         cohort = Cohort(piece.numbers, data, piece.private, self.seeds.draws, noise)
         learned = plan.trainer.learn(cohort, opened.model, spec)
+        if (lost := overflown(learned.updates)).any():
+            learned = replace(learned, loss=np.where(lost, np.float32(np.nan), learned.loss))
         updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
         return plan.mechanism.bound(updates, spec), learned
 

@@ -89,7 +89,7 @@ class RealRun:
         )
         validators = comparison.validator.clients(self.data).tolist()
         told = [self.client(f"client {validator}").validate(start, trained, number) for validator in validators]
-        return selection_of(told, len(validators), comparison.mechanism, noise_of_comparison(secret))
+        return selection_of(told, comparison, noise_of_comparison(secret))
 
     def close(self) -> None:
         """Close all files."""

@@ -317,21 +317,18 @@ class Simulation:
             return 0
         mechanism, validators = comparison.mechanism, comparison.validator.clients(self.data)
         told = comparison.validator.gains(self.data.take(validators), self._untrained, self.server_state.weights)
-        nominal = len(validators) if comparison.people is None else comparison.people  # exact numbers decide nothing
-        if not nominal:
-            self.selection = decide(0.0, 0, mechanism)
-        elif secret is None:
+        carried = 0 if mechanism.shares is None else mechanism.shares.carried.clients
+        missing = max(0, carried - len(validators))  # places of nobody, with a share of the noise
+        if secret is None:
             fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
-            noisy = mechanism.simulated(mechanism.total(told), max(nominal, len(validators)), fast)
-            self.selection = decide(float(noisy[0]), nominal, mechanism)
+            noisy = mechanism.simulated(mechanism.total(told), len(validators) + missing, fast)
         else:
-            missing = nominal - len(validators)
             senders = [*validators.tolist(), *self._nobody(validators[:0], missing)]
-            said = [*told, *np.zeros(max(0, missing))]
-            shares = zip(said, (share_of_comparison(secret, client) for client in senders), strict=True)
-            total = np.sum([mechanism.masked(gain, source) for gain, source in shares], axis=0)
+            total = np.zeros(mechanism.masked_length, np.int64)
+            for gain, client in zip([*told, *np.zeros(missing)], senders, strict=True):
+                total += mechanism.masked(gain, share_of_comparison(secret, client))
             noisy = mechanism.opened(total, len(senders), noise_of_comparison(secret))
-            self.selection = decide(float(noisy[0]), nominal, mechanism)
+        self.selection = decide(float(noisy[0]), comparison)
         return len(validators)
 
     def parts(self) -> ModelParts:

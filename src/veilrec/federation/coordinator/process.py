@@ -11,7 +11,7 @@
 A client is known by its key: every request is signed over federation, client, kind, round and a digest of the body,
 and names that digest. So the signature is checked first: a stranger is turned away before its body is read, and uses up
 neither the share of requests of a client nor a place for a body. Bodies have a cap; only so many are read at once, one
-of a client.
+of a client, and one that hardly comes makes room for another.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
@@ -107,6 +108,7 @@ _SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a reque
 _JSON = b"application/json"
 _UNSIGNED = "the request is not signed by this device's key"
 _MAX_BODIES = 16  # answers that are read at once
+_GRACE_SECONDS, _SLOWEST_BYTES = 2.0, 10_000  # of them, per second: a slower one makes room for another client's
 RATE_OF_ADDRESS, _RATE_OF_CLIENT = 400.0, 20.0  # requests a second, for each task of a round
 
 
@@ -120,6 +122,27 @@ class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
     endorsement: str
 
 
+@dataclass
+class _Body:
+    """An answer that is being read."""
+
+    receive: Receive
+    began: float
+    size: int = 0
+    limit: asyncio.Timeout | None = None  # None: all of it has come
+
+    async def part(self) -> Message:
+        """Receive some more of it."""
+        message = await self.receive()
+        self.size += len(message.get("body", b""))
+        return message
+
+    def is_slow(self, now: float) -> bool:
+        """Whether whoever sends it only holds its place."""
+        since = now - self.began
+        return self.limit is not None and since > _GRACE_SECONDS and self.size < since * _SLOWEST_BYTES
+
+
 class CoordinatorRoutes:
     """The routes of a coordinator."""
 
@@ -127,7 +150,7 @@ class CoordinatorRoutes:
         self._driver, self._cap, self._operator = driver, largest_answer, operator
         self._federation = driver.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._sending: set[str] = set()  # clients whose answers are being read
+        self._sending: dict[str, _Body] = {}  # answers that are being read, by client
         self._of_client = RateLimit(rate and _RATE_OF_CLIENT * driver.tasks_per_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
@@ -224,22 +247,38 @@ class CoordinatorRoutes:
         """Take an answer in."""
         kind, number = _text(scope, KIND), _whole(scope)
         client = self._sender(scope, kind, number).client
-        if len(self._sending) >= _MAX_BODIES or client in self._sending:
+        if client in self._sending or not self._has_room():
             raise RequestRefused(503, "too many answers come at once: send it again in a moment", BUSY)
-        self._sending.add(client)
+        own = self._sending[client] = _Body(receive, perf_counter())
         try:
-            body = await _body(scope, receive, self._cap)
+            async with asyncio.timeout(None) as own.limit:
+                body = await _body(scope, own.part, self._cap)
+            own.limit = None
             if kind in RPC_KINDS:  # never behind those who wait for what is said on it
                 receipt = self._driver.take(client, kind, number, body)
             else:
                 receipt = await self._store(self._driver.take, client, kind, number, body)
         except MessageRefused as refusal:
             raise RequestRefused(409, str(refusal)) from None
+        except TimeoutError:
+            raise RequestRefused(503, "the answer came too slowly while others waited: send it again", BUSY) from None
         except StoreBusy:
             raise RequestRefused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
         finally:
-            self._sending.discard(client)
+            del self._sending[client]
         return msgspec.json.encode({"receipt": receipt}), _JSON
+
+    def _has_room(self) -> bool:
+        """Whether another answer can be read; if not, one that hardly comes has to go, for whoever asks again."""
+        if len(self._sending) < _MAX_BODIES:
+            return True
+        now = perf_counter()
+        slow = next((body for body in self._sending.values() if body.is_slow(now)), None)
+        if slow is None or slow.limit is None:
+            return False
+        slow.limit.reschedule(0.0)
+        slow.limit = None
+        return True
 
     async def status(self, request: Request) -> Response:
         """Send the status of the run to the operator."""

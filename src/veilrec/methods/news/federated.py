@@ -214,11 +214,12 @@ class ValidationBudget:
         if self.config.share == 0.0:
             return None
         privacy, validator, share = self.privacy, NewsValidator(ranker), self.config.share
-        nominal = None if problem.people is None else math.ceil(problem.people * share / (1.0 - share))
+        trainers = count_clients(config, problem, "")
+        people = max(1, math.ceil(trainers * share / (1.0 - share)))
         carried = None
-        if privacy.noise == "distributed":
-            public = len(validator.clients(clients(config, problem, method=""))) if nominal is None else nominal
-            carried = carried_by(privacy, public)
+        if privacy.noise == "distributed":  # of real clients it is public who validates
+            there = len(validator.clients(clients(config, problem, method=""))) if problem.people is None else people
+            carried = carried_by(privacy, there)
         mechanism = GainSum(
             clip=self.config.clip,
             epsilon=privacy.epsilon,
@@ -226,7 +227,7 @@ class ValidationBudget:
             adjacency=adjacency_of(cohort),
             carried=carried,
         )
-        return ModelSelection(validator=validator, mechanism=mechanism, people=nominal)
+        return ModelSelection(validator=validator, mechanism=mechanism, people=people)
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
@@ -255,6 +256,7 @@ def told(validators: ValidationConfig) -> tuple[str, ...]:
         return ()
     return (
         f"A public {validators.share:.0%} of the clients never train: in the end they validate, under noise for the"
-        " same epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person"
-        " meets one of the two, and which is public.",
+        " same epsilon and delta, whether the trained model is kept or the start; how many validate is taken as what"
+        " the nominal number of people comes to. Nobody does both, so each person meets one of the two, and which is"
+        " public.",
     )

@@ -133,7 +133,10 @@ REPORTS = (
     "many bits as there are items, and bits that are drawn anew every round add up."
 )
 HISTOGRAM = "The items of the sub-model come from one noisy histogram on sums; its cost is part of the epsilon."
-CLICK = "Only single clicks are covered, because the reports are; a user's updates by themselves are covered whole."
+CLICK = (
+    "Only single clicks are covered, because the reports are, and of clicks those that clients learn from: which of a "
+    "user's are held out for the test, and who has any at all, is taken as known. Updates alone are covered whole."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
