@@ -67,7 +67,7 @@ def test_the_loss_falls_and_decay_keeps_vectors_short():
     for number in range(5):
         decayed.step(number)
     assert losses[-1] < 0.8 * losses[0]
-    assert np.linalg.norm(decayed.state()["items"]) < 0.8 * np.linalg.norm(free.state()["items"])
+    assert np.linalg.norm(decayed.state()["items.weight"]) < 0.8 * np.linalg.norm(free.state()["items.weight"])
 
 
 def test_the_model_scores_what_the_module_scores():
