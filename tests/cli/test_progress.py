@@ -15,9 +15,23 @@ def after(rounds, seconds):
     return progress
 
 
-def test_without_a_terminal_metrics_are_lines(capsys):
-    PlainLines("run", 8).on_metrics(after(2, 3.0), {"auc": 0.61})
-    assert capsys.readouterr().err == "run 2/8  auc 0.6100\n"
+def test_a_long_run_says_once_how_long_it_will_take(capsys):
+    half = {done: 39.5 + done / 2 + (0.25 if done % 2 == 0 else 0.0) for done in range(1, 30)}
+    for rounds, seconds, said in (
+        # The first round may have compiled: it is left out of the estimate. A resumed run starts anywhere.
+        (8, {1: 150.0, 2: 290.0, 3: 430.0}, ["run 2/8  2 min each, about 14 min of learning left"]),
+        (100, {50: 500.0, 51: 503.0, 52: 506.0}, ["run 51/100  3.0 s each, about 2 min of learning left"]),
+        (100, {done: 83.0 + 0.2 * (done - 1) for done in range(1, 101)}, []),  # 20 seconds are no long wait
+        # Short rounds are averaged before anything is said: half a second each.
+        (1001, half, ["run 7/1001  0.5 s each, about 8 min of learning left"]),
+        (8, {1: 2.0, 2: 6.0}, []),
+        (1, {1: 2000.0}, []),
+    ):
+        lines = PlainLines("run", rounds)
+        for done, learning in seconds.items():
+            lines.on_round(after(done, learning), StepReport())
+        lines.on_metrics(after(rounds, learning), {"auc": 0.61})
+        assert capsys.readouterr().err.splitlines() == [*said, f"run {rounds}/{rounds}  auc 0.6100"]
 
 
 def test_the_bar_leaves_out_the_first_round_and_knows_rounds_of_minutes(monkeypatch):

@@ -20,7 +20,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from veilrec.core.errors import shown
-from veilrec.report.labels import human_bytes
+from veilrec.report.labels import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -166,7 +166,10 @@ def protocol_names(typed: str) -> list[str]:
 
 
 _FOLLOWED = ("hr@10", "ndcg@10", "auc", "mrr")  # as many as fit into a line
+_TIMED = 3.0  # seconds of rounds after the first, before their mean says anything
 _REMEMBERED = 3600.0  # seconds of rounds that the bar, which leaves out the first too, takes the mean of
+_SHORT = 10.0  # seconds; of shorter rounds tenths are told
+_LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
@@ -181,19 +184,37 @@ def _traffic(progress: Progress) -> str:
 
 
 class PlainLines:
-    """One line per evaluation."""
+    """One line per evaluation, and early on how long the rest will take."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self._title = title
         self._rounds = rounds
+        self._first: tuple[int, float] | None = None  # rounds and seconds of learning when the first round ended
+        self._has_told = False
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Print nothing."""
+        """Print once how long the rest will take, if long; the first round, which may compile, does not count."""
+        if self._has_told:
+            return
+        if self._first is None:
+            self._first = progress.rounds_done, progress.learning_seconds
+            return
+        rounds, seconds = progress.rounds_done - self._first[0], progress.learning_seconds - self._first[1]
+        if seconds < _TIMED:
+            return
+        self._has_told = True
+        each = seconds / rounds
+        left = each * (self._rounds - progress.rounds_done)
+        if left >= _LONG_WAIT:
+            time = f"{each:.1f} s" if each < _SHORT else human_seconds(each)
+            self._say(progress, f"{time} each, about {human_seconds(left)} of learning left")
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Print the metrics."""
-        words = f"{self._title} {progress.rounds_done}/{self._rounds}  {_metrics(metrics)}  {_traffic(progress)}"
-        say(words.rstrip())
+        self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
+
+    def _say(self, progress: Progress, words: str) -> None:
+        say(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip())
 
 
 class LiveBar:

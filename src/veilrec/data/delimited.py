@@ -240,9 +240,15 @@ def _fields(line: str, separator: str) -> list[str]:
     return [name.strip() for name in found]
 
 
+_FORMATS = tuple(
+    date + time
+    for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%d %b %Y", "%b %d, %Y")
+    for time in ("", " %H:%M", " %H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p")
+)
 # Numbers above which times are in that unit, and how many make a second: as seconds, 1e11 is the year 5138.
 _SMALLER_UNITS = ((10**17, "nanoseconds", 10**9), (10**14, "microseconds", 10**6), (10**11, "milliseconds", 10**3))
 _LATEST = 1e15  # seconds, either way: beyond, a number is no time
+_GUESSED_FROM = 20  # values
 
 Wrong = dict[str, tuple[pl.Series, str]]  # by kind of fault: the rows, and advice
 
@@ -278,7 +284,7 @@ def read_times(column: pl.Series, given: str | None, decimal: str) -> tuple[pl.S
     bad = seconds.is_null() & ~empty
     wrong = {
         "is empty": (empty, "without times give --time-column none"),
-        what: (bad, "give --time-format, such as '%d.%m.%Y %H:%M'" if given is None else ""),
+        what: (bad, _guessed_format(column.filter(bad), given) if bad.any() else ""),
     }
     return seconds.fill_null(0), wrong, unit
 
@@ -325,3 +331,21 @@ def iso_seconds(text: str) -> int | None:
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _guessed_format(bad: pl.Series, given: str | None) -> str:
+    """Advice: the formats that fit the first of these texts, other than the given one."""
+    texts = bad[: 50 * _GUESSED_FROM].unique(maintain_order=True)[:_GUESSED_FROM].to_list()
+
+    def fits(one: str, text: str) -> bool:
+        try:
+            datetime.strptime(text, one)
+        except ValueError:
+            return False
+        return True
+
+    for few in (texts, texts[:1]):
+        fitting = [one for one in _FORMATS if one != given and few and all(fits(one, text) for text in few)]
+        if fitting:
+            return "give --time-format " + " or ".join(f"'{one}'" for one in fitting[:2])
+    return "give --time-format, such as '%d.%m.%Y %H:%M'" if given is None else ""

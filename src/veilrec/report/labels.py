@@ -30,6 +30,13 @@ def meaning(metric: str) -> str:
     return f"{spelt(metric)} is {_MEANINGS[base].format(k=cutoff)}." if base in _MEANINGS else ""
 
 
+def human_seconds(count: float) -> str:
+    """Format a duration in seconds: 45 s, 12 min, 3.5 h."""
+    if count < 100:
+        return f"{count:.0f} s"
+    return f"{count / 60:.0f} min" if count < 6000 else f"{count / 3600:.1f} h"
+
+
 def human_bytes(count: float) -> str:
     """Format a number of bytes: 2.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):

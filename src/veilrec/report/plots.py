@@ -468,7 +468,7 @@ def _finding_bar(attack: str, finding: Any, claimed: Guarantee) -> PlotBar | Non
 
 def save_coordinator(attacked: Sequence[CoordinatorAttack], path: Path) -> None:
     """Plot what a malicious coordinator found to SVG or PNG, by the ending of the path."""
-    save(draw_coordinator(attacked), path)
+    save_figure(draw_coordinator(attacked), path)
 
 
 @_styled
