@@ -234,7 +234,7 @@ def audit_distributed_noise(
         raise BadInput(f"{method.name} learns where all data is, and sends no messages: audit a federated method")
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(method, config, problem)
+    config = fitting(config, clients_with_data(problem))
     plan = method.plan(config, problem)
     least = least_of_shares(plan)
     shared, guarantee = _turned(plan, promised(method, config, problem), DistributedNoise(least, silent), method.name)
