@@ -182,10 +182,7 @@ def test_all_faults_are_told_at_once_with_lines_values_and_advice(tmp_path):
             ("the quotes do not match: 1 row, such as line 10",),
             ("Kunde is empty: 1 row, such as line 8",),
             ("Note is not a number: 5 rows, such as '4,5' (line 2), '3,0' (line 4)", "for 4,5 give --decimal ','"),
-            (
-                "Datum is neither seconds since 1970 nor ISO 8601: 5 rows",
-                "give --time-format '%d.%m.%Y %H:%M'",
-            ),
+            ("Datum is neither seconds since 1970 nor ISO 8601: 5 rows", "give --time-format '%d.%m.%Y %H:%M'"),
             ("Put them right: no row is without a fault",),
         ),
         strict=True,

@@ -336,7 +336,7 @@ def audit_method(
         )
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(method, config, problem)
+    config = fitting(config, int((method.clients(config, problem).rows.lengths() > 0).sum()))
     guarantee = promised(method, config, problem)
     checks = (
         *fact_checks(method, config, problem),
@@ -408,9 +408,8 @@ def _warm_start(method: Method[Any], settings: Sequence[str], data: str | None) 
     return list(warm_start_checks(simulations))
 
 
-def fitting(method: Method[Any], config: Any, problem: Problem) -> Any:
+def fitting(config: Any, clients: int) -> Any:
     """Reduce the cohort size of a configuration to what a small population has that trains."""
-    clients = int((method.clients(config, problem).rows.lengths() > 0).sum())
     if config.cohort.size <= clients:
         return config
     return config.model_copy(update={"cohort": replace(config.cohort, size=clients // 4)})

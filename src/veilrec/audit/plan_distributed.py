@@ -413,7 +413,7 @@ def audit_distributed_noise(
     settings = (_DISTRIBUTED, *settings)
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = fitting(method, config, problem)
+    config = fitting(config, _trainers(method, config, problem))
     plan, guarantee = method.plan(config, problem), promised(method, config, problem)
     margins = Margins(config.privacy.silent, config.privacy.lost)
     people = People.of(plan, *_numbers(method, config, problem, plan), seed)

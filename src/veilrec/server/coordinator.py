@@ -317,8 +317,10 @@ class Coordinator(Closing):
         ballot = Ballot(reports.mechanism, question.round_number)
         for message in self._store.contents("reports"):
             ballot.receive(message)
-        noise = noise_of_histogram(self._secret, question.period)
-        self._store.set_tally(reports.mechanism.protect(ballot.counts, noise), ballot.reports)
+        mechanism, noise = reports.mechanism, noise_of_histogram(self._secret, question.period)
+        # How many have reported is covered by no noise: where they trust the server, the tally is of all who are asked.
+        of = len(question.clients) if mechanism.under_masks else ballot.reports
+        self._store.set_tally(mechanism.protect(ballot.counts, noise), of)
 
     @property
     def _period(self) -> int:
@@ -470,8 +472,10 @@ class Coordinator(Closing):
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
             self._server_state.step()
-            self._check_diverged()
-            model = store.write_model(self._server_state.state(), place.number + 1)
+            if self._goes_too_far():
+                place = self._taken_back(place)
+            else:
+                model = store.write_model(self._server_state.state(), place.number + 1)
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
         declined = dict(sorted(Counter[str](self.declined.values()).items()))
@@ -489,15 +493,19 @@ class Coordinator(Closing):
         self.declined.clear()
         return report
 
-    def _check_diverged(self) -> None:
-        """Refuse a model that no client would learn from."""
+    def _goes_too_far(self) -> bool:
+        """Whether the model has weights that no client would learn from: a client lies, or the rates are too large."""
         weights = self._server_state.weights
-        for tensor in self.plan.schema.tensors:
-            if tensor.name in weights and not bool((np.abs(weights[tensor.name]) <= tensor.largest).all()):
-                raise Diverged(
-                    f"the model has diverged in round {self.round_number}: {tensor.name} has weights beyond"
-                    f" {tensor.largest:g}, from which no client learns; begin again with a smaller rate, or less noise"
-                )
+        known = ((tensor, weights.get(tensor.name)) for tensor in self.plan.schema.tensors)
+        return not all(values is None or (np.abs(values) <= tensor.largest).all() for tensor, values in known)
+
+    def _taken_back(self, place: RunPosition) -> RunPosition:
+        """Void the round, with the model as it was before; one client that lies ends no run."""
+        self.refused["beyond its bound"] += 1
+        with self._store.moving(replace(place, void=True)):
+            pass
+        self._load()
+        return self._store.place
 
     def _added_up(self, place: RunPosition, came: int, total: Offsets | None) -> RunPosition:
         """The messages in the server's sum; a secure sum that does not come about voids the round."""

@@ -184,11 +184,14 @@ class Asked:
 
 
 def asked_reports(store: RoundStore, secret: bytes, reports: ReportSpec) -> Asked:
-    """What everybody reports before the first round: its sum, with its noise, becomes the tally."""
+    """What everybody reports before the first round: its sum, with its noise, becomes the tally.
+
+    The tally is said to be of all who are enrolled: how many of them have reported is covered by no noise.
+    """
     mechanism = reports.mechanism
 
     def settle(total: Offsets, clients: int) -> None:
-        store.set_tally(mechanism.opened(total, clients, noise_of_histogram(secret, 0)), clients)
+        store.set_tally(mechanism.opened(total, clients, noise_of_histogram(secret, 0)), len(store.everybody()))
 
     stages = (RoundState.REPORTING, RoundState.SUMMING_REPORTS, RoundState.REPORTING)
     return Asked("what clients report", mechanism.masked_length, "reports", *stages, ReportSum, settle)
