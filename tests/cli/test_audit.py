@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import says, typed, veilrec
-from veilrec.audit import auditor
+from veilrec.audit import auditor, plan_distributed
 from veilrec.audit import method as of_methods
 from veilrec.audit.method import AuditEffort
 from veilrec.methods.registry import METHODS
@@ -103,6 +103,16 @@ def test_a_method_is_one_object_with_its_claim_every_check_and_the_canary(little
     assert 0.0 < found["false_alarm_rate"] < 2e-4
     found = told("fedmf")  # promises nothing, and says so
     assert (found["holds"], found["claimed"]["basis"], found["canary"]) == (True, "none", None)
+
+
+def test_noise_of_clients_is_audited_by_its_option_and_by_its_setting(little, monkeypatch):
+    monkeypatch.setattr(plan_distributed, "QUICK", AuditEffort(users=40, rounds=2, drawn=200, runs=120))
+    options = ("--distributed-noise", "--silent", "0.2"), ("--set", "privacy.noise= distributed")
+    for given in options:
+        found = told("dp-fedmf", *given)
+        assert (found["holds"], found["claimed"]["trust"]) == (True, "server sees only noisy sums")
+        by_name = {check["name"]: check for check in found["checks"]}
+        assert by_name["clients whose noise is counted on"]["measured"] == (32 if "--silent" in given else 40)
 
 
 def test_the_table_of_a_method_fits_and_says_how_to_read_it(little, monkeypatch):

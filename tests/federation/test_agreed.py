@@ -9,6 +9,7 @@ from tests.federation import loopback
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM
 from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import FederationFacts
@@ -91,6 +92,12 @@ def test_every_field_is_worked_out_or_named_by_the_invitation_or_of_no_harm(made
 def test_what_a_client_works_out_it_compares(made, name, edited, words):
     right = federation.read(made)
     raises(BadInput, words, start, made, replace(right, **{name: edited(getattr(right, name))}))
+
+
+def test_every_kind_of_sum_has_a_least_of_its_own_that_helpers_and_clients_read(made):
+    right = replace(federation.read(made), least=3, least_reported=4, least_compared=5)
+    numbers = [0, FIRST_REPORT_SUM - 1, FIRST_REPORT_SUM, FIRST_COMPARISON_SUM - 1, FIRST_COMPARISON_SUM]
+    assert [right.least_of(number) for number in numbers] == [3, 3, 4, 4, 5]
 
 
 def test_a_whole_other_federation_is_not_the_one_that_somebody_was_invited_to(made, tmp_path):

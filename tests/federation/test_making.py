@@ -15,10 +15,11 @@ from veilrec.core.errors import BadInput
 from veilrec.core.files import Seal, key_in
 from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Strings
-from veilrec.federation import facts, federation
+from veilrec.federation import federation
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.facts import spending_of
 from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
+from veilrec.methods.public import public_people
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
 
@@ -92,7 +93,7 @@ def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown():
     for name, tells in (("fedrec", True), ("dp-fedrec", False)):
         basis = basis_of(ContractSubject(name), "cohort.size=4", users=16, rounds=1)
         items = Strings.of(str(number) for number in range(basis.problem.n_items))
-        people = facts.public_people(basis.problem, items, tells_shown=basis.guarantee.basis != "proven")
+        people = public_people(basis.problem, items, tells_shown=basis.guarantee.basis != "proven")
         shown = people.impressions["train"].shown
         assert (len(shown.row(len(shown) - 1)) > 2) == tells
 

@@ -28,7 +28,7 @@ from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.running import status
 from veilrec.federation.secagg.helpers import Helper, HelperInvitation, HelperSumClient, MaskRequest
-from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseSumClient
+from veilrec.federation.secagg.pairs import BOX_BYTES, SHARE_BYTES, PairwiseProposal, PairwiseSumClient
 from veilrec.federation.secagg.terms import MessageReader, RoundKey
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
@@ -494,6 +494,29 @@ def test_whoever_acted_on_something_else_is_named_and_its_round_void(tmp_path, m
     assert found["differing"] == {"0": ["d00002"]}
     assert "round 0 void: d00002 acted on something else" in status_line(found | {"clients": {"here": 0, "invited": 4}})
     assert audit(tmp_path).problems == ("round 0: d00002 acted on something else than the others",)
+
+
+def test_among_clients_alone_a_round_of_two_sessions_is_void_and_a_sum_of_reports_goes_on(tmp_path, monkeypatch):
+    """Client 2 is told of another list than the others, before the reports and before round 0."""
+    basis = veil(users=6, rounds=2)
+    loopback.lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=loopback.LONG)
+    known, advertise = loopback.known_in(tmp_path), PairwiseSumClient.advertise
+
+    def elsewhere(self, proposal):
+        told = PairwiseProposal.decode(proposal)
+        if self.number == 2 and told.terms.round_number in (0, FIRST_REPORT_SUM):
+            fewer = told.cohort[:-1]
+            proposal = PairwiseProposal(told.terms.about(b"louder", fewer), fewer).encode()
+        return advertise(self, proposal)
+
+    monkeypatch.setattr(PairwiseSumClient, "advertise", elsewhere)
+    federation.write(replace(known.federation, rpc_seconds=3.0), tmp_path)  # it is waited for
+    loopback.run_all(tmp_path)
+    first, second = read_end(tmp_path, known).history
+    assert (first.void, first.differing, second.void, second.messages) == (True, ("d00002",), False, 6)
+    found = audit(tmp_path)
+    assert found.problems == ("round 0: d00002 acted on something else than the others",)
+    assert (found.sums, found.fewest) == (2, 5)  # the reports of five, and round 1
 
 
 def test_weights_beyond_their_bound_are_declined_by_everybody_and_counted(tmp_path, monkeypatch):

@@ -398,7 +398,7 @@ def share_canary(
 
 
 _FEDERATION = bytes(32)
-DISTRIBUTED = "privacy.noise=distributed"
+_DISTRIBUTED = "privacy.noise=distributed"
 
 
 def audit_distributed_noise(
@@ -409,7 +409,7 @@ def audit_distributed_noise(
     method, effort = get(name), QUICK if quick else FULL
     if method.plan is None:
         raise BadInput(f"{method.name} learns where all data is, and sends no messages: audit a federated method")
-    settings = settings if DISTRIBUTED in settings else (DISTRIBUTED, *settings)
+    settings = (_DISTRIBUTED, *settings)
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
     config = fitting(config, _trainers(method, config, problem))

@@ -221,12 +221,16 @@ def _audit_method(
     json_output: bool,
 ) -> bool:
     from veilrec.audit.method import audit_method
-    from veilrec.audit.plan_distributed import DISTRIBUTED, audit_distributed_noise
+    from veilrec.audit.plan_distributed import audit_distributed_noise
+    from veilrec.methods.base import configure
+    from veilrec.methods.registry import get
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
     say(f"audit 1/1  {name}")
-    audit = audit_distributed_noise if DISTRIBUTED in settings else audit_method
+    config, _ = configure(get(name), preset="tuned", dataset="", settings=settings)
+    distributed = getattr(getattr(config, "privacy", None), "noise", None) == "distributed"
+    audit = audit_distributed_noise if distributed else audit_method
     found = audit(name, quick=quick, seed=seed, settings=settings, data=data)
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})

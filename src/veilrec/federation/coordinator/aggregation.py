@@ -34,7 +34,7 @@ from typing import TypeAlias
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
-from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, ComparisonSum
+from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, ComparisonSum, RoundSpec
 from veilrec.federation.coordinator.registry import Registry, RegistryEntry
 from veilrec.federation.facts import ATTEMPTS, Summed, summed, terms_in
 from veilrec.federation.federation import (
@@ -399,10 +399,9 @@ class PairwiseAggregation:
             here = [entry.client for entry in entries if entry.client in set(cohort)]
             self._ask("advertise", spec.number, here, adding.receive_advert, content=adding.propose())
             if self.differing:
-                self._say(
-                    f"{', '.join(self.differing)} took part in something else than the others: nothing is added up"
-                )
-                return None
+                self._say(f"{', '.join(self.differing)} took part in something else than the others")
+                if isinstance(spec, RoundSpec):
+                    return None
             groups = self._named(adding.groups())
             known = head(listed_keys([entry for entry in entries if entry.client in groups]))
             self._ask("share", spec.number, groups, adding.receive_shares, content=known, own=groups)

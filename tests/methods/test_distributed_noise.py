@@ -44,17 +44,20 @@ PROVEN = (
     "dpals",
     "dpals-features",
     "veil",
+    "veil on news",
     "fednewsrec",
+    "fednewsrec-head",
     "privaterec",
     "dp-fedrec",
 )
 
 
-def planned(name, *settings, users=60, rounds=3, data=None):
+def planned(name, *settings, users=60, rounds=3):
     """A method, its configuration, its problem and its plan."""
+    name, _, news = name.partition(" on ")
     method = get(name)
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
-    problem = small_problem(method, users, rounds, data)
+    problem = small_problem(method, users, rounds, "synthetic-news" if news else None)
     return method, config, problem, cast(Any, method.plan)(config, problem)
 
 
@@ -67,6 +70,7 @@ def shared_plan(clients=6, silent=0.0, lost=0.0, **other):
 
 @pytest.mark.parametrize("name", PROVEN)
 @pytest.mark.parametrize("size", ["0", "15"])
+@pytest.mark.usefixtures("synthetic_sentences")
 def test_every_proven_method_keeps_the_asked_epsilon_with_noise_of_its_clients_alone(name, size):
     method, config, problem, plan = planned(name, f"cohort.size={size}", *DISTRIBUTED)
     guarantee = promised(method, config, problem)
