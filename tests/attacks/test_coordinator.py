@@ -165,6 +165,15 @@ def test_reports_are_told_to_one_sum_and_hide_among_honest_ones():
     assert sybils.recovery.recall < BY_CHANCE
 
 
+def test_among_clients_alone_two_sums_of_reports_tell_what_they_differ_in():
+    """What remains possible without noise: a coordinator that pretends that the first one came to nothing."""
+    asked = {"method": "priv-fedmf-sub", "settings": ("local.dim=4", "cohort.size=0"), "secagg": "pairs"}
+    (exact,) = played("left-out", **asked)
+    assert (exact.opened, exact.recovery.recall) == (2, 1.0)
+    (noisy,) = played("left-out", **asked, noise="distributed")
+    assert noisy.opened == 2 and noisy.recovery.recall < BY_CHANCE
+
+
 def test_the_same_seed_finds_the_same_and_says_it_as_json():
     asked = {"secagg": "helpers", "noise": "distributed", "settings": ("local.dim=4",), "effort": EFFORT}
     one, other = (attack_coordinator("dp-fedmf", DATA, plays=("third", "replay"), **asked).to_json() for _ in range(2))
