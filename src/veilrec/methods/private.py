@@ -96,11 +96,11 @@ class PrivacyTerms(Protocol):
 
     @property
     def epsilon(self) -> float:
-        """Of a user, over the whole run."""
+        """Epsilon of a user, over the whole run."""
 
     @property
     def delta(self) -> float:
-        """Of the guarantee."""
+        """Delta of the guarantee."""
 
     @property
     def noise(self) -> NoiseFrom:

@@ -60,7 +60,7 @@ class CohortSettings:
 
     @property
     def in_public_order(self) -> CohortSettings:
-        """The same size without chance: everybody, or the next of a fixed order."""
+        """Client sampling of the same size without chance: everybody, or the next of a public order."""
         return replace(self, sampling="cyclic") if self.size else self
 
     def max_participations(self, rounds: int, population: int) -> int:

@@ -138,7 +138,7 @@ class Shares:
 
     @cached_property
     def step(self) -> float:
-        """Of the lattice: a power of two, by which 2^16 units or fewer make a share, unless it is far larger."""
+        """Step of the lattice: a power of two, by which 2^16 units or fewer make a share, unless it is far larger."""
         by_noise = 2.0 ** math.ceil(math.log2(self.share_sigma / _UNITS))
         return min(by_noise, 2.0 ** math.floor(math.log2(self.largest * _COARSEST)))
 
