@@ -63,7 +63,7 @@ def adaptive_plan(sampling="poisson", size=20, *, users=60, rounds=ROUNDS, rate=
 
 
 def promise(plan):
-    return proven(PRIVACY.epsilon, PRIVACY.delta, plan.cohort)
+    return proven(PRIVACY, plan.cohort)
 
 
 def tree_plan(size=10, *, users=60, rounds=12):

@@ -131,7 +131,7 @@ def with_popularity(*, noise=True, averaging=0.0):
     plan, popularity = of_fedmf().plan, PopularityTensor()
     n_items = plan.schema.tables[0].shape[0]
     schema = Schema((*plan.schema.tensors, popularity.tensor(n_items)))
-    before = private_votes(PRIVACY, plan.cohort, n_items, share=0.2)
+    before = private_votes(PRIVACY, plan.cohort, n_items, share=0.2, clients=CLIENTS)
     known = {"rounds": plan.rounds, "clients": CLIENTS, "keeps_state": True}
     told = {"before": before.event, "numbers_before": before.numbers}
     mechanism = noisy_sum(PRIVACY, plan.cohort, schema, **known, **told)

@@ -303,10 +303,10 @@ def _once_checks(
     step = shares.step
 
     def sent(value: Any, *key: int) -> Doubles:
-        return mechanism.masked(value, KeyedSource(secret_of(seed, 8), *key)) * step
+        return np.asarray(mechanism.masked(value, KeyedSource(secret_of(seed, 8), *key)) * step, np.float64)
 
     def quiet(*key: int) -> Doubles:
-        return mechanism.empty(KeyedSource(secret_of(seed, 8), *key)) * step
+        return np.asarray(mechanism.empty(KeyedSource(secret_of(seed, 8), *key)) * step, np.float64)
 
     draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / mechanism.masked_length / 4))
     exact = mechanism.weigh(told[0]) * mechanism.step

@@ -274,6 +274,7 @@ def _check_period(number: int) -> None:
 def statement(mechanism: Mechanism[Any, Any]) -> tuple[Any, ...]:
     """All that a mechanism says of itself: two that say the same are the same to whoever they protect."""
     require_complete(mechanism)
+    carried = mechanism.carried
     return (
         mechanism.name,
         mechanism.calibration,
@@ -283,6 +284,7 @@ def statement(mechanism: Mechanism[Any, Any]) -> tuple[Any, ...]:
         mechanism.claimed_epsilon,
         mechanism.claimed_delta,
         mechanism.event(),
+        *(() if carried is None else (carried,)),
     )
 
 

@@ -17,6 +17,7 @@ from veilrec.core.schema import RoundSpec, Schema, Tensor, from_vectors
 from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
+from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.clipping import update_norms
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
@@ -244,6 +245,18 @@ def test_margins_are_of_all_clients_of_a_sum_and_whoever_is_left_carries_the_noi
     assert mechanism.sigma == pytest.approx(mechanism.inner.sigma * math.sqrt(2.0))
     assert mechanism.facts()["share_sigma"] * math.sqrt(5) == pytest.approx(mechanism.inner.sigma)
     assert (mechanism.facts()["least"], mechanism.facts()["honest"]) == (8, 5)
+
+
+def test_statements_differ_where_others_carry_the_noise():
+    """Runs, clients and coordinators hold plans for the same by their statements."""
+
+    def votes(carried):
+        return VoteReports(length=3, epsilon=1.0, delta=1e-6, adjacency="add-remove", carried=carried)
+
+    some = (None, DistributedNoise(10), DistributedNoise(10, silent=0.1), DistributedNoise(10, lost=0.1))
+    assert len({statement(votes(carried)) for carried in some}) == 4
+    assert len({statement(made(10, silent)) for silent in (0.0, 0.1, 0.2)}) == 3
+    assert statement(votes(None)) == statement(votes(None))
 
 
 def test_adaptive_noise_follows_the_clip_norm_and_steps_are_the_same_for_all_clients():

@@ -115,6 +115,11 @@ class Mechanism(ABC, Generic[Input, Output]):
         """Small instances, one or more per calibration, for contract tests and audits; none: nothing to audit here."""
         return ()
 
+    @property
+    def carried(self) -> DistributedNoise | None:
+        """How many clients carry the noise; None where no client adds a share of it."""
+        return None
+
     def _set_calibration(self, calibration: Calibration) -> None:
         if calibration not in self.calibrations:
             raise unknown_name(f"calibration of {self.name}", calibration, self.calibrations)
@@ -135,6 +140,11 @@ class SummedOnce(Mechanism[Input, Output]):
     step: float  # of the whole numbers that are added up where the server adds the noise
     largest: int  # of these in size
     shares: Shares | None = None  # of the noise, where clients add it
+
+    @property
+    def carried(self) -> DistributedNoise | None:
+        """How many clients carry the noise; None where the server adds it."""
+        return None if self.shares is None else self.shares.carried
 
     @abstractmethod
     def weigh(self, value: Any) -> Offsets:

@@ -70,6 +70,11 @@ class DistributedNoiseSum(UpdateMechanism):
             )
 
     @property
+    def carried(self) -> DistributedNoise:
+        """How many clients carry the noise."""
+        return self.distributed_noise
+
+    @property
     def clip_norm(self) -> float:
         """The largest bound that the noise was chosen for; that of the first round where it moves."""
         return self.inner.clip_norm

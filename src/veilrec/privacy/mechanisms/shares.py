@@ -154,7 +154,7 @@ class Shares:
 
     def integers(self, steps: Offsets, step: float) -> Offsets:
         """Whole numbers of other steps, of one client or several, on the lattice: cut towards zero."""
-        return np.trunc(steps * (step / self.step)).astype(np.int64)
+        return np.asarray(np.trunc(steps * (step / self.step)), np.int64)
 
     def draw(self, count: int, source: Source) -> Offsets:
         """One client's share on so many numbers."""
