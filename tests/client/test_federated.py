@@ -20,7 +20,7 @@ from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
 from veilrec.privacy.randomness import SeededSource, noise_of_client, noise_of_report
 from veilrec.simulation.real_clients import SECRET, budget_for
 from veilrec.wire import messages, rounds
-from veilrec.wire.messages import BadMessage
+from veilrec.wire.messages import BadMessage, Declined
 
 OWN = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
 NOISY = "dp-fedmf:as-published"
@@ -65,15 +65,41 @@ def test_the_number_of_examples_leaves_only_when_the_round_weighs_by_it(tmp_path
         assert (messages.decode_update(message, plan.schema, 0).examples is not None) == tells
 
 
-def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path):
+def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path, monkeypatch):
     """Whoever sends the model would else learn, from silence and for nothing, who has the items it overflows on."""
     plan = plan_of(NOISY)
+    usual = make(tmp_path / "other", plan).take_part(broadcast(plan), 0)
+    learn = type(plan.trainer).learn
+
+    def overflowing(self, cohort, weights, spec):
+        learned = learn(self, cohort, weights, spec)
+        for rows in learned.updates.tables.values():
+            rows.values[:1] = np.inf
+        return learned
+
+    monkeypatch.setattr(type(plan.trainer), "learn", overflowing)
+    client = make(tmp_path / "own", plan)
+    assert len(client.take_part(broadcast(plan), 0)) == len(usual)
+    assert (charged(client), client.overflown()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("weight", "reason"), [(3e38, "beyond the bound"), (-(2.0**20) - 1, "beyond the bound"), (np.nan, "not finite")]
+)
+def test_weights_that_nobody_learns_from_are_declined_and_cost_nothing(tmp_path, weight, reason):
+    """Whether a client declines depends on the model alone: everybody does."""
+    plan = plan_of(NOISY)
     weights = {name: values.copy() for name, values in plan.start.items()}
-    weights[ITEMS][17] = 3e38  # one of the client's own items
+    weights[ITEMS][17] = 2.0**20  # is learnt from
     sent = rounds.encode(RoundSpec(0), whole_model(plan.schema, weights, 0), plan.schema)
     client = make(tmp_path, plan)
-    assert len(client.take_part(sent, 0)) == len(make(tmp_path / "other", plan).take_part(broadcast(plan), 0))
-    assert charged(client) == 1
+    client.take_part(sent, 0)
+    weights[ITEMS][17] = weight
+    sent = rounds.encode(RoundSpec(1), whole_model(plan.schema, weights, 1), plan.schema)
+    with pytest.raises(Declined) as declined:
+        client.take_part(sent, 1)
+    assert declined.value.reason == reason
+    assert (charged(client), client.overflown()) == (1, 0)
 
 
 def test_a_round_is_answered_once_and_repeated_free_of_charge(tmp_path):

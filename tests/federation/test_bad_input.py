@@ -202,7 +202,7 @@ def test_what_init_refuses(tmp_path):
         ("ease", [], "name a federated method"),
         ("fedmf", ["--clients", "50"], "--clients is 50"),
         ("dp-fedmf", ["--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
-        ("veil", ["--secagg", "helpers", "--distributed-noise"], "the server adds the noise of vote-rep"),
+        ("veil", ["--distributed-noise"], "add --secagg helpers"),
         ("dp-fedmf", ["--least", "99"], "--least is 99, and a round has 5 clients at"),
         ("fedmf", ["--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
         ("fedmf", ["--least", "9", "--secagg", "helpers"], "sum of this plan needs 9 clients"),

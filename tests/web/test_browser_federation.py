@@ -113,8 +113,8 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(films, visit, tmp_path,
     known, invited = handed(folder, tmp_path / "public.federation")
     totals, came, add_up = [], [], HelperAggregation.total
 
-    def watched(self, invitation, messages):
-        total = add_up(self, invitation, messages)
+    def watched(self, invitation, messages, cohort):
+        total = add_up(self, invitation, messages, cohort)
         came.extend(messages)
         totals.extend([] if total is None else [total])
         return total
