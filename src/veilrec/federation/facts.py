@@ -47,7 +47,7 @@ _ROOM = 1 << 16  # bytes of heads
 _OF_ONE_CLIENT = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
 _OF_MASKS = (
     "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With"
-    " --distributed-noise nobody sees a sum without noise."
+    " noise of clients (privacy.noise=distributed) nobody sees a sum without noise."
 )
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
