@@ -112,10 +112,7 @@ def run_with_a_latecomer(folder, basis):
     ("settings", "wishes"),
     [
         (("cohort.size=4",), {}),
-        (
-            ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.58"),
-            {"secagg": "helpers"},
-        ),
+        (("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.58"), {"secagg": "helpers"}),
     ],
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )

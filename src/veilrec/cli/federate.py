@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from threading import Event
 
     from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.federation import Federation
     from veilrec.federation.trust import TrustCosts
 
 
@@ -264,6 +265,8 @@ def up(
     from veilrec.federation.finishing import finish
     from veilrec.runs.checkpoint import RESULT, read_result
 
+    if transport == "flower":
+        _need_flower(federation.read(folder))
     if detach:
         pid = running.detach(folder, transport)
         if json_output:
@@ -271,8 +274,6 @@ def up(
         else:
             say(f"Up in the background (process {pid}): see `{federation.command('status', folder)}`")
         return
-    if transport == "flower":
-        _need_flower()
     started = running.Up(folder, say, transport=transport)
     if (folder / "run").exists():
         say(f"{folder} is over: {folder / 'run'} is what came of it")
@@ -407,7 +408,7 @@ def client(
     known = _facts(federation_folder or folders[0].resolve().parent.parent)
     run: RunClient = run_client
     if link is not None:
-        _need_flower()
+        _need_flower(known.federation)
         from veilrec.federation.client.flower_client import node_at
 
         run = node_at(link)
@@ -423,15 +424,16 @@ def run_link(
     ] = None,
 ) -> None:
     """Run Flower's SuperLink with its public routes filtered, and the coordinator on it."""
-    _need_flower()
     from veilrec.federation import federation
+
+    made = federation.read(folder)
+    _need_flower(made)
     from veilrec.federation.coordinator.flower_server import Link
     from veilrec.federation.coordinator.process import last_status
     from veilrec.federation.facts import FederationFacts
     from veilrec.federation.flower_messages import public_address
     from veilrec.federation.running import live_status
 
-    made = federation.read(folder)
     address = public or public_address(made.address)
     server, stop = Link(folder, FederationFacts(folder, made), address, say), _stop_on_signal()
     say(f"Nodes reach the link at {address}")
@@ -444,15 +446,19 @@ def flower_app(
 ) -> None:
     """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
     from veilrec.federation import federation
-    from veilrec.federation.flower_messages import write_app
+    from veilrec.federation.flower_messages import check_plaintext, write_app
 
-    federation.read(folder)
+    check_plaintext(federation.read(folder))
     write_app(out, folder)
     say(f"{out}: start it with `flwr run {out}`, with veilrec and its extra flower on every machine")
 
 
-def _need_flower() -> None:
+def _need_flower(made: Federation) -> None:
+    """Refuse what Flower does not carry, then say what is not installed."""
     from veilrec.core.resources import require
+    from veilrec.federation.flower_messages import check_plaintext
+
+    check_plaintext(made)
 
     require("carrying a federation by Flower", "flwr")
 

@@ -143,7 +143,9 @@ def _compared(found: TrustCosts, wishes: FederationOptions, made: Made) -> str:
         return ""
     privacy, method = made.federation.config["privacy"], shlex.quote(wishes.method)
     margins = [f"privacy.{name}={privacy[name]:g}" for name in ("silent", "lost") if privacy[name]]
-    rest = [s for s in wishes.settings if not any(is_set((s,), f"privacy.{name}") for name in ("noise", "silent", "lost"))]
+    rest = [
+        s for s in wishes.settings if not any(is_set((s,), f"privacy.{name}") for name in ("noise", "silent", "lost"))
+    ]
     distributed = ",".join(["privacy.noise=distributed", *margins])
     words = [f"veilrec compare {method}:privacy.noise=central {method}:{distributed} --data {shlex.quote(wishes.data)}"]
     return " ".join([*words, f"--rounds {made.federation.rounds}", *(f"--set {shlex.quote(s)}" for s in rest)])

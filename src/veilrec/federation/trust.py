@@ -109,7 +109,9 @@ def _chosen(
     )
     if trust == "sums":
         return made
-    margin = round((places + _LOST_BY_ITSELF * clients) / (places + clients), 6)  # a free place is a client that is lost
+    margin = round(
+        (places + _LOST_BY_ITSELF * clients) / (places + clients), 6
+    )  # a free place is a client that is lost
     lost = margin if wishes.lost is None else wishes.lost
     own = {_NOISE: "distributed", _SILENT: wishes.silent or 0.0, _LOST: lost}
     return replace(
@@ -119,7 +121,7 @@ def _chosen(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a client, without keys and signatures: one message, the model of a round, and all of a run on average."""
+    """Bytes of a client, without keys and signatures: one message, the model of a round, and all of a run."""
 
     message: int
     model: int
@@ -241,7 +243,9 @@ def parties(made: Federation, plan: Plan) -> list[str]:
     mechanism = plan.mechanism
     if isinstance(mechanism, DistributedNoiseSum):
         told.append(_of_sums("in a round", mechanism.distributed_noise))
-        once = [("with reports before the first round", None if plan.reports is None else plan.reports.mechanism.shares)]
+        once = [
+            ("with reports before the first round", None if plan.reports is None else plan.reports.mechanism.shares)
+        ]
         if plan.model_selection is not None:
             once.append(("with gains after the last round", plan.model_selection.mechanism.shares))
         told += [_of_sums(name, shares.carried) for name, shares in once if shares is not None]
