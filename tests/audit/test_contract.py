@@ -100,8 +100,8 @@ def changed(tmp_path):
 
 _SENT = "values=rows.values * self._damping"
 _CAVEATS = (
-    '        "The server sees the change of every item row that a client touched: it can tell which items a user has."'
-    ",\n"
+    '        "In plaintext, the server sees the change of every item row that a client touched, and so a user'
+    "'s items.\",\n"
 )
 _MADE = "PlantedLocalTrainer(local, config.damping)"
 _OWN_RANKER = (

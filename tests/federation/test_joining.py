@@ -112,10 +112,7 @@ def run_with_a_latecomer(folder, basis):
     ("settings", "wishes"),
     [
         (("cohort.size=4",), {}),
-        (
-            ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.58"),
-            {"secagg": "helpers", "distributed_noise": True},
-        ),
+        (("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.58"), {"secagg": "helpers"}),
     ],
     ids=["some by chance, in the open", "everybody, masks and distributed noise"],
 )
@@ -125,7 +122,7 @@ def test_with_a_late_client_it_is_the_simulation_with_the_same_absences(settings
     assert (made.clients, made.places) == (7, 2)
     plan = loopback.known_in(tmp_path).plan  # that of seven people who are all there: fewer would be drawn more often
     assert run_digest(plan) == run_digest(basis.plan)
-    assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.distributed_noise
+    assert basis.plan.mechanism.facts() != without_the_last(basis, 2).plan.mechanism.facts() or made.secagg != "none"
     held = run_with_a_latecomer(tmp_path, basis)
     ended = read_end(tmp_path, loopback.known_in(tmp_path))
 

@@ -49,12 +49,12 @@ def clear(users, rounds):
 def test_secure_sums_are_those_of_the_simulation(secagg, margins, tmp_path):
     noise = () if margins is None else ("privacy.noise=distributed", *margins)
     basis = loopback.basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", *noise, users=5, rounds=2)
-    wishes = {"minimum_messages": 3} if margins is None else {"distributed_noise": True}
+    wishes, distributed = {"minimum_messages": 3} if margins is None else {}, margins is not None
     made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, round_seconds=loopback.LONG, **wishes)
     assert made.least == 3
-    assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.distributed_noise else ''}sums"
+    assert made.guarantee["trust"] == f"server sees only {'noisy ' if distributed else ''}sums"
     told = " ".join(made.guarantee["caveats"])
-    assert ("sums before it adds the noise" in told) is not made.distributed_noise
+    assert ("sums before it adds the noise" in told) is not distributed
     loopback.run_all(tmp_path)
     ended = read_end(tmp_path, loopback.known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
@@ -62,7 +62,7 @@ def test_secure_sums_are_those_of_the_simulation(secagg, margins, tmp_path):
     if secagg == "pairs":
         assert made.neighbourhood == {"clients": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
         assert "of the 4 to 5 clients of a round at most 1 may work with the server" in told
-        assert made.distributed_noise or "helpers" not in told
+        assert distributed or "helpers" not in told
         terms = terms_of(basis.plan, RoundSpec(0), made.digest, made.least)
         shared = 4 + 32 + 4 + 4 * (4 + BOX_BYTES)
         said = 4 + terms.vector_bytes + RoundKey.size(2) + 32 + shared + (8 + 64) + (8 + 4 * (5 + SHARE_BYTES))
@@ -341,10 +341,8 @@ REFUSED = (
     ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
     ("fednewsrec", ("cohort.size=0",), {}, "needs 2 validation clients, and there are 0"),
     ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"minimum_messages": 3}, "how many may be lost"),
-    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"secagg": "none"}, "add --secagg helpers"),
+    ("dp-fedmf", ("cohort.size=0", "privacy.noise=distributed"), {"secagg": "none"}, "use --trust noisy-sums"),
     ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 clients"),
-    ("fedmf", ("cohort.size=3",), {"distributed_noise": True}, "prove something"),
-    ("fedmf", ("cohort.size=3",), {"distributed_noise": True, "secagg": "none"}, "--secagg helpers"),
     ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
     ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "minimum_messages": 5}, "--least is 5"),
     ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "lost": 0.6}, "have to stay to the end"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.federation import Federation
+    from veilrec.federation.trust import TrustCosts
 
 
 app = typer.Typer(
@@ -95,6 +97,7 @@ def print_status(found: Mapping[str, Any]) -> None:
     """What `veilrec federate status` says in words."""
     state = "up" if found["up"] else "over" if found["finished"] else "down"
     say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
+    say(f"Trust: {found['trust']}")
     ledgers = found["ledgers"]
     if ledgers["largest"] is not None:
         most = ledgers["largest"]
@@ -121,28 +124,6 @@ class InitOptions:
     protocol: Annotated[str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)] = (
         None
     )
-    secagg: Annotated[
-        Literal["none", "helpers", "pairs"],
-        typer.Option(help="Secure aggregation: helpers (run by others than the server) or pairs (clients alone)."),
-    ] = "none"
-    distributed_noise: Annotated[
-        bool,
-        typer.Option(
-            "--distributed-noise", help="Distributed noise: clients add it, so that the server sees only noisy sums."
-        ),
-    ] = False
-    silent: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Share of clients that may add no noise, or reveal theirs.")
-    ] = 0.0
-    helpers: Annotated[
-        int, typer.Option(min=1, max=16, help="Number of secure aggregation helpers, run by others than the server.")
-    ] = 2
-    corrupt: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may collude with the server.")
-    ] = 0.2
-    lost: Annotated[float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may drop out.")] = (
-        0.3
-    )
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
     ] = False
@@ -157,31 +138,83 @@ class InitOptions:
     ] = False
 
 
+@dataclass(frozen=True)
+class TrustOptions:
+    """What the server of the federation may see."""
+
+    trust: Annotated[
+        Literal["server", "sums", "noisy-sums"] | None,
+        typer.Option(
+            help="What the server sees: every message (server), sums alone (sums), or sums with noise that clients have"
+            " added (noisy-sums). Default: the strongest that the method has."
+        ),
+    ] = None
+    secagg: Annotated[
+        Literal["helpers", "pairs"] | None,
+        typer.Option(help="Secure aggregation by helpers that others run (default), or among clients alone (pairs)."),
+    ] = None
+    helpers: Annotated[int | None, typer.Option(min=1, max=16, help="How many helpers. Default: 2.")] = None
+    silent: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=0.99, help="With noisy-sums: share of clients that may add no noise. Default: 0."),
+    ] = None
+    lost: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="Share of clients that may drop out of a round. Default: 0.1 with noisy-sums, and free places beside"
+            " it; 0.3 with sums in pairs.",
+        ),
+    ] = None
+    corrupt: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may collude. Default: 0.2."),
+    ] = None
+    distributed_noise: Annotated[bool, typer.Option("--distributed-noise", hidden=True)] = False
+
+
 @app.command()
 @flat_options
 def init(
     *,
     folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, clients, keys, certificates.")],
     options: InitOptions,
+    trust: TrustOptions,
     json_output: Json = False,
 ) -> None:
-    """Make a federation: a folder for the coordinator, and one for every client with its own user's data only."""
+    """Make a federation: a folder for the coordinator, and one for every client with its own user's data only.
+
+    Examples:
+
+        veilrec federate init trial --method dp-fedmf --data ml-100k
+
+        veilrec federate init trial --method dp-fedmf --data ml-100k --trust server
+    """
     from veilrec.federation.federation import command
-    from veilrec.federation.making import FederationOptions, make
+    from veilrec.federation.making import FederationOptions, trusting
+    from veilrec.federation.trust import TrustWishes, trust_line
     from veilrec.privacy.guarantee import Guarantee
 
+    asked = vars(trust) | {}
+    if asked.pop("distributed_noise"):
+        raise BadInput("--distributed-noise is now --trust noisy-sums, which is the default where a method has it")
     wishes = FederationOptions(**vars(options) | {"settings": tuple(options.settings or ())})
-    made = make(folder, wishes)
+    made, costs = trusting(folder, wishes, TrustWishes(**asked))
     for note in made.notes:
         say(note)
-    if made.federation.unprotected:
+    if made.federation.unprotected and made.federation.secagg == "none":
         say("Messages of this method leave in plaintext: nothing is promised about what they give away.")
     if options.rehearsal:
         say("A rehearsal: whoever holds its secret can draw all noise again. It protects nobody.")
     guarantee = Guarantee.from_json(made.federation.guarantee)
+    line = trust_line(made.federation)
     if json_output:
         told = {name: getattr(made.federation, name) for name in ("id", "address", "method", "rounds", "clients")}
-        print_json({"folder": str(folder), **told, "guarantee": made.federation.guarantee, "notes": list(made.notes)})
+        about = {"trust": costs.trust, "trust_line": line, "costs": costs.to_json()}
+        print_json(
+            {"folder": str(folder), **told, "guarantee": made.federation.guarantee, **about, "notes": list(made.notes)}
+        )
         return
     kept = f" ({made.federation.places} of them come later)" if made.federation.places else ""
     say(
@@ -189,7 +222,34 @@ def init(
         f" {made.federation.method}"
     )
     say(f"Promised: {guarantee.line()}")
+    say(f"Trust: {line} (--trust {costs.trust})")
+    for words in cost_lines(costs):
+        say(words)
     say(f"Start it with `{command('up', folder)}`")
+
+
+def cost_lines(costs: TrustCosts) -> list[str]:
+    """What a trust model costs, in words, beside `--trust server`."""
+    from veilrec.report.labels import human_bytes
+
+    mine, server = costs.traffic, costs.by_server
+
+    def beside(one: float, other: float) -> str:
+        return human_bytes(one) if costs.trust == "server" else f"{human_bytes(one)} ({human_bytes(other)})"
+
+    told = "" if costs.trust == "server" else ", with --trust server in brackets"
+    lines = [f"It takes: {party}" for party in costs.parties]
+    lines.append(
+        f"Bytes of a client{told}: a round sends {beside(mine.message, server.message)} and gets"
+        f" {beside(mine.model, server.model)}; the run sends {beside(mine.run_up, server.run_up)} and gets"
+        f" {beside(mine.run_down, server.run_down)}, in {mine.rounds:.3g} rounds on average"
+    )
+    if costs.noise:
+        factors = ", ".join(f"{factor:.3g} times on {what}" for what, factor in costs.noise.items())
+        lines.append(f"Noise beside --trust server, standard deviation on all sums: {factors}")
+    if costs.compare:
+        lines.append(f"What that costs in accuracy: `{costs.compare}`")
+    return lines
 
 
 @app.command()
@@ -205,6 +265,8 @@ def up(
     from veilrec.federation.finishing import finish
     from veilrec.runs.checkpoint import RESULT, read_result
 
+    if transport == "flower":
+        _need_flower(federation.read(folder))
     if detach:
         pid = running.detach(folder, transport)
         if json_output:
@@ -212,8 +274,6 @@ def up(
         else:
             say(f"Up in the background (process {pid}): see `{federation.command('status', folder)}`")
         return
-    if transport == "flower":
-        _need_flower()
     started = running.Up(folder, say, transport=transport)
     if (folder / "run").exists():
         say(f"{folder} is over: {folder / 'run'} is what came of it")
@@ -348,7 +408,7 @@ def client(
     known = _facts(federation_folder or folders[0].resolve().parent.parent)
     run: RunClient = run_client
     if link is not None:
-        _need_flower()
+        _need_flower(known.federation)
         from veilrec.federation.client.flower_client import node_at
 
         run = node_at(link)
@@ -364,15 +424,16 @@ def run_link(
     ] = None,
 ) -> None:
     """Run Flower's SuperLink with its public routes filtered, and the coordinator on it."""
-    _need_flower()
     from veilrec.federation import federation
+
+    made = federation.read(folder)
+    _need_flower(made)
     from veilrec.federation.coordinator.flower_server import Link
     from veilrec.federation.coordinator.process import last_status
     from veilrec.federation.facts import FederationFacts
     from veilrec.federation.flower_messages import public_address
     from veilrec.federation.running import live_status
 
-    made = federation.read(folder)
     address = public or public_address(made.address)
     server, stop = Link(folder, FederationFacts(folder, made), address, say), _stop_on_signal()
     say(f"Nodes reach the link at {address}")
@@ -385,15 +446,19 @@ def flower_app(
 ) -> None:
     """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
     from veilrec.federation import federation
-    from veilrec.federation.flower_messages import write_app
+    from veilrec.federation.flower_messages import check_plaintext, write_app
 
-    federation.read(folder)
+    check_plaintext(federation.read(folder))
     write_app(out, folder)
     say(f"{out}: start it with `flwr run {out}`, with veilrec and its extra flower on every machine")
 
 
-def _need_flower() -> None:
+def _need_flower(made: Federation) -> None:
+    """Refuse what Flower does not carry, then say what is not installed."""
     from veilrec.core.resources import require
+    from veilrec.federation.flower_messages import check_plaintext
+
+    check_plaintext(made)
 
     require("carrying a federation by Flower", "flwr")
 

@@ -33,6 +33,10 @@ def methods(
     paper: Annotated[
         str | None, typer.Option(help="Only those of a paper: priv-fedmf-sub, fednewsrec, ... or words of its title.")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Whom each has to trust: which trust models it has, what proves it, or why not."),
+    ] = False,
     json_output: Json = False,
 ) -> None:
     """List the methods by paper, or describe one in full.
@@ -41,6 +45,8 @@ def methods(
 
         veilrec methods --private --data ml-1m
 
+        veilrec methods --trust --private
+
         veilrec methods dp-fedmf
     """
     from veilrec.methods.registry import refused
@@ -48,15 +54,29 @@ def methods(
     for line in refused():
         say(f"veilrec: {line}")
     if name is not None:
-        _one(name, json_output, filtered=private or data is not None or paper is not None)
+        _one(name, json_output, filtered=private or data is not None or paper is not None or trust)
         return
     from veilrec.methods.registry import listed
 
     entries = listed(private=private, data=data, paper=paper)
+    if trust:
+        _print_trust({entry["name"] for entry in entries}, json_output)
+        return
     if json_output:
         print_json({"methods": entries})
         return
     _print_list(entries)
+
+
+def _print_trust(names: set[str], json_output: bool) -> None:
+    """Print the table of trust models, of built-in methods alone."""
+    from veilrec.audit.trust import read_trust_models, table
+
+    rows = {name: row for name, row in read_trust_models().items() if name in names}
+    if json_output:
+        print_json({"trust": rows})
+        return
+    typer.echo("\n".join(table(rows)))
 
 
 def _print_list(entries: list[dict[str, Any]]) -> None:
@@ -100,8 +120,12 @@ def _one(name: str, json_output: bool, *, filtered: bool) -> None:
     from veilrec.methods.registry import everything
 
     if filtered:
-        raise BadInput(f"--private, --data and --paper choose among all methods: leave them out, or leave out {name}")
-    about = everything(name)
+        raise BadInput(
+            f"--private, --data, --paper and --trust are about all methods: leave them out, or leave out {name}"
+        )
+    from veilrec.audit.trust import of_method
+
+    about = everything(name) | {"trust": of_method(name)}
     if json_output:
         print_json(about)
         return
@@ -136,6 +160,14 @@ def _print_all(about: Mapping[str, Any], console: Console) -> None:
         if value:
             console.print(Text(f"{key}: {value}"))
     say_lines("What a run with its defaults promises", (f"{guarantee.line()}.", *guarantee.remarks()))
+    say_lines(
+        "Trust models",
+        (
+            f"{model}{f' (on {data})' if data else ''}: {cell['words']}"
+            for data, row in about["trust"].items()
+            for model, cell in row.items()
+        ),
+    )
     settings = about["settings"]
     width = min(max((len(f"{s['name']}={s['tuned']}") for s in settings), default=0), 36)
     told = (f"{s['name']}={s['tuned']}".ljust(width) + _about(s) for s in settings)

@@ -29,7 +29,7 @@ from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM, Comparis
 from veilrec.data import packed
 from veilrec.federation.federation import CA, FACTS, FILE, Federation, SecAgg
 from veilrec.federation.secagg.terms import Neighbourhood, Terms
-from veilrec.methods.base import Config, Method, promised
+from veilrec.methods.base import IN_PLAINTEXT, Config, Method, promised
 from veilrec.methods.private import DECLARED, SERVER_SEES
 from veilrec.methods.public import public_problem
 from veilrec.methods.registry import get
@@ -47,7 +47,11 @@ _ROOM = 1 << 16  # bytes of heads
 _OF_ONE_CLIENT = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
 _OF_MASKS = (
     "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With"
-    " --distributed-noise nobody sees a sum without noise."
+    " noise of clients (privacy.noise=distributed) nobody sees a sum without noise."
+)
+_EXACT_SUMS = (
+    "The server sees no single message, but exact sums of them, which no noise covers: where few clients are in one, or"
+    " much is known of the others, it tells what a client has sent."
 )
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
@@ -252,9 +256,11 @@ def spending_of(plan: Plan) -> tuple[Budget, bool]:
 
 def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
     """Restate a guarantee for a server that sees only sums."""
-    if secagg == "none" or guarantee.trust in (None, "nobody"):
+    if secagg == "none" or guarantee.trust == "nobody":
         return guarantee
-    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
+    told = tuple(c for c in guarantee.caveats if c != SERVER_SEES and not c.startswith(IN_PLAINTEXT))
+    if guarantee.basis == "none":
+        return replace(guarantee, caveats=(*told, _EXACT_SUMS))
     trust = guarantee.trust
     if trust == "server":
         trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))

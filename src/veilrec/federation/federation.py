@@ -33,7 +33,7 @@ from veilrec.core.schema import FIRST_COMPARISON_SUM, FIRST_REPORT_SUM
 from veilrec.federation.secagg.terms import Neighbourhood
 from veilrec.wire.signing import checked_host
 
-FORMAT = 2
+FORMAT = 3
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
 COORDINATOR, CLIENTS, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "clients", "helpers", "people", "run", "logs"
 SecAgg = Literal["none", "helpers", "pairs"]
@@ -75,10 +75,6 @@ class Federation:
     compared: dict[str, int] = field(default_factory=dict)  # likewise, among held-out validation clients
     page: str = ""  # a digest of the public file that browsers take part with; empty: they cannot
     invited: str = ""  # likewise: a digest of the list of invitations beside this file
-    distributed_noise: bool = (
-        False  # whether clients add the noise of a sum, each a part, so that nobody sees one without
-    )
-    silent: float = 0.0  # of `least`, the part that may add none, or tell theirs
     public_catalogue: bool = False  # its operator says that the items may be known, though people's use made the list
     rehearsal: bool = False  # its clients draw from one secret that somebody holds: nobody is protected
     minimum_messages: int | None = None  # None: what the plan's proof needs

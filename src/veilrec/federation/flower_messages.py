@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from veilrec._version import __version__
-from veilrec.core.errors import VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import new_folder, write_text
-from veilrec.federation.federation import FederationTask
+from veilrec.federation.federation import Federation, FederationTask
 from veilrec.federation.identity import write_file
 
 if TYPE_CHECKING:  # the extra `flower`
@@ -155,6 +155,15 @@ def write_app(out: Path, federation: Path) -> None:
         write_text(part / "federation" / "__init__.py", '"""A federation of veilrec."""\n')
         write_text(part / "federation" / "server.py", _SERVER)
         write_text(part / "federation" / "client.py", _CLIENT)
+
+
+def check_plaintext(made: Federation) -> None:
+    """Refuse a federation with secure aggregation, before anything is looked for or started."""
+    if made.secagg != "none":
+        raise BadInput(
+            "secure aggregation does not travel by Flower: helpers are no nodes of it, and it has no trips beside the"
+            " round; start this federation over HTTPS (`veilrec federate up`), or make one with --trust server"
+        )
 
 
 def public_address(address: str) -> str:

@@ -1,9 +1,13 @@
-"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every client."""
+"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every client.
+
+What the server may see is chosen first (`trust`), and then made.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -38,6 +42,7 @@ from veilrec.federation.federation import (
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
 from veilrec.federation.secagg.terms import Neighbourhood, choose
+from veilrec.federation.trust import TrustCosts, TrustWishes, choices, costs
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.public import different, public_people, public_problem
 from veilrec.methods.registry import get
@@ -57,7 +62,7 @@ OVER_SELECTION = 1.3  # as many clients are drawn as a round needs, times this, 
 
 @dataclass(frozen=True, kw_only=True)
 class FederationOptions:
-    """The options of `veilrec federate init`."""
+    """A federation to be made; what its server may see is settled (`trusting` settles it)."""
 
     method: str
     data: str
@@ -69,10 +74,8 @@ class FederationOptions:
     protocol: str | None = None
     secagg: SecAgg = "none"
     helpers: int = 2  # of secure aggregation
-    corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among clients alone
-    lost: float = 0.3  # part of them that may be gone before the end, likewise
-    distributed_noise: bool = False  # clients add the noise: distributed noise
-    silent: float = 0.0  # the part of them that may add none
+    corrupt: float = 0.2  # share of a round's clients that may work with the server, in sums among clients alone
+    lost: float = 0.3  # share of them that may be gone before the end, likewise
     rehearsal: bool = False
     host: str = "127.0.0.1"
     port: int = 8471
@@ -102,6 +105,50 @@ class Made:
 
     federation: Federation
     notes: tuple[str, ...]
+    prepared: PreparedRun
+
+
+def trusting(folder: Path, wishes: FederationOptions, asked: TrustWishes) -> tuple[Made, TrustCosts]:
+    """Write all folders with the trust model that is asked for, or the strongest one that can be had; its costs."""
+    told: list[str] = []
+    possible = choices(asked, wishes.settings, wishes.clients, wishes.places)
+    for choice in possible:
+        chosen = replace(
+            wishes,
+            secagg=choice.secagg,
+            helpers=choice.helpers,
+            corrupt=choice.corrupt,
+            lost=choice.lost,
+            settings=(*choice.settings, *wishes.settings),
+        )
+        try:
+            made = make(folder, chosen)
+        except BadInput as error:
+            if choice is possible[-1]:
+                raise
+            told.append(f"not --trust {choice.trust}: {error}")
+            continue
+        run = made.prepared.trainer
+        if not isinstance(run, Simulation):
+            raise VeilrecError(f"{wishes.method} is not learnt on clients")
+        prepared = made.prepared
+        found = costs(made.federation, choice, prepared.method, prepared.config, prepared.problem, run)
+        return replace(made, notes=(*told, *made.notes)), replace(found, compare=_compared(found, wishes, made))
+    raise VeilrecError("no trust model is left")
+
+
+def _compared(found: TrustCosts, wishes: FederationOptions, made: Made) -> str:
+    """The command that measures what noise of clients costs in accuracy, on all people of the data."""
+    if found.trust != "noisy-sums":
+        return ""
+    privacy, method = made.federation.config["privacy"], shlex.quote(wishes.method)
+    margins = [f"privacy.{name}={privacy[name]:g}" for name in ("silent", "lost") if privacy[name]]
+    rest = [
+        s for s in wishes.settings if not any(is_set((s,), f"privacy.{name}") for name in ("noise", "silent", "lost"))
+    ]
+    distributed = ",".join(["privacy.noise=distributed", *margins])
+    words = [f"veilrec compare {method}:privacy.noise=central {method}:{distributed} --data {shlex.quote(wishes.data)}"]
+    return " ".join([*words, f"--rounds {made.federation.rounds}", *(f"--set {shlex.quote(s)}" for s in rest)])
 
 
 def make(folder: Path, wishes: FederationOptions) -> Made:
@@ -133,7 +180,7 @@ def make(folder: Path, wishes: FederationOptions) -> Made:
         made = lay_out(part, basis, wishes)
     folder.chmod(0o700)
     simulation.step(0)  # whatever has to be compiled is in the cache before a deadline counts
-    return Made(made, notes)
+    return Made(made, notes, prepared)
 
 
 def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation:
@@ -238,32 +285,28 @@ def _public(basis: Basis, places: int) -> Population:
 def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many clients a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
     mechanism = plan.mechanism
-    if wishes.distributed_noise and mechanism.noise_on != "share" and wishes.secagg != "none":
-        raise BadInput(
-            f"--distributed-noise is for methods that prove something, and {wishes.method} does not: leave it out"
-        )
-    if (wishes.distributed_noise or mechanism.noise_on == "share") and wishes.secagg == "none":
-        raise BadInput("--distributed-noise is noise under masks: add --secagg helpers, or --secagg pairs")
+    if mechanism.noise_on == "share" and wishes.secagg == "none":
+        raise BadInput("noise of clients goes under masks, and this federation has none: use --trust noisy-sums")
     if wishes.secagg == "none":
         return facts.least_for(plan, "none", None)
-    _check_told(plan)
+    check_sums(plan)
     if isinstance(mechanism, DistributedNoiseSum) and wishes.minimum_messages is not None:
         raise BadInput("--least follows from how many may be lost where clients add the noise: leave it out")
-    if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
-        raise BadInput(
-            "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
-            " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
-        )
     return facts.least_for(plan, wishes.secagg, wishes.minimum_messages)
 
 
-def _check_told(plan: Plan) -> None:
-    """Refuse what clients would tell beside their updates that no secure sum is over."""
-    reports = plan.reports
+def check_sums(plan: Plan) -> None:
+    """Refuse a plan for which secure sums would not hide what clients tell, or whose proof allows for none."""
+    reports, mechanism = plan.reports, plan.mechanism
     if reports is not None and reports.mechanism.under_masks and not reports.once:
         raise BadInput(
             f"--secagg would hide updates, and {reports.mechanism.name} of every round reach the server: a secure sum"
             " of reports is one of everybody, once, because its noise is chosen for one release; use another method"
+        )
+    if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
+        raise BadInput(
+            "a secure sum needs some clients, and a Poisson sample may have fewer, which a void round would tell:"
+            " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
         )
 
 
@@ -308,7 +351,7 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         spec_of(people),
         seed=wishes.seed,
         protocol=wishes.protocol,
-        settings=_with_noise(wishes),
+        settings=wishes.settings,
         rounds=wishes.rounds,
         noise="secure",
         public_catalogue=wishes.public_catalogue,
@@ -323,14 +366,6 @@ def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, 
         prepared = prepare(replace(request, settings=everybody), dataset=dataset, enrolled=True)
         return prepared, (note, *prepared.notes)
     return prepared, prepared.notes
-
-
-def _with_noise(wishes: FederationOptions) -> tuple[str, ...]:
-    """The settings, with those of distributed noise where it is asked for."""
-    if not wishes.distributed_noise:
-        return wishes.settings
-    margins = (f"privacy.silent={wishes.silent}", f"privacy.lost={wishes.lost}")
-    return ("privacy.noise=distributed", *margins, *wishes.settings)
 
 
 def spec_of(people: Path) -> str:
@@ -363,8 +398,6 @@ def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federati
         budget=facts.budget_fields(budget),
         guarantee=basis.guarantee.to_json(),
         secagg=wishes.secagg,
-        distributed_noise=wishes.distributed_noise,
-        silent=wishes.silent,
         public_catalogue=wishes.public_catalogue,
         rehearsal=wishes.rehearsal,
         minimum_messages=wishes.minimum_messages,

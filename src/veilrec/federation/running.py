@@ -32,6 +32,7 @@ from veilrec.federation.federation import CA, CLIENTS, COORDINATOR, HELPERS, LOG
 from veilrec.federation.flower_messages import public_address
 from veilrec.federation.helper import name_of
 from veilrec.federation.link import client_context
+from veilrec.federation.trust import trust_line
 from veilrec.privacy.ledger import Ledger
 from veilrec.server.round_store import RoundReport, totals
 
@@ -307,6 +308,7 @@ def status(folder: Path) -> dict[str, Any]:
         "finished": (folder / RUN).is_dir(),
         "rehearsal": made.rehearsal,
         "secagg": made.secagg,
+        "trust": trust_line(made),
         "processes": [vars(process) for process in processes.running(folder)],
         "run": live if live is not None else offline_status(folder, made),
         "promised": promise.to_json() | {"line": promise.line()},

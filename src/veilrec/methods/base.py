@@ -47,6 +47,7 @@ class Config(BaseModel):
 C = TypeVar("C", bound=Config)
 EVERY_DATASET = tuple(DATASETS)  # of methods that know items by their ids: a click is a click
 _OF_PRIVATE_METHODS = ("calibration", "privacy")  # settings that the others lack
+IN_PLAINTEXT = "In plaintext, "  # how a caveat begins that is about messages without masks
 LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts the product of two of them
 
 

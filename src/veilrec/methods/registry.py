@@ -12,12 +12,12 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from veilrec.methods.base import Method
 
 
+T = TypeVar("T")
 _LISTED: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("methods.yaml").read_text("utf-8"))
 PAPERS: dict[str, str] = {key: group["title"] for key, group in _LISTED.items()}
 STATED: dict[str, dict[str, Any]] = {}  # of every built-in method, what the file says of it
@@ -158,19 +159,26 @@ def _of_paper(entries: list[dict[str, Any]], paper: str) -> list[dict[str, Any]]
 
 def read_index() -> list[dict[str, Any]]:
     """Descriptions of the built-in methods, grouped by paper; cached, because making them imports every method."""
-    cached = cache_folder() / "methods" / f"{_source_digest()}.json"
+    return cached("index", lambda: [describe(method) for method in all_methods()])
+
+
+def cached(name: str, derive: Callable[[], T]) -> T:
+    """What is derived from the built-in methods, ready for JSON: kept until a file of this package changes."""
+    digest, folder = _source_digest(), cache_folder() / "methods"
+    path = folder / f"{digest}-{name}.json"
     try:
-        entries: list[dict[str, Any]] = json.loads(cached.read_text(encoding="utf-8"))
+        found: T = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         from veilrec.core.files import write_text
 
-        entries = [describe(method) for method in all_methods()]
-        with suppress(OSError):  # a cache that cannot be written costs two seconds each time
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            for outdated in cached.parent.glob("*.json"):
-                outdated.unlink(missing_ok=True)
-            write_text(cached, json.dumps(entries, ensure_ascii=False))
-    return entries
+        found = derive()
+        with suppress(OSError):  # a cache that cannot be written costs some seconds each time
+            folder.mkdir(parents=True, exist_ok=True)
+            for outdated in folder.glob("*.json"):
+                if not outdated.name.startswith(digest):
+                    outdated.unlink(missing_ok=True)
+            write_text(path, json.dumps(found, ensure_ascii=False))
+    return found
 
 
 def _source_digest() -> str:

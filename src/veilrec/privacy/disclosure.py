@@ -45,6 +45,7 @@ _SIMULATED = (
     " here is what clients send, and what a server sees, where the same plan runs on clients."
 )
 _SHARE = "The client adds its part of the noise of the sum, and a mask."
+_MASK = " A mask hides it."
 _WITH_SHARES = "with the noise that clients have added"
 _SHOWN = 6  # names of tensors in a sentence, before they stand in one of their own
 
@@ -60,12 +61,12 @@ def disclosure_of(plan: Plan, *, masked: bool = False, simulated: bool = False) 
     mechanism, learnt = plan.mechanism, plan.schema.learnt.tensors
     reads = getattr(plan.trainer, "reads", None)
     source = _EVERYTHING if reads is None else _listed([READS[name] for name in reads])
-    fields = [tensor.name for tensor in learnt]
+    fields, masked = [tensor.name for tensor in learnt], masked or mechanism.noise_on == "share"
     times = counted(plan.participations, "round")
     leaves = [
         f"In each round that it takes part in, {times} at most: how training changed {_named(fields)}, computed from"
-        f" {source}. {_protection(plan)}",
-        *_places(plan, learnt),
+        f" {source}. {_protection(plan, masked=masked)}",
+        *_places(plan, learnt, masked=masked),
     ]
     if len(fields) > _SHOWN:
         leaves.append(f"The {len(fields)} tensors are {_listed([f'`{name}`' for name in fields])}.")
@@ -88,28 +89,28 @@ def disclosure_of(plan: Plan, *, masked: bool = False, simulated: bool = False) 
         fields=tuple(fields),
         leaves=tuple(leaves),
         stays=_stays(plan, reads),
-        server=tuple(_server(plan, masked=masked or mechanism.noise_on == "share")),
+        server=tuple(_server(plan, masked=masked)),
         published=tuple(_published(plan)),
         simulated=_SIMULATED if simulated else "",
     )
 
 
-def _protection(plan: Plan) -> str:
+def _protection(plan: Plan, *, masked: bool) -> str:
     """How a message is protected on its client, whatever is done to the sum afterwards."""
     mechanism = plan.mechanism
     if isinstance(mechanism, MadeOfReports):
         return "The client adds noise to its attention and labels first, and the message is computed from these alone."
     noise = getattr(plan.trainer, "noise", None) is not None
     before = " The client adds noise to attention and labels before it trains on its clicks." if noise else ""
-    clip = _clip(mechanism)
+    clip, mask = _clip(mechanism), _MASK if masked else ""
     match mechanism.noise_on:
         case "message":
-            return f"{clip} The client adds noise to every number that it sends.{before}"
+            return f"{clip} The client adds noise to every number that it sends.{mask}{before}"
         case "share":
             return f"{clip} {_SHARE}{before}"
         case "sum":
-            return f"{clip} It carries no noise when it leaves.{before}"
-    return f"{clip} Nothing adds noise to the message itself.{before}"
+            return f"{clip} It carries no noise when it leaves.{mask}{before}"
+    return f"{clip} Nothing adds noise to the message itself.{mask}{before}"
 
 
 def _clip(mechanism: UpdateMechanism) -> str:
@@ -119,19 +120,21 @@ def _clip(mechanism: UpdateMechanism) -> str:
     return "It is clipped." if norm is None else f"It is clipped, by a bound of {norm:.4g} at most."
 
 
-def _places(plan: Plan, learnt: Sequence[Tensor]) -> list[str]:
-    """What the places say that numbers are sent for."""
+def _places(plan: Plan, learnt: Sequence[Tensor], *, masked: bool) -> list[str]:
+    """What the places say that numbers are sent for; under masks there are none to be seen."""
     told, mechanism = [], plan.mechanism
     chosen = [tensor.name for tensor in learnt if mechanism.chooses_entries(tensor)]
     tables = [tensor.name for tensor in learnt if tensor.by_row and tensor.name not in chosen]
     if plan.round_planner.leaves_out:
         told.append("A message is about the part of the model that its round names, which everybody may know.")
-    if chosen:
+    if chosen and not masked:
         told.append(f"Of {_named(chosen)} the largest numbers are sent: which ones these are depends on its data.")
     if any(tensor.name == BOUND for tensor in learnt):
         noise = "with its part of the noise" if mechanism.noise_on == "share" else "exact"
         told.append(f"Of these, `{BOUND}` tells whether the others had to be clipped, {noise}.")
-    if tables and mechanism.noise_on != "message":
+    if masked and (tables or chosen):
+        told.append(ROWS["all"])
+    elif tables and mechanism.noise_on != "message":
         told.append(ROWS[getattr(plan.trainer, "rows", "touched")])
     return told
 
@@ -187,9 +190,8 @@ def _server(plan: Plan, *, masked: bool) -> list[str]:
             told[-1] = f"The sum of all reports, {_WITH_SHARES}."
     if plan.model_selection is not None:
         shares = plan.model_selection.mechanism.shares
-        told.append(
-            "Every validation client's gain by itself." if shares is None else f"The sum of all gains, {_WITH_SHARES}."
-        )
+        gains = "The sum of all gains, exact." if masked else "Every validation client's gain by itself."
+        told.append(gains if shares is None else f"The sum of all gains, {_WITH_SHARES}.")
     return told
 
 

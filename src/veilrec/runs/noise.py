@@ -28,6 +28,7 @@ _OF_CLIENTS = (
     "Every client had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
     " its ledger before a message left; {sums}."
 )
+_OF_PLAIN_CLIENTS = "Every client had its own user's data only."
 _BY_COORDINATOR = "the noise of sums is drawn by the coordinator"
 _DISTRIBUTED = "the noise of sums is what clients drew, and the coordinator adds none"
 _COVERED = "What is promised covers people against those who get its model and nothing else."
@@ -119,6 +120,7 @@ def stated(
     """
     reason = obstacle(guarantee, noise, seeded_before, real, read_off)
     sums = _DISTRIBUTED if guarantee.trust == "server sees only noisy sums" else _BY_COORDINATOR
-    clients = (_OF_CLIENTS.format(sums=sums),) if real == "clients" else ()
+    told = _OF_PLAIN_CLIENTS if guarantee.basis == "none" else _OF_CLIENTS.format(sums=sums)
+    clients = (told,) if real == "clients" else ()
     covered = (_COVERED,) if reason is None and real is None else ()
     return replace(guarantee, caveats=(*guarantee.caveats, *clients, *covered), obstacle=reason or "")

@@ -398,8 +398,7 @@ def server_app() -> ServerApp:
 
 def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
     """Run the coordinator of a folder, with Flower's nodes as clients, until the rounds are over."""
-    if known.federation.secagg != "none":
-        raise BadInput("secure aggregation is not supported over Flower yet: use `veilrec federate up` over HTTPS")
+    flower.check_plaintext(known.federation)
     control, failure = Control(), list[BaseException]()
 
     def work() -> None:

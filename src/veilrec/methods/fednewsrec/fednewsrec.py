@@ -152,7 +152,7 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
         )
     return no_guarantee(
-        "The server sees each client's gradient, and in it the words of the news that the client has seen."
+        "In plaintext, the server sees each client's gradient, and in it the words of the news that it has seen."
     )
 
 

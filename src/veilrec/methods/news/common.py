@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Offsets
@@ -27,6 +27,11 @@ NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
+def _whole(value: Any) -> Any:
+    """A whole number that was written as text, as `--set` gives it: choices are not read by themselves."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 class SizeConfig(Config):
     """How large the model is."""
 
@@ -34,7 +39,7 @@ class SizeConfig(Config):
     heads: Width = 4  # of the attention
     head_dim: Width = 16  # news and user vectors have heads * head_dim entries
     attention: Width = 32  # width of additive attention
-    window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
+    window: Annotated[Literal[1, 3, 5, 7], BeforeValidator(_whole)] = 3  # words that the CNN sees at once
     category_dim: Width = 16  # length of the vector of a category
     recent: Short = 20  # the latest clicks that short-term models look at
     taste: Width = 100  # of the public head: principal components that everybody's taste is learnt in

@@ -74,7 +74,7 @@ FEDMF: Method[Any] = Method(
     config=FedMfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees the change of every item row that a client touched: it can tell which items a user has."
+        "In plaintext, the server sees the change of every item row that a client touched, and so a user's items."
     ),
 )
 

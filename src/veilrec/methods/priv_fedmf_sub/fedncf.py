@@ -78,7 +78,7 @@ FEDNCF = Method(
     config=FedNcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees which item rows a client changed, and how: it can tell which items a user has."
+        "In plaintext, the server sees which item rows a client changed, and how: it can tell which items a user has."
     ),
 )
 

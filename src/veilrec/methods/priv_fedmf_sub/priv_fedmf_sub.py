@@ -69,8 +69,9 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
     selection = config.selection
     adding_up = " A client draws new reports again and again, whose epsilons add up." if selection.fresh else ""
     return no_guarantee(
-        "Updates leave in plaintext, and show the items of a user. The reports by themselves: each bit of one report "
-        f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}"
+        "In plaintext, updates show the items of a user.",
+        "The reports by themselves: each bit of one report "
+        f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}",
     )
 
 

@@ -184,7 +184,7 @@ FEDREC = Method(
     plan=fedrec_plan,
     clients=partial(clients, method="fedrec"),
     guarantee=unprotected(
-        "The server sees each client's gradient, and in it the words of the news that the client has seen."
+        "In plaintext, the server sees each client's gradient, and in it the words of the news that it has seen."
     ),
     ready=ready,
 )

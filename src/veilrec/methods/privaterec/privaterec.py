@@ -274,7 +274,7 @@ def guarantee(config: PrivateRecConfig) -> Guarantee:
     p = config.privacy
     if config.calibration == "none":
         return no_guarantee(
-            "The server sees each client's gradient, and in it the words of the news that the client has seen."
+            "In plaintext, the server sees each client's gradient, and in it the words of the news that it has seen."
         )
     if config.calibration == "as-published":
         return Guarantee(

@@ -26,7 +26,9 @@ from veilrec.methods.base import Method, Problem, described, unprotected
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 
-NOT_PRIVATE = "The server sees how each client's training changed the model, which shows what its user has used."
+NOT_PRIVATE = (
+    "In plaintext, the server sees how each client's training changed the model, which shows what its user has used."
+)
 
 
 def plan(config: MetaConfig, problem: Problem) -> Plan:

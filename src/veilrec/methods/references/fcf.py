@@ -62,6 +62,7 @@ METHOD = Method(
     config=FcfConfig,
     plan=plan,
     guarantee=unprotected(
-        "The server sees a client's gradient of every item, and can compute from it exactly which items the user has."
+        "In plaintext, the server sees a client's gradient of every item, and can compute from it exactly which items"
+        " the user has."
     ),
 )
