@@ -1,4 +1,4 @@
-"""Files with which other operators run a helper: they are whole, name commands that there are, and work with the core."""
+"""Files with which other operators run a helper: whole, naming commands that there are, working with the core."""
 
 import configparser
 import shlex

@@ -202,12 +202,10 @@ def _central(config: Config) -> Config:
 def _noise(plan: Plan, central: Plan) -> dict[str, float]:
     """Standard deviations of the noise on full sums, over those of noise of the server."""
     found = {"updates": _of_all_rounds(plan) / _of_all_rounds(central)}
-    pairs = (
-        ("reports", *(None if p.reports is None else p.reports.mechanism for p in (plan, central))),
-        ("gains", *(None if p.model_selection is None else p.model_selection.mechanism for p in (plan, central))),
-    )
-    for name, one, other in pairs:
-        sigma, server = getattr(one, "sigma", 0.0), getattr(other, "sigma", 0.0)
+    reports = [None if p.reports is None else p.reports.mechanism for p in (plan, central)]
+    gains = [None if p.model_selection is None else p.model_selection.mechanism for p in (plan, central)]
+    for name, pair in (("reports", reports), ("gains", gains)):
+        sigma, server = (getattr(mechanism, "sigma", 0.0) for mechanism in pair)
         if sigma and server:
             found[name] = sigma / server
     return found
