@@ -67,6 +67,7 @@ _DECLINED = {
     "not finite": "that are not finite",
     "beyond the bound": "beyond their bound",
     "another digest": "of others",
+    "another plan": "of another plan",
 }
 
 
