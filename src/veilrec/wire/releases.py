@@ -216,7 +216,7 @@ def promise_of(manifest: Mapping[str, Any]) -> str:
     if manifest["protected"] or guarantee.basis != "proven":
         return guarantee.line()
     why = "; ".join(manifest["why_unprotected"])
-    return f"nothing as it lies here ({why}); with secure noise it would be {guarantee.line()}"
+    return f"nothing as it lies here ({why}); without that it would be {guarantee.line()}"
 
 
 def canonical(manifest: Any) -> bytes:
