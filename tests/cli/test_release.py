@@ -71,7 +71,7 @@ def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_
     train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     made = told("release", tmp_path / "run", "--out", tmp_path / "out", "--unprotected")
     assert made["guarantee"].startswith("nothing as it lies here (whoever knows the seed can draw the noise again")
-    assert "with secure noise it would be (" in made["guarantee"]
+    assert "without that it would be (" in made["guarantee"]
     assert "nothing as it lies here" in (tmp_path / "out" / "model-card.md").read_text()
     for folder in ("run", "out"):
         statement = told("privacy", "show", tmp_path / folder)

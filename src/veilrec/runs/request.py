@@ -288,7 +288,8 @@ def prepare(
     if not enrolled and request.real is None:
         # What a public seed draws for a client must be the same whoever else is there; enrolled ones have numbers.
         numbers = None if secret is None else keys_of(population.users)
-        problem = replace(problem, people=_people(request, method, settings, problem), numbers=numbers)
+        problem = replace(problem, numbers=numbers)  # which draw who takes part, and so how many can learn
+        problem = replace(problem, people=_people(request, method, settings, problem))
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
