@@ -47,7 +47,7 @@ def test_pads_of_words_fill_titles_and_stand_for_padded_clicks():
 
 
 def test_pad_words_start_at_nothing_and_leave_titles_apart():
-    """Most of a title are pad words: with a vector as long as a word's, all news looked alike, and all users as well."""
+    """Most of a title are pad words: with a vector as long as a word's, all news were alike, and so all users."""
     sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
     assert not sim.server.weights["words.weight"][-1].any()
     news = NewsUsers(sim.model()).news
