@@ -94,16 +94,6 @@ class Tape:
         return getattr(self.layers[name], "bias", None) is not None
 
 
-def by_row(tape: Tape, noted: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """Gradients of weights and biases of linear layers for every row: [rows, ...]."""
-    result = {}
-    for name, (inputs, slopes) in noted.items():
-        result[f"{name}.weight"] = slopes.transpose(1, 2) @ inputs
-        if tape.has_bias(name):
-            result[f"{name}.bias"] = slopes.sum(1)
-    return result
-
-
 def _positions(values: Tensor, width: int) -> Tensor:
     """[rows, d] or [rows, positions, d] -> [rows, positions, d]; without d where the width is 0."""
     return values.unsqueeze(1) if values.dim() == 1 + width else values
@@ -285,18 +275,26 @@ class TapedUsers:
         for group in own.groups(CLIENTS_PER_BATCH):
             histories, rows, batch = own.packed(group)
             own_pairs = batch.news.numpy()
-            found, in_vectors[own_pairs], loss = self._by_history(
-                weights, vectors[pairs.title[own_pairs]], shares[rows], batch
+            ends = np.searchsorted(own.owner[histories], group, "right")
+            found = {client: {name: value[client] for name, value in dense.items()} for client in group.tolist()}
+            in_vectors[own_pairs], loss = self._by_client(
+                weights, vectors[pairs.title[own_pairs]], shares[rows], batch, np.concatenate([[0], ends]), found
             )
             np.add.at(values, own.client[rows], loss * shares[rows])
-            for name, value in found.items():
-                add_up(dense[name], own.owner[histories], value)
         return dense, in_vectors, values
 
-    def _by_history(
-        self, weights: Weights, vectors: Floats, share: Floats, batch: Batch
-    ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Gradients of each history in the user model, and of all in the vectors; losses of the examples."""
+    def _by_client(
+        self,
+        weights: Weights,
+        vectors: Floats,
+        share: Floats,
+        batch: Batch,
+        offsets: Offsets,
+        out: Mapping[int, dict[str, Floats]],
+    ) -> tuple[Floats, Floats]:
+        """The gradient in the vectors and the losses of the examples; that of every client in the user model goes to
+        `out`, whose clients have their histories from `offsets` on: one product over all of them, none for each.
+        """
         count = len(batch.histories)
         learned = tensors_of(weights)
         leaf = torch.from_numpy(vectors).requires_grad_()
@@ -307,9 +305,15 @@ class TapedUsers:
             each = functional_call(self._losses, exchanged, (leaf, *fields_of(batch)))
         total = (each * torch.from_numpy(share)).sum()
         noted, (in_vectors, *in_copies) = tape.slopes(total, (leaf, *copies))
-        found = {name.removeprefix("model."): g.numpy() for name, g in by_row(tape, noted).items()}
-        found |= {name: g.numpy() for name, g in zip(bare, in_copies, strict=True)}
-        return found, in_vectors.numpy(), each.detach().numpy()
+        for (client, low, high) in zip(out, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            for layer, (inputs, slopes) in noted.items():
+                name, own_slopes = layer.removeprefix("model."), slopes[low:high].flatten(0, 1).numpy()
+                np.dot(own_slopes.T, inputs[low:high].flatten(0, 1).numpy(), out[client][f"{name}.weight"])
+                if tape.has_bias(layer):
+                    own_slopes.sum(0, out=out[client][f"{name}.bias"])
+            for name, values in zip(bare, in_copies, strict=True):
+                values[low:high].numpy().sum(0, out=out[client][name])
+        return in_vectors.numpy(), each.detach().numpy()
 
 
 class LossesOfStates(nn.Module):
@@ -339,11 +343,3 @@ def tensors_of(weights: Weights) -> dict[str, Tensor]:
 def repeated(value: Tensor, count: int) -> Tensor:
     """A copy for every history, so that each has a gradient of its own."""
     return value.expand(count, *value.shape).clone().requires_grad_()
-
-
-def add_up(sums: Floats, owner: Offsets, values: Floats) -> None:
-    """Add the gradients of histories to those of the clients that own them."""
-    if len(np.unique(owner)) == len(owner):
-        sums[owner] = values
-        return
-    np.add.at(sums, owner, values)

@@ -60,6 +60,7 @@ class TextConfig(Config):
 
     words: str = "learned"  # "learned", "glove" (of the package), or the path of a GloVe text file
     freeze_words: bool = False  # public word vectors stay as they are
+    pad_words: bool = False  # short texts are filled with a word of its own, which learns and is not masked
     # vectors of title and abstract, which are never changed: none; of a language model; of the catalogue's own words
     sentences: Sentences = "none"
     sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
