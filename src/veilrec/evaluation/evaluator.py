@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec.core.csr import Csr
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.jit import jit
 from veilrec.core.rng import stream, word
@@ -38,7 +38,16 @@ from veilrec.evaluation.metrics import (
     places_in_lists,
     places_of_first,
 )
-from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, has_both_labels, join_rows, keep_entries
+from veilrec.evaluation.split import (
+    Cases,
+    ImpressionScorer,
+    Purpose,
+    Split,
+    distinct_rows,
+    has_both_labels,
+    join_rows,
+    keep_entries,
+)
 from veilrec.models.scores import Model, Scorer, joined
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
@@ -100,7 +109,13 @@ def evaluate_cases(
     one_by_one = cases.adapt is not None
     if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        ranks = _full_places(users, cases, _used(cases, train), joined(model, cases.adapt, cases.people), lists)
+        used, scorer = _used(cases, train), joined(model, cases.adapt, cases.people)
+        if cases.repeats is not None:
+            used = distinct_rows(used, scorer.n_items, without=cases.positives)
+        ranks = _full_places(users, cases, used, scorer, lists)
+        if cases.repeats is not None:
+            ranks = np.repeat(ranks, cases.repeats)
+            offsets = offsets_of(cases.repeats)[offsets]
     elif cases.candidates is not None:
         ranks = _sampled_places(cases.users, cases.candidates, model)
         if lists is not None:
@@ -281,7 +296,7 @@ def refuse_without_halves(protocol: str, *, adapts: bool) -> None:
     if not adapts:
         raise BadInput(
             f"--personalisation is about people whom the model meets after training, and {protocol} has none: train"
-            " with --protocol holdout-users or holdout-users-liked"
+            " with --protocol holdout-users, holdout-users-liked or holdout-records"
         )
 
 

@@ -14,12 +14,13 @@ import numpy as np
 from veilrec.core.arrays import Bools, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name
-from veilrec.data.population import Population, keys_of
+from veilrec.data.population import Population, features_by, keys_of, usual_context
 from veilrec.evaluation.split import (
     Cases,
     Purpose,
     Split,
     cases_of,
+    distinct_rows,
     draw_unused,
     draws_of,
     keep_entries,
@@ -33,7 +34,8 @@ PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
     "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
     "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
-    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is no positive and no rival",
+    "holdout-records": "holdout-users by rows of the log, repeats kept: adapt on half of them, rank each other row",
+    "holdout-users-liked": "holdout-users with ratings above 3 alone; what was rated lower is no positive and no rival",
     "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
     "mind": "the impressions of the dev part: rank what was shown, given the history before it",
     "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",
@@ -81,6 +83,8 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
         )
     if protocol in ("holdout-users", "holdout-users-liked"):
         return _holdout_users(population, pairs, able, seed, validation, disliked)
+    if protocol == "holdout-records":
+        return _holdout_records(population, needed, seed, validation)
     if protocol == "ratio-8-2":
         return _ratio(population, pairs, able, seed, validation)
     return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
@@ -240,12 +244,50 @@ def _holdout_users(
 
 
 def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
-    counts = np.zeros(len(pairs), np.int64)
-    counts[users] = pairs.lengths()[users] // 2
-    marked = mark_some(pairs.offsets, counts, keys_of(population.users), seed, Purpose.TEST_ITEMS)
+    marked = _mark_half(population, pairs, users, seed)
+    adapt = keep_entries(pairs, ~marked)
+    known = features_by(population, adapt)
     return Cases(
         users,
         keep_entries(pairs, marked).take(users),
-        adapt=keep_entries(pairs, ~marked).take(users),
-        people=None if population.features is None else population.features.users.take(users),
+        adapt=adapt.take(users),
+        people=None if known is None else known.users.take(users),
+    )
+
+
+def _mark_half(population: Population, rows: Csr, users: Offsets, seed: int) -> Bools:
+    counts = np.zeros(len(rows), np.int64)
+    counts[users] = rows.lengths()[users] // 2
+    return mark_some(rows.offsets, counts, keys_of(population.users), seed, Purpose.TEST_ITEMS)
+
+
+def _holdout_records(population: Population, needed: int, seed: int, validation: bool) -> Split:
+    """As `holdout-users`, but a test user's rows are split, so that an item may stand in both halves.
+
+    Each row of the one half is ranked among the items that its user never used (PrivRec, section 3.3, "negative items
+    that the user has never interacted with"). What a client knows of its user is what the other half says.
+    """
+    log = population.interactions
+    rows = Csr(log.offsets, log.items)
+    whole = _holdout_users(population, rows, rows.lengths() >= needed, seed, validation, None)
+
+    def by_rows(cases: Cases) -> Cases:
+        held = np.zeros(len(rows), np.int64)
+        held[cases.users] = 1
+        marked = _mark_half(population, rows, cases.users, seed)
+        distinct = distinct_rows(cases.positives, population.n_items)
+        keys = cases.positives.row_numbers() * population.n_items + cases.positives.items
+        _, repeats = np.unique(keys, return_counts=True)
+        people = cases.people
+        if population.contexts is not None:
+            people = usual_context(population, ~marked & (held[rows.row_numbers()] > 0)).take(cases.users)
+        return replace(cases, positives=distinct, repeats=repeats.astype(np.int64), people=people)
+
+    return replace(
+        whole,
+        protocol="holdout-records",
+        train=distinct_rows(whole.train, population.n_items),
+        records=whole.train,
+        test=by_rows(whole.test),
+        valid=None if whole.valid is None else by_rows(whole.valid),
     )

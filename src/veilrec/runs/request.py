@@ -18,7 +18,7 @@ from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.data.datasets import SYNTHETIC, full_spec, load, short_name
-from veilrec.data.population import Population, keys_of
+from veilrec.data.population import Population, features_by, keys_of
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
 from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
@@ -370,7 +370,17 @@ def _made(
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
     """What a method gets of a split: its training part, and what is public."""
     news, ratings = news_data(population, split), ratings_out_of_one(population, split.train)
-    return Problem(split.train, split.n_items, seed, rounds, news, population.features, ratings, population.catalogue)
+    return Problem(
+        split.train,
+        split.n_items,
+        seed,
+        rounds,
+        news,
+        features_by(population, split.train),
+        ratings,
+        population.catalogue,
+        records=split.records,
+    )
 
 
 def news_data(population: Population, split: Split) -> NewsData | None:

@@ -102,12 +102,18 @@ def item_ids(problem: Problem) -> Features:
 def clients(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients: their items, and the features of their users."""
     users = chosen_features(problem, config.features).users
-    return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
+    return _own(config, problem, users)
+
+
+def _own(config: MetaConfig, problem: Problem, users: Side) -> OwnItemsAndFeatures:
+    ratings = _ratings(config, problem)
+    rows = problem.train if problem.records is None or ratings is not None else problem.records
+    return OwnItemsAndFeatures(rows, users, ratings)
 
 
 def clients_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients for models that know items by their ids only."""
-    return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
+    return _own(config, problem, item_ids(problem).users)
 
 
 def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:

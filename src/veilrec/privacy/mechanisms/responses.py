@@ -103,15 +103,17 @@ class RandomisedResponse(Mechanism[Bools, Bools]):
         )
 
 
-def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float) -> Doubles:
-    """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] (eq. 8 of Priv-FedMF-Sub, with
-    q = 1 - p).
+def estimate_frequency(
+    counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float, cut: bool = True
+) -> Doubles:
+    """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] by the cut (eq. 8 of Priv-FedMF-Sub,
+    with q = 1 - p).
 
     Without the cut it is unbiased; with it, it maximises the likelihood.
     """
     whole(reports=reports)
     raw = (np.asarray(counts, np.float64) / reports - noise_probability) / (keep_probability - noise_probability)
-    return np.clip(raw, 0.0, 1.0)
+    return np.clip(raw, 0.0, 1.0) if cut else raw
 
 
 class KaryResponse(Mechanism[Offsets, Offsets]):
