@@ -117,7 +117,7 @@ def squeezed(times: int) -> Iterator[None]:
         protect(self, sums, spec, source)  # the noise alone
         for name, values in sums.items():
             if not self.schema[name].by_row:
-                values += exact[name]
+                np.add(values, exact[name], out=values)
                 continue
             draws, items = np.random.default_rng([spec.number, times]), len(values)
             bucket = draws.integers(0, max(1, items // times), items)
