@@ -30,7 +30,6 @@ OTHER = {
     "helpers": (),
     "neighbourhood": {"clients": 2, "degree": 2, "threshold": 1, "corrupt": 0, "most": 5},
     "compared": {"clients": 2},
-    "silent": 0.5,
     "minimum_messages": 2,
     "invited": "0" * 64,
 }
