@@ -203,7 +203,7 @@ def test_what_init_refuses(tmp_path):
         ("fedmf", ["--clients", "50"], "--clients is 50"),
         ("dp-fedmf", ["--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
         ("dp-fedmf", ["--least", "2", "--set", "cohort.size=3"], "a void round would tell how many were drawn"),
-        ("veil", ["--distributed-noise"], "add --secagg helpers"),
+        ("veil", ["--distributed-noise"], "is now --trust noisy-sums"),
         ("dp-fedmf", ["--least", "99"], "--least is 99, and a round has 5 clients at"),
         ("fedmf", ["--set", "cohort.size=3", "--least", "4"], "has 3 clients at most"),
         ("fedmf", ["--least", "9", "--secagg", "helpers"], "sum of this plan needs 9 clients"),

@@ -22,6 +22,7 @@ from veilrec.federation.federation import CLIENTS, COORDINATOR, FACTS
 from veilrec.methods.public import public_people
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
+from veilrec.privacy.randomness import SecureSource
 
 
 def others(basis):
@@ -109,6 +110,32 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path):
         assert disclosure["fields"] == ["items"] and not disclosure["simulated"]
         place = sorted((tmp_path / name / CLIENTS).iterdir())[0]
         assert (client_folder.read_record(place).shared is not None) == shared
+
+
+def test_clients_that_rehearse_nothing_draw_all_noise_anew(tmp_path):
+    """No two streams are alike: of two clients, two rounds, what a message, a report or a share of it is for."""
+    lay_out_in(
+        tmp_path, basis_of(ContractSubject("priv-fedmf-sub"), "cohort.size=0", users=3, rounds=2), rehearsal=False
+    )
+    known, drawn = known_in(tmp_path), []
+    for place in sorted((tmp_path / CLIENTS).iterdir())[:2]:
+        with client_folder.open_client(place, known) as client:
+            of = (client._noise_of_message, client._noise_of_report, client._noise_of_share, client._noise_of_learning)
+            sources = [noise(number) for noise in of for number in (0, 1)]
+            assert all(isinstance(source, SecureSource) for source in sources)
+            drawn += [source.words(2).tobytes() for source in sources]
+    assert len(set(drawn)) == len(drawn) == 16
+
+
+@pytest.mark.parametrize("name", ["priv-fedmf-sub", "dp-fedrec"])
+def test_no_sum_opens_with_fewer_clients_than_its_noise_allows_for(name, tmp_path):
+    """Of clients and validation clients a third may be lost, rounded down."""
+    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.34")
+    basis = basis_of(ContractSubject(name), *settings, users=16, rounds=1)
+    made = lay_out_in(tmp_path, basis, secagg="helpers")
+    assert made.least == made.clients - int(0.34 * made.clients) > 3
+    assert made.least_reported == made.least
+    assert made.least_compared == max(2, made.validators - int(0.34 * made.validators))
 
 
 def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do():

@@ -45,7 +45,7 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path):
     assert not processes.running(folder)
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["federation"]["state_sha256"] == found["simulation"]
-    assert result["guarantee"]["trust"] == "server sees only sums"
+    assert result["guarantee"]["trust"] == "server sees only noisy sums"
     assert not result["publishable"]
     assert any("rehearsal" in words for words in result["guarantee"]["caveats"])
     status = told("federate", "status", str(folder))
@@ -69,7 +69,7 @@ def test_clients_alone_come_to_the_weights_of_the_simulation(tmp_path):
     veilrec("federate", "up", str(folder))
     assert told("federate", "rehearse", str(folder))["same"]
     result = json.loads((folder / "run" / "result.json").read_text())
-    assert result["guarantee"]["trust"] == "server sees only sums"
+    assert result["guarantee"]["trust"] == "server sees only noisy sums"
     assert any("of the 3 to 4 clients of a round at most 1" in words for words in result["guarantee"]["caveats"])
     assert not (folder / "helpers").exists()
 
@@ -151,8 +151,8 @@ def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_pat
 
 @pytest.mark.processes
 def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path):
-    folder = tmp_path / "two words"
-    init(folder, "fedmf", "--clients", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")
+    folder, alone = tmp_path / "two words", ("--trust", "server")
+    init(folder, "fedmf", "--clients", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0", *alone)
     content = yaml.safe_load((folder / "federation.yaml").read_text())
     (folder / "federation.yaml").write_text(yaml.safe_dump(content | {"enrol_seconds": 5.0}))
     (folder / "clients" / "d00001" / "key").unlink()
@@ -161,7 +161,7 @@ def test_a_client_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_
     assert "there is no key here, and without it nothing of this device can be read; the others go on" in done.stderr
     assert json.loads((folder / "run" / "result.json").read_text())["federation"]["messages"] == 2
     again = tmp_path / "again"
-    init(again, "fedmf", "--clients", "2", "--rounds", "1", "--set", "cohort.size=0")
+    init(again, "fedmf", "--clients", "2", "--rounds", "1", "--set", "cohort.size=0", *alone)
     for place in (again / "clients").iterdir():
         (place / "key").unlink()
     assert veilrec("federate", "up", str(again), code=2).stderr.count("there is no key here") == 2

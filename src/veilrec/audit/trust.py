@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from veilrec.audit.method import tiny_plan
+from veilrec.audit.method import tiny_config, tiny_plan
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.federation.making import check_sums
@@ -76,7 +76,7 @@ def trust_models(method: Method[Any], data: str | None = None) -> Row:
         return _of_unproven(method, plan, nobody)
     return {
         "server": _proven(plan),
-        "server sees only sums": _or_reason(lambda: _masked(plan)),
+        "server sees only sums": _or_reason(lambda: _masked(method, own, data)),
         "server sees only noisy sums": _or_reason(lambda: _shared(tiny_plan(method, (*own, _DISTRIBUTED), data)[0])),
         "nobody": nobody,
     }
@@ -148,10 +148,26 @@ def _section(mechanism: Mechanism[Any, Any]) -> str:
     return next((section for kind, section in _SECTIONS if isinstance(mechanism, kind)), _ANY_OTHER)
 
 
-def _masked(plan: Plan) -> TrustCell:
-    """Yes where every sum can be made under masks."""
-    check_sums(plan)
-    return _proven(plan)
+def _masked(method: Method[Any], own: tuple[str, ...], data: str | None) -> TrustCell:
+    """Yes where every sum can be made under masks; of some clients, where the method asks some in a round."""
+    settings: tuple[str, ...] = ()
+    try:
+        check_sums(_of_some(method, own, data))
+    except BadInput:
+        settings = ("cohort.sampling=fixed",)
+        check_sums(_of_some(method, (*own, *settings), data))
+    return _proven(tiny_plan(method, (*own, *settings), data)[0], *settings)
+
+
+def _of_some(method: Method[Any], settings: tuple[str, ...], data: str | None) -> Plan:
+    """A tiny plan whose rounds have half of the clients, unless the method asks everybody."""
+    plan, problem = tiny_plan(method, settings, data)
+    usual, _ = configure(method, preset="tuned", dataset="", settings=settings)
+    if not usual.cohort.size or method.plan is None:
+        return plan
+    config = tiny_config(method, settings)
+    cohort = replace(config.cohort, size=max(1, len(problem.train) // 2))
+    return method.plan(config.model_copy(update={"cohort": cohort}), problem)
 
 
 def _shared(plan: Plan) -> TrustCell:
@@ -178,11 +194,12 @@ def _by_messages(method: Method[Any], own: tuple[str, ...], data: str | None, gu
             return _proven(tiny_plan(method, (*own, setting), data)[0], setting)
         if found.trust == "nobody":
             claimed = f"{setting} only claims it: {found.basis}, not proven"
-    if claimed is not None:
-        return _no(claimed)
     plan, _ = tiny_plan(method, own, data)
     if plan.mechanism.noise_on == "sum":
-        return _no("the noise is on sums, and no message has enough of its own")
+        beside = f"; {claimed}" if claimed is not None else ""
+        return _no(f"the noise is on sums, and no message has enough of its own{beside}")
+    if claimed is not None:
+        return _no(claimed)
     alone = [m.name for m in _mechanisms(plan)[1:] if m.trust == "nobody" and m.calibration == "proven"]
     covers = f"; {', '.join(alone)} cover what they report and nothing else" if alone else ""
     return _no(f"{plan.mechanism.name} adds no noise to updates{covers}")

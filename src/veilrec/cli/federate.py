@@ -156,7 +156,12 @@ class TrustOptions:
     helpers: Annotated[int | None, typer.Option(min=1, max=16, help="How many helpers. Default: 2.")] = None
     silent: Annotated[
         float | None,
-        typer.Option(min=0.0, max=0.99, help="With noisy-sums: share of clients that may add no noise. Default: 0."),
+        typer.Option(
+            min=0.0,
+            max=0.99,
+            help="With noisy-sums: share of clients that may add no noise, or tell the server theirs. Default: 0 with"
+            " helpers; as many as may collude in pairs.",
+        ),
     ] = None
     lost: Annotated[
         float | None,
@@ -247,7 +252,10 @@ def cost_lines(costs: TrustCosts) -> list[str]:
     if costs.noise:
         factors = ", ".join(f"{factor:.3g} times on {what}" for what, factor in costs.noise.items())
         lines.append(f"Noise beside --trust server, standard deviation on all sums: {factors}")
-    if costs.compare:
+    if costs.accuracy:
+        told = ", ".join(f"{name} {here:.4f} ({there:.4f})" for name, (here, there) in costs.accuracy.items())
+        lines.append(f"Accuracy of this rehearsal, simulated, with --trust server in brackets: {told}")
+    elif costs.compare:
         lines.append(f"What that costs in accuracy: `{costs.compare}`")
     return lines
 

@@ -131,8 +131,7 @@ def trusting(folder: Path, wishes: FederationOptions, asked: TrustWishes) -> tup
         run = made.prepared.trainer
         if not isinstance(run, Simulation):
             raise VeilrecError(f"{wishes.method} is not learnt on clients")
-        prepared = made.prepared
-        found = costs(made.federation, choice, prepared.method, prepared.config, prepared.problem, run)
+        found = costs(made.federation, choice, made.prepared, run)
         return replace(made, notes=(*told, *made.notes)), replace(found, compare=_compared(found, wishes, made))
     raise VeilrecError("no trust model is left")
 
@@ -313,6 +312,12 @@ def check_sums(plan: Plan) -> None:
 def _weave(basis: Basis, wishes: FederationOptions, least: int) -> Neighbourhood:
     """Who masks with whom in sums among clients alone, for all numbers of clients that a round may begin with."""
     plan, clients = basis.plan, len(trainers(basis.data))
+    if isinstance(plan.mechanism, DistributedNoiseSum) and plan.mechanism.distributed_noise.silent < wishes.corrupt:
+        raise BadInput(
+            f"--silent is {plan.mechanism.distributed_noise.silent:g} and --corrupt {wishes.corrupt:g}: whoever works"
+            f" with the server tells it what noise they added, so give --silent {wishes.corrupt:g} or more, or leave it"
+            " out"
+        )
     drawn = plan.cohort.among(clients)
     if _may_over_select(plan, wishes):
         drawn = min(clients, ceil(drawn * OVER_SELECTION))

@@ -15,13 +15,15 @@ from typing import Any, Literal
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ReportSum
+from veilrec.evaluation.evaluator import evaluate_cases
 from veilrec.federation.facts import terms_in, terms_of
 from veilrec.federation.federation import Federation
-from veilrec.methods.base import Config, Method, Problem, is_set
+from veilrec.methods.base import Config, is_set
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.shares import DistributedNoise
+from veilrec.runs.request import PreparedRun
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages
 
@@ -30,6 +32,7 @@ Masks = Literal["helpers", "pairs"]
 STRONGEST_FIRST: tuple[TrustOption, ...] = ("noisy-sums", "sums", "server")
 _NOISE, _SILENT, _LOST = "privacy.noise", "privacy.silent", "privacy.lost"
 _LOST_BY_ITSELF = 0.1  # of the clients of a noisy sum, beside free places, unless --lost says otherwise
+_MEASURED = ("hr@10", "ndcg@10", "auc", "mrr")  # of lists, and of impressions
 _LOST_OF_PAIRS, _CORRUPT, _HELPERS = 0.3, 0.2, 2
 
 
@@ -113,7 +116,9 @@ def _chosen(
         (places + _LOST_BY_ITSELF * clients) / (places + clients), 6
     )  # a free place is a client that is lost
     lost = margin if wishes.lost is None else wishes.lost
-    own = {_NOISE: "distributed", _SILENT: wishes.silent or 0.0, _LOST: lost}
+    colluding = made.corrupt if masks == "pairs" else 0.0  # the server knows the noise of those who work with it
+    silent = colluding if wishes.silent is None else wishes.silent
+    own = {_NOISE: "distributed", _SILENT: silent, _LOST: lost}
     return replace(
         made, lost=lost, settings=tuple(f"{name}={value}" for name, value in own.items() if not is_set(settings, name))
     )
@@ -139,6 +144,7 @@ class TrustCosts:
     by_server: Traffic  # with `--trust server`
     parties: tuple[str, ...]  # who is needed, in words
     noise: Mapping[str, float]  # standard deviation on sums over that of `--trust server`, by what is summed
+    accuracy: Mapping[str, tuple[float, float]]  # in a rehearsal: here and with `--trust server`, by metric
     compare: str = ""  # the command that measures accuracy; empty where the noise is the same
 
     def to_json(self) -> dict[str, Any]:
@@ -146,17 +152,17 @@ class TrustCosts:
         return asdict(self) | {"noise": dict(self.noise), "parties": list(self.parties)}
 
 
-def costs(
-    made: Federation, choice: TrustChoice, method: Method[Any], config: Config, problem: Problem, run: Simulation
-) -> TrustCosts:
+def costs(made: Federation, choice: TrustChoice, prepared: PreparedRun, run: Simulation) -> TrustCosts:
     """Work out what a trust model costs: noise from two plans, bytes from their first rounds, which are simulated.
+
+    Of a rehearsal, which protects nobody, both plans are simulated to their end and measured.
 
     Args:
         run: the simulation of the federation's people, after its first round.
     """
     plan = central = run.plan
-    if choice.trust == "noisy-sums" and method.plan is not None:
-        central = method.plan(_central(config), problem)
+    if choice.trust == "noisy-sums" and prepared.method.plan is not None:
+        central = prepared.method.plan(_central(prepared, made.dataset), prepared.problem)
     by_server = _traffic(Simulation(central, run.data, run.histories, run.seeds), made.validators)
     traffic, noise = by_server, dict[str, float]()
     if made.secagg != "none":
@@ -168,9 +174,23 @@ def costs(
         traffic = Traffic(
             vector, by_server.model, times, round(times * vector) + report, round(times * by_server.model)
         )
+    accuracy = dict[str, tuple[float, float]]()
     if central is not plan:
         noise = _noise(plan, central)
-    return TrustCosts(choice.trust, traffic, by_server, tuple(parties(made, plan)), noise)
+        if made.rehearsal:
+            here, there = (
+                _measured(Simulation(p, run.data, run.histories, run.seeds), prepared) for p in (plan, central)
+            )
+            accuracy = {name: (value, there[name]) for name, value in here.items()}
+    return TrustCosts(choice.trust, traffic, by_server, tuple(parties(made, plan)), noise, accuracy)
+
+
+def _measured(run: Simulation, prepared: PreparedRun) -> dict[str, float]:
+    """Two of the main metrics after all rounds."""
+    for number in range(run.plan.rounds):
+        run.step(number)
+    found = evaluate_cases(prepared.split.test, prepared.split.train, run.model()).main
+    return {name: found[name] for name in _MEASURED if name in found}
 
 
 def _times(run: Simulation) -> float:
@@ -192,11 +212,14 @@ def _traffic(run: Simulation, validators: int) -> Traffic:
     return Traffic(message, model, times, round(times * message) + report, round(times * model))
 
 
-def _central(config: Config) -> Config:
-    """The same settings with noise of the server."""
-    told = config.model_dump(mode="json")
-    told["privacy"] |= {"noise": "central", "silent": 0.0, "lost": 0.0}
-    return type(config).model_validate(told)
+def _central(prepared: PreparedRun, dataset: str) -> Config:
+    """The same settings with noise of the server, cohorts drawn as they are where it adds the noise."""
+    settings = (*prepared.request.settings, f"{_NOISE}=central", f"{_SILENT}=0", f"{_LOST}=0")
+    config = replace(prepared.request, settings=settings).configured(dataset)[0]
+    cohorts: list[Any] = [getattr(one, "cohort", None) for one in (config, prepared.config)]
+    if None in cohorts:
+        return config
+    return config.model_copy(update={"cohort": replace(cohorts[0], size=cohorts[1].size)})
 
 
 def _noise(plan: Plan, central: Plan) -> dict[str, float]:
