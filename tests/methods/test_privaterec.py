@@ -74,6 +74,14 @@ def test_served_padding_is_what_training_padded_with():
         np.testing.assert_allclose(NewsUsers(stored.model(weights, None, nobody)).pad, expected, atol=1e-6)
 
 
+def test_centralised_training_has_the_paper_s_adam():
+    adam = ("rate=0.0001", "second_momentum=0.99")
+    (group,) = build("centralized", adam).optimiser.param_groups
+    assert (group["lr"], group["betas"]) == (0.0001, (0.9, 0.99))
+    asked, _ = configure(method("centralized"), preset="paper", dataset="", settings=())
+    assert (asked.rate, asked.second_momentum) == (0.0001, 0.99)
+
+
 @pytest.mark.parametrize("name", ["fedrec", "dp-fedrec", "centralized"])
 def test_baselines_of_the_paper_read_titles_as_privaterec_does(name):
     config, _ = configure(method(name), preset="paper", dataset="", settings=())

@@ -84,6 +84,7 @@ class NewsConfig(Config):
     batch: Count = 1024  # clicks per step of Adam
     rate: Positive = 0.005  # learning rate
     decay: NotNegative = 0.0  # weight decay, as in AdamW
+    second_momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999  # beta_2 of Adam
 
 
 class PlmConfig(NewsConfig):

@@ -341,7 +341,9 @@ def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Experimen
 def variants_of(row: ExperimentRow, conditions: PanelConditions) -> list[RowVariant]:
     """Make a variant of a row for each preset and calibration."""
     options = conditions.options
-    presets = [name for name in row.presets if name in (options.presets or conditions.experiment.usual_presets)]
+    wanted = options.presets or conditions.experiment.usual_presets
+    # A preset that belongs to one row stands where tuned ones are asked for.
+    presets = [name for name in row.presets if (name if name in BOTH_PRESETS else "tuned") in wanted]
     if conditions.quick is not None and not options.presets and "tuned" in presets:
         presets = ["tuned"]
     if row.method not in METHODS:
