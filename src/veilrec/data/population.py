@@ -225,6 +225,17 @@ def rows_of_pairs(population: Population, pairs: Csr) -> Bools:
     return np.isin(owners * width + log.items, pairs.row_numbers() * width + pairs.items)
 
 
+def ratings_out_of_one(population: Population, rows: Csr) -> Floats | None:
+    """The rating of every pair of these rows, one a user, by the scale of the data; None where it has none.
+
+    The scale is what the data is said to have, and not what occurs in it: that would change with one person's ratings.
+    """
+    if population.rating_scale is None or not len(population.interactions):
+        return None
+    found = population.interactions.ratings_of(rows.row_numbers(), rows.items)
+    return None if found is None else found / np.float32(population.rating_scale[1])
+
+
 def usual_context(population: Population, rows: Bools) -> Side:
     """The usual context of every user in the marked rows of the log."""
     if population.contexts is None:

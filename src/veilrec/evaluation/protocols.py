@@ -18,11 +18,13 @@ from veilrec.data.population import Population, features_by, keys_of, usual_cont
 from veilrec.evaluation.split import (
     Cases,
     Purpose,
+    Rated,
     Split,
     cases_of,
     distinct_rows,
     draw_unused,
     draws_of,
+    join_rows,
     keep_entries,
     known_items,
     mark_some,
@@ -218,9 +220,9 @@ def _holdout_users(
     for_test = np.flatnonzero(drawn < TEST_USERS)
     for_valid = np.flatnonzero((drawn >= TEST_USERS) & (drawn < TEST_USERS + VALID_USERS) & validation)
 
-    learnt = np.ones(len(pairs), np.bool_)
-    learnt[for_test] = learnt[for_valid] = False
-    train = keep_entries(pairs, learnt[pairs.row_numbers()])
+    learnt_users = np.ones(len(pairs), np.bool_)
+    learnt_users[for_test] = learnt_users[for_valid] = False
+    train = keep_entries(pairs, learnt_users[pairs.row_numbers()])
     if len(train.items) == 0:
         raise BadInput(
             f"{protocol} leaves none of the {len(pairs)} users of {population.name} for training:"
@@ -233,14 +235,20 @@ def _holdout_users(
                 f"{protocol} drew no user of {population.name} with enough items: try another seed,"
                 " or use the protocol loo-99"
             )
-        cases = _halves(population, pairs, users, seed)
-        return cases if disliked is None else replace(cases, set_aside=disliked.take(users))
+        cases, low = _halves(population, pairs, users, seed), None
+        if disliked is not None:
+            known = keep_entries(disliked, ~_mark_half(population, disliked, users, seed))
+            cases, low = replace(cases, set_aside=disliked.take(users)), known.take(users)
+        return replace(cases, rated=_rated(population, cases, low))
 
     test = halves(for_test[able[for_test]])
     valid = halves(for_valid[able[for_valid]]) if validation else None
     liked = None if disliked is None else pairs
+    low = None if disliked is None else keep_entries(disliked, learnt_users[disliked.row_numbers()])
     cut = "a random fifth of the users, each drawn alone"
-    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked, cut=cut)
+    return Split(
+        protocol, population.n_users, population.n_items, train, test, valid, disliked=low, liked=liked, cut=cut
+    )
 
 
 def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
@@ -253,6 +261,18 @@ def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Ca
         adapt=adapt.take(users),
         people=None if known is None else known.users.take(users),
     )
+
+
+def _rated(population: Population, cases: Cases, disliked: Csr | None) -> Rated | None:
+    """The ratings of people who adapt: of what they adapt on, of what they disliked in it, and of what is asked."""
+    if population.rating_scale is None or cases.adapt is None:
+        return None
+    rows = cases.adapt if disliked is None else join_rows(cases.adapt, disliked)
+    log, highest = population.interactions, np.float32(population.rating_scale[1])
+    known, asked = (log.ratings_of(cases.users[some.row_numbers()], some.items) for some in (rows, cases.positives))
+    if known is None or asked is None:
+        return None
+    return Rated(rows, known / highest, asked / highest, population.rating_scale)
 
 
 def _mark_half(population: Population, rows: Csr, users: Offsets, seed: int) -> Bools:
@@ -281,7 +301,7 @@ def _holdout_records(population: Population, needed: int, seed: int, validation:
         people = cases.people
         if population.contexts is not None:
             people = usual_context(population, ~marked & (held[rows.row_numbers()] > 0)).take(cases.users)
-        return replace(cases, positives=distinct, repeats=repeats.astype(np.int64), people=people)
+        return replace(cases, positives=distinct, repeats=repeats.astype(np.int64), people=people, rated=None)
 
     return replace(
         whole,

@@ -9,16 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from veilrec._version import __version__
-from veilrec.core.arrays import Floats
-from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.data.datasets import SYNTHETIC, full_spec, load, short_name
-from veilrec.data.population import Population, features_by, keys_of
+from veilrec.data.population import Population, features_by, keys_of, ratings_out_of_one
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
 from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
@@ -380,6 +376,7 @@ def problem_of(population: Population, split: Split, seed: int, rounds: int) -> 
         ratings,
         population.catalogue,
         records=split.records,
+        disliked=split.disliked,
     )
 
 
@@ -388,17 +385,6 @@ def news_data(population: Population, split: Split) -> NewsData | None:
     if population.catalogue is None or split.train_impressions is None:
         return None
     return NewsData(population.catalogue, split.train_impressions)
-
-
-def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
-    """The rating of every pair that is learnt from, by the scale of the data; None where it has none.
-
-    The scale is what the data is said to have, and not what occurs in it: that would change with one person's ratings.
-    """
-    if population.rating_scale is None or not len(population.interactions):
-        return None
-    found = population.interactions.ratings_of(train.row_numbers(), train.items)
-    return None if found is None else found / np.float32(population.rating_scale[1])
 
 
 @dataclass(frozen=True)
