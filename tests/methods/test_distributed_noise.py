@@ -228,8 +228,9 @@ def test_gains_of_a_secret_simulation_are_the_sum_of_the_shares_of_its_validatio
     mean = selection.mechanism.opened(total, len(validators), None)[0] / selection.people
     assert run.selection.gain == mean
     assert run.selection.gain != run_of(plan, data, problem.train, b"t" * 32).selection.gain
-    noise = mean - gains.clip(-0.1, 0.1).sum() / selection.people
-    assert abs(noise) < 8.0 * selection.mechanism.sigma / selection.people
+    assert (
+        abs(mean - gains.clip(-0.1, 0.1).sum() / selection.people) < 8.0 * selection.mechanism.sigma / selection.people
+    )
 
 
 def _cohort(run, clients):

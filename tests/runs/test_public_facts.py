@@ -93,6 +93,17 @@ def test_what_is_read_off_peoples_data_keeps_a_run_from_being_published(tmp_path
     assert "the earlier run run is not to be published for the same reason" in later.obstacle()
 
 
+def test_a_run_whose_void_rounds_tell_how_many_came_is_not_to_be_published(tmp_path):
+    """With noise of clients, whoever drops out can void a round: without this person's data it was not void."""
+    data, shared = put(tmp_path / "own", schema=TABLE), ("privacy.noise=distributed", "privacy.lost=0.2")
+    for missing in ("cohort.drop_out=0.2", "cohort.available=0.9"):
+        found = prepare(asked(data, *shared, missing))
+        assert "whether a round is void follows from how many came" in found.obstacle()
+        assert found.guarantee().obstacle == found.obstacle()
+        assert prepare(asked(data, missing)).obstacle() is None  # the server's noise is on every sum
+    assert prepare(asked(data, *shared)).obstacle() is None
+
+
 def test_an_item_outside_of_the_table_is_told(tmp_path):
     data = put(tmp_path / "own", schema=TABLE)
     (tmp_path / "own" / "items.csv").write_text("item,name\n" + "".join(f"i{n},Item {n}\n" for n in range(2, ITEMS)))

@@ -113,7 +113,9 @@ class PreparedRun:
         """What of the model is read off people's data, so that no noise covers it."""
         earlier = () if self.earlier is None else self.earlier.read_off
         items = () if self.request.public_catalogue else items_of_uses(self.population)
-        return (*items, *self.population.exact, *_searched(self.request), *earlier, *self._planned_with_data())
+        voids = _void_by_who_came(self.plan) if self.problem.people is not None else ()  # of simulated clients
+        read = (*items, *self.population.exact, *_searched(self.request), *voids)
+        return (*read, *earlier, *self._planned_with_data())
 
     def _planned_with_data(self) -> tuple[str, ...]:
         """Say where the plan is made of more than public facts; looked for only where nothing else is in the way."""
@@ -178,6 +180,17 @@ def data_facts(population: Population, split: Split) -> dict[str, Any]:
     """What config.yaml says of the data, so that other data is noticed: how it was cut, what ratings mean, sizes."""
     scale = population.rating_scale
     return {"cut": split.cut, "rating_scale": None if scale is None else list(scale), **sizes(population)}
+
+
+def _void_by_who_came(plan: Plan | None) -> tuple[str, ...]:
+    """Say that the number of people who came decides whether a round is void; nothing where none can be."""
+    if (
+        plan is None
+        or plan.mechanism.noise_on != "share"
+        or (plan.cohort.available, plan.cohort.drop_out) == (1.0, 0.0)
+    ):
+        return ()
+    return ("whether a round is void follows from how many came: leave out cohort.available and cohort.drop_out",)
 
 
 def _searched(request: RunRequest) -> tuple[str, ...]:
