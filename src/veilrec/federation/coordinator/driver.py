@@ -97,7 +97,7 @@ class RoundDriver:
         self._enough = 0  # answers before which whoever waits for them need not look
         self._seen: dict[str, float] = {}
         self._told_over: set[str] = set()
-        self._enrolling = False
+        self._enrolling = coordinator.round_number < federation.rounds or not self._validated
         self._began: float | None = None  # when the current round did, in this process
         self.waiting_cpu = 0.0  # seconds of this process before its first round
         self.closing_cpu = 0.0  # seconds of this process that adding up and stepping took
@@ -185,7 +185,7 @@ class RoundDriver:
 
     def run(self) -> bool:
         """Drive all rounds that are left, and the validation; whether the run is over."""
-        if self.coordinator.round_number < self.federation.rounds or not self._validated:
+        if self._enrolling:
             self._wait_for_enrolment()
         self.waiting_cpu = time.process_time()
         while self.coordinator.round_number < self.federation.rounds and not self._stopping:
@@ -210,7 +210,6 @@ class RoundDriver:
         missing = self._not_come()
         if missing:
             self._say(f"waiting for {some_of(missing)}, for {seconds:g} s at most")
-        self._enrolling = True
         self._wait(lambda: not self._not_come(), seconds)
         self._enrolling = False
 
