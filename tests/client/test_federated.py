@@ -220,6 +220,11 @@ def test_a_report_is_drawn_once_a_period_and_repeated_for_every_round(tmp_path):
     assert np.array_equal(messages.decode_report(first, length, 0), wanted)
     with FederatedClient.open(tmp_path, plan, OWN) as again:
         assert np.array_equal(messages.decode_report(again.report(7, 0), length, 7), wanted) and charged(again) == 1
+        with pytest.raises(BadInput, match="told once, and not for period 1"):
+            again.report(7, 1)
+        assert charged(again) == 1
+    asked_anew = replace(plan, reports=replace(plan.reports, fresh=True))
+    with FederatedClient.open(tmp_path, asked_anew, OWN) as again:
         fresh = messages.decode_report(again.report(7, 1), length, 7)
         assert charged(again) == 2 and not np.array_equal(fresh, wanted)
         with pytest.raises(RoundIsOver, match="period 0 is over"):

@@ -2,7 +2,8 @@
 
     python -m tests.federation.faults [--quick] [--task NAME] [--minutes 30] [--json]  # exit code 1 if a promise breaks
 
-200 kills of the coordinator, 500 of clients, 10,000 replays, 10,000 messages of garbage, 30 % of clients lost, a full
+200 kills of the coordinator, 500 of clients, 100 of coordinator, helpers and clients under masks with noise of the
+clients in sums, 10,000 replays, 10,000 messages of garbage, 30 % of clients lost, a full
 disk, clocks that jump. Every trial is a rehearsal on synthetic data, whose weights are known beforehand: a federation
 that nobody harmed, with the same secrets. Coordinators and clients are processes of their own and speak HTTPS; they die
 by SIGKILL at a random line of our code, or at a random time.
@@ -31,14 +32,16 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client import federated as client_module
 from veilrec.core.errors import VeilrecError, known_name
 from veilrec.core.files import replacing
-from veilrec.federation import link
+from veilrec.federation import helper, identity, link
+from veilrec.federation.auditing import audit
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client import process as client_process
 from veilrec.federation.coordinator import aggregation, driver, process, registry
-from veilrec.federation.federation import CLIENTS, Away, TurnedAway
+from veilrec.federation.federation import CLIENTS, HELPERS, Away, TurnedAway
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.running import OURSELVES
+from veilrec.federation.secagg import helpers as masks
 from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
@@ -47,6 +50,7 @@ _COORDINATOR = (coordinator, secure_reports, round_store, server, aggregation, d
 COORDINATOR_FILES = frozenset(module.__file__ for module in _COORDINATOR) | {replacing.__code__.co_filename}
 _CLIENT = (client_module, ledger, ledger_store, link, client_process, client_folder)
 CLIENT_FILES = frozenset(module.__file__ for module in _CLIENT)
+HELPER_FILES = frozenset(module.__file__ for module in (helper, masks, identity, link))
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
 
@@ -55,6 +59,7 @@ PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy other
 class Load:
     coordinator_kills: int = 200
     client_kills: int = 500
+    masked_kills: int = 100  # of coordinator, helpers and clients in turn
     replays: int = 10_000
     garbage: int = 10_000
     lossy_rounds: int = 12
@@ -62,7 +67,7 @@ class Load:
     seed: int = 7
 
 
-QUICK = Load(coordinator_kills=12, client_kills=30, replays=500, garbage=500, lossy_rounds=4)
+QUICK = Load(coordinator_kills=12, client_kills=30, masked_kills=12, replays=500, garbage=500, lossy_rounds=4)
 
 
 def quick_to_come_back():
@@ -231,9 +236,9 @@ def kill_clients(folder, load, say):
     return {"name": "kill -9 of clients", **found, "holds": not any(found[name] for name in broken)}
 
 
-def _charges(folder, known, ended):
-    """Every client is in every round: its ledger has to know of as many messages, and its budget is for no more."""
-    under, over, rounds = 0, 0, len(ended.history)
+def _charges(folder, known, ended, *, more=0):
+    """Every client is in every round: its ledger has to know of as many messages (and reports), and of no more."""
+    under, over, rounds = 0, 0, len(ended.history) + more
     for place in sorted((folder / CLIENTS).iterdir()):
         with loopback.opened(place, known) as client:
             under += client.spent()[0].messages < rounds
@@ -265,11 +270,95 @@ def _dying_clients(folder, known, server, dice, most):
         time.sleep(0.003)
     else:
         raise VeilrecError(f"the run in {folder} does not come to its end")
+    _end(living)
+    return kills
+
+
+def dying_helper(place, folder, line):
+    quick_to_come_back()
+    link._POLL_SECONDS = 2.0
+    if line:
+        die_at(line, HELPER_FILES)
+    helper.run_helper(place, folder, lambda _: None, threading.Event())
+
+
+def dying_coordinator(folder, known, line):
+    if line:
+        die_at(line, COORDINATOR_FILES)
+    coordinating(folder, known)
+
+
+_DEATHS = 12  # of one run under masks
+
+
+def kill_under_masks(folder, load, say):
+    """Kill -9 of everybody, masks on and noise in parts: the same weights (or void rounds), and all is paid for."""
+    dice = random.Random(load.seed + 4)  # noqa: S311 - it chooses where to die
+    broken = ("under_charged", "over_charged", "counted_twice", "second_messages", "other_weights", "audit_problems")
+    kills = dict.fromkeys(("coordinator", "helper", "client"), 0)
+    found = {"runs": 0, "void": 0, **dict.fromkeys(broken, 0)}
+    while sum(kills.values()) < load.masked_kills:
+        settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.2")
+        method = ("dp-fedmf", "priv-fedmf-sub")[found["runs"] % 2]  # the second has reports, with noise of their own
+        place = folder / f"run-{found['runs']}"
+        trial = make_trial(place, method, *settings, users=5, rounds=8, secagg="helpers")
+        known = loopback.known_in(trial.base)
+        reports = known.plan.reports is not None
+        most = min(load.masked_kills, sum(kills.values()) + _DEATHS)
+        _parties_die(trial.base, known, dice, kills, most)
+        ended = read_end(trial.base, known)
+        void = sum(report.void for report in ended.history)
+        for name, count in _charges(trial.base, known, ended, more=reports).items():
+            found[name] += count
+        found["void"] += void
+        found["other_weights"] += not void and ended.digest != trial.wanted.digest
+        found["audit_problems"] += len(audit(trial.base).problems)
+        found["runs"] += 1
+        shutil.rmtree(place)
+        say(f"under masks: {kills} {found}")
+    killed = {f"{who}_kills": count for who, count in kills.items()}
+    return {"name": "kill -9 under masks", **killed, **found, "holds": not any(found[name] for name in broken)}
+
+
+def _parties_die(folder, known, dice, kills, most):
+    """Start every party, each with a death of its own, again and again until the coordinator has all."""
+    parties = [
+        ("coordinator", lambda line: dying_coordinator(folder, known, line)),
+        *(
+            ("helper", lambda line, at=at: dying_helper(at, folder, line))
+            for at in sorted((folder / HELPERS).iterdir())
+        ),
+        *(("client", lambda line, at=at: dying_client(at, known, line)) for at in sorted((folder / CLIENTS).iterdir())),
+    ]
+    living, waiting = dict[int, tuple](), parties
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        for who, life in waiting:
+            may_die = sum(kills.values()) < most and kills[who] <= most // 3
+            line = dice.randint(1, dice.choice((200, 2000, 8000))) if may_die else 0
+            living[forked(lambda: silent(lambda: life(line)))] = (who, life)  # noqa: B023 - forked at once
+        waiting = []
+        for pid in list(living):
+            dead = was_killed(pid)
+            if dead is None:
+                continue
+            who, life = living.pop(pid)
+            kills[who] += dead
+            waiting += [(who, life)] if dead else []
+            if who == "coordinator" and not dead:
+                _end(living)
+                return
+        time.sleep(0.003)
+    _end(living)
+    raise VeilrecError(f"the run in {folder} does not come to its end")
+
+
+def _end(living):
+    """Kill the processes that are left when a run is over."""
     for pid in living:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    return kills
 
 
 def run(load, say, only=()):
@@ -518,6 +607,7 @@ def soak(folder, load, say):
 TRIALS = {
     "coordinator": kill_coordinators,
     "clients": kill_clients,
+    "masks": kill_under_masks,
     "flood": flood,
     "losses": lose_clients,
     "disk": fill_disk,

@@ -13,11 +13,13 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import FIRST_REPORT_SUM, place_of_sum
+from veilrec.federation import auditing
 from veilrec.federation.auditing import audit
 from veilrec.federation.federation import COORDINATOR, HELPERS
 from veilrec.federation.secagg.helpers import JOURNAL
-from veilrec.federation.secagg.transcripts import decode_transcript
+from veilrec.federation.secagg.transcripts import Known, decode_transcript
 from veilrec.server import round_store
+from veilrec.wire.messages import BadMessage
 
 pytestmark = pytest.mark.usefixtures("quick")
 CLIENTS, ROUNDS = 5, 2
@@ -120,6 +122,26 @@ def test_whatever_is_changed_in_a_transcript_of_pairs_is_named(trial):
             folder, 1, **{"survivors": one.survivors, "adverts": one.adverts, "signatures": one.signatures, **changes}
         )
         assert any(words in problem for problem in audit(folder).problems), words
+
+
+@pytest.mark.parametrize("secagg", ["helpers", "pairs"])
+def test_a_bit_of_a_transcript_that_turned_is_noticed_wherever_it_is(over, secagg, monkeypatch):
+    known = []
+
+    def kept(*facts):
+        known.append(Known(*facts))
+        return known[-1]
+
+    monkeypatch.setattr(auditing, "Known", kept)
+    audit(over[secagg])
+    content = transcripts(over[secagg])[0]
+    for place in range(0, len(content), 5):
+        turned = bytearray(content)
+        turned[place] ^= 1 << place % 8
+        try:
+            assert list(decode_transcript(bytes(turned)).problems(*known)), place
+        except BadMessage:
+            continue
 
 
 def test_missing_transcripts_and_a_helper_that_remembers_otherwise_are_named(trial):

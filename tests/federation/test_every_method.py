@@ -100,15 +100,17 @@ def compare(name, folder, run):
 
 @pytest.mark.processes
 def test_a_federation_survives_kills_floods_and_clocks():
-    small = Load(coordinator_kills=2, client_kills=3, replays=20, garbage=20, lossy_rounds=2)
-    report = inject_faults(small, print, ("coordinator", "clients", "flood", "clocks"))
-    coordinator, clients, flood, clocks = report["tasks"]
+    small = Load(coordinator_kills=2, client_kills=3, masked_kills=9, replays=20, garbage=20, lossy_rounds=2)
+    report = inject_faults(small, print, ("coordinator", "clients", "masks", "flood", "clocks"))
+    coordinator, clients, masks, flood, clocks = report["tasks"]
     assert coordinator["kills"] >= 2
     assert coordinator["same_weights"] == coordinator["runs"]
     assert coordinator["harmed_runs"] >= 1
     assert clients["kills"] >= 3
     told = ("under_charged", "over_charged", "counted_twice", "second_messages")
     assert [clients[name] for name in told] == [0, 0, 0, 0]
+    assert min(masks[f"{who}_kills"] for who in ("coordinator", "helper", "client")) >= 1
+    assert [masks[name] for name in (*told, "other_weights", "audit_problems")] == [0] * 6
     assert flood["refused_garbage"] == 20
     assert flood["counted"] == 3
     assert clocks["same_weights"]

@@ -420,6 +420,8 @@ class FederatedClient(Generic[Data]):
         known = _last(kept, _REPORT, period, "period")
         if known is not None:
             return _unpacked(known, mechanism.length)
+        if period and not self._asked().fresh:
+            raise BadInput(f"what this plan asks for is told once, and not for period {period}: nothing is sent")
         self._check_trainer(kept)
         self._check(kept, mechanism)
         source = _protecting(self._noise_of_report(period))

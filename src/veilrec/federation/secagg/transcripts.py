@@ -179,12 +179,12 @@ class PairwiseTranscript(Message):
                 yield f"client {advert.number} has not signed the digest of this sum"
         sharing = sharing_of(group_of(session, members), self.shared)
         told = digest(b"survivors", sharing, encode_numbers(self.survivors))
-        signers = [
-            number
-            for number, signature in self.signatures.items()
-            if number in self.survivors
-            and not _fails(lambda: check_signature(known.registered.get(number, bytes(32)), SURVIVORS, told, signature))  # noqa: B023
-        ]
+        signers = set(self.signatures) & set(self.survivors)
+        for number, signature in self.signatures.items():
+            key = known.registered.get(number, bytes(32))
+            if number not in self.survivors or _fails(lambda: check_signature(key, SURVIVORS, told, signature)):  # noqa: B023
+                signers.discard(number)
+                yield f"client {number} has not signed its list"
         if len(signers) < woven.quorum(len(members)):
             yield f"{len(signers)} clients have signed its list, and {woven.quorum(len(members))} have to"
 
