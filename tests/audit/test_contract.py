@@ -99,10 +99,7 @@ def changed(tmp_path):
 
 
 _SENT = "values=rows.values * self._damping"
-_CAVEATS = (
-    '        "In plaintext, the server sees the change of every item row that a client touched, and so a user'
-    "'s items.\",\n"
-)
+_CAVEATS = '        "The server sees the change of every item row that a client touched: it can tell which items a user has.",\n'
 _MADE = "PlantedLocalTrainer(local, config.damping)"
 _OWN_RANKER = (
     ("def plan(", 'class Ranker(MfRanker):\n    """Mine."""\n\n    kind = "mine"\n\n\ndef plan('),

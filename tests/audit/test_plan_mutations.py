@@ -206,7 +206,7 @@ def test_words_of_news_that_were_shown_are_no_public_facts(monkeypatch):
     assert "schema" in quick_audit(monkeypatch, NEWS)[FACTS]
 
 
-def longest_judge(logs, share, public_seed):
+def longest_judge(logs, share, public_seed, numbers=None):
     """Who has the longest logs validates."""
     judges = logs.lengths() > np.quantile(logs.lengths(), 1.0 - share)
     return validation.OwnImpressions(validation._only(logs, ~judges), validation._only(logs, judges))

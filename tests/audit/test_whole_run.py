@@ -26,7 +26,7 @@ from veilrec.audit.method import audit_method, small_problem
 from veilrec.audit.whole_run import ROUNDS, WARM_NOISE, WARM_WORDS
 from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.registry import get
-from veilrec.runs import request
+from veilrec.runs import request, warm_start
 from veilrec.runs.warm_start import WarmStart
 
 SMALL = ("size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2")
@@ -68,6 +68,7 @@ def test_a_warm_start_draws_nothing_that_the_earlier_run_drew(monkeypatch):
     assert covered.startswith("1 of 1 were looked at; 3 streams of noise in 3 pairs; first words of 6 streams")
     with monkeypatch.context() as planted:
         planted.setattr(request, "new_secret", lambda: SAME)
+        planted.setattr(warm_start, "kept_secret", lambda folder: None)  # which would refuse it
         assert failed_method()[0] == {WARM_WORDS, WARM_NOISE}
     monkeypatch.setattr(WarmStart, "seed", lambda self, seed: seed)
     assert failed_method()[0] == {WARM_NOISE}

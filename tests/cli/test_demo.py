@@ -73,7 +73,7 @@ def test_it_leaves_a_report_runs_a_picture_and_says_what_is_promised(folder):
     )
     says(
         said,
-        f"with secure noise it would be {promise}.",
+        f"without what stands in its way it would be {promise}.",
         "veilrec privacy show veilrec-demo/dp-fedmf",
         "3 rounds of 20 clients, to clients",
     )

@@ -21,6 +21,9 @@ def runs(tmp_path_factory):
     private = [*SMALL, "--set", "calibration=none", "--set", "cohort.size=10"]
     for method, options in {"nrms": SMALL, "npa": SMALL, "privaterec": private, "popularity": []}.items():
         shown("train", method, "--data", NEWS, "--rounds", "1", "--out", place / method, *options)
+    padded = [*SMALL, "--set", "cohort.size=10", "--set", "privacy.pad_probability=0.2"]
+    published = [*padded, "--set", "calibration=as-published"]
+    shown("train", "privaterec", "--data", NEWS, "--rounds", "1", "--out", place / "padded", *published)
     return place
 
 
@@ -132,7 +135,7 @@ def test_every_mode_states_everything(runs):
         "nrms interest --epsilon 2 --pool 50",
         "nrms vector --epsilon 5 --calibration as-published",
         "privaterec attention --epsilon 5 --delta 1e-6",
-        "privaterec attention --epsilon 5 --calibration as-published --padding 0.2",
+        "padded attention --epsilon 5 --calibration as-published --padding 0.2",
         "privaterec interest --epsilon 2",
     ):
         run, *options = line.split()
@@ -195,6 +198,7 @@ def test_bad_input_gets_one_clear_line(runs):
         ("nrms --serving pooled --epsilon 1 --delta 1e-6 --sensitive nonsense", "known are "),
         ("nrms --serving none-sent --metrics all", "not for --serving"),
         ("privaterec --serving attention --epsilon 1 --padding 1", "padding is 1"),
+        ("privaterec --serving attention --epsilon 1 --padding 0.5", "trained with padding of 0"),
         ("nrms --serving all", "needs an epsilon"),
         ("nrms --serving all --epsilon 1,two", "'1,two'"),
         ("nrms --serving all --epsilon 1,,5", "'1,,5'"),

@@ -46,6 +46,15 @@ def test_show_prints_the_statement_as_text_json_and_page(finished):
     assert run_json("show", finished, "--html", written)["html"] == str(written)
 
 
+def test_noise_that_clients_add_is_at_least_what_is_counted_on(finished):
+    result = json.loads((finished / "result.json").read_text())
+    facts = {"sigma": 0.5, "noise_multiplier": 2.0, "population": 20, "cohort": 20}
+    clients = {"least": 16, "honest": 12, "share_sigma": 0.15}
+    for more, words in ((clients, "at least 0.5 on every sum of a round, which is at least 2 times"), ({}, "n 0.5 on")):
+        (finished / "result.json").write_text(json.dumps(result | {"noise": facts | more}))
+        says(run("show", finished), words)
+
+
 def test_the_picture_shows_where_data_is_used(finished):
     for method, words in (
         ("popularity", "Nothing stays with the person"),

@@ -71,7 +71,7 @@ def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_
     train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     made = told("release", tmp_path / "run", "--out", tmp_path / "out", "--unprotected")
     assert made["guarantee"].startswith("nothing as it lies here (whoever knows the seed can draw the noise again")
-    assert "with secure noise it would be (" in made["guarantee"]
+    assert "without that it would be (" in made["guarantee"]
     assert "nothing as it lies here" in (tmp_path / "out" / "model-card.md").read_text()
     for folder in ("run", "out"):
         statement = told("privacy", "show", tmp_path / folder)
@@ -95,3 +95,11 @@ def test_a_client_keeps_its_history_and_can_forget_it(films, tmp_path):
     shown("query", films, "--state", me, "--history", first[0], "--budget", "2")
     assert first[0] not in ids(films, "--state", me)
     assert ids(films, "--state", me, "--forget") == first
+
+
+def test_an_offer_that_clients_cannot_pay_for_is_warned_of(tmp_path):
+    train(prepare(RunRequest("fedmf", RATINGS, seed=1, protocol="loo-full", rounds=1)), tmp_path / "run")
+    words = ("release", tmp_path / "run", "--out", tmp_path / "films", "--unprotected", "--offer")
+    told_of = " ".join(veilrec(*words, "interest:20").err.split())
+    assert "Offer interest: one query, (20, 0) per history, is more than the (5, 1e-06) per history" in told_of
+    assert "Offer interest" not in veilrec(*words, "interest:1").err

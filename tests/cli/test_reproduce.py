@@ -40,7 +40,7 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path, monkeypatch
     assert done.code == 1  # a row was not run; everything else is there
     gone = "not available: this version has no method no-such-method"
     says(done.out, "QUICK, not for quoting", "what is claimed, and what holds", gone)
-    assert {path.name for path in folder.iterdir()} == {"toy.json", "toy.csv", "toy.md", "toy.svg", "toy.png", "runs"}
+    assert {path.name for path in folder.iterdir()} == {"toy.json", "toy.md", "toy.svg", "toy.png", "runs"}
     again = run("toy", "--quick", "--out", str(folder), "--json")
     report = json.loads(again.out)  # nothing else on standard output
     assert report["out"] == str(folder)

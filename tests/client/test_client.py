@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.harm import harmed, refused
-from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink
+from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink, beyond_budget
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import ReleaseOptions, make_release
@@ -124,8 +124,21 @@ def test_without_budget_the_list_is_the_same_for_everybody(release, tmp_path):
     client = opened(release, tmp_path, server, allowance=QueryBudget(history=0.5, click=0.5))
     client.read(*ids_of(release, 4, 9))
     answer = client.recommend(5, "interest")
-    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, []) and "spent" in answer.notes[0]
+    assert (answer.mode, answer.sent, server.sent) == ("nobody", None, []) and "more than the whole" in answer.notes[0]
     assert [item.id for item in answer.items] == [item.id for item in client.recommend(5, "nobody").items]
+
+
+def test_a_query_that_never_fits_into_the_budget_is_told_apart_from_a_spent_one(run, key, tmp_path):
+    wishes = ReleaseOptions(offers=("attention:10", "interest:1", "pooled:12:1e-6", "plain"))
+    release = make_release(run, tmp_path / "release", key, wishes)
+    assert [line.partition(":")[0] for line in beyond_budget(release)] == ["attention", "pooled"]
+    assert "(10, 0)" in beyond_budget(release)[0] and "(5, 1e-06)" in beyond_budget(release)[0]
+    client = opened(release, tmp_path / "state", Server(release))
+    answer = client.recommend(5, "attention")
+    assert answer.mode == "nobody" and client.server.sent == []
+    assert "spent" not in answer.notes[0] and "more than the whole history budget" in answer.notes[0]
+    roomy = opened(release, tmp_path / "roomy", Server(release), allowance=QueryBudget(history=10.0, click=40.0))
+    assert {roomy.recommend(5, mode).mode for mode in ("attention", "pooled")} == {"attention", "pooled"}
 
 
 def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release, tmp_path):

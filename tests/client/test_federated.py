@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, small_problem
-from veilrec.client.federated import FederatedClient, RoundIsOver, examples_if_asked, nothing_if_overflown
-from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.client.local_training import Cohort, OwnItems, examples_if_asked, nothing_if_overflown
 from veilrec.client.mf import ITEMS, USER
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.toys import TableModel, csr, impressions, random_population, rows_of, table_model
+from veilrec.client.rankers import OwnHistoryRanker
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import ItemTable, Strings
@@ -268,3 +269,24 @@ def test_known_is_what_the_model_may_use_of_the_user():
     shown = impressions([[0, 1], [2], [3, 0]], [[1, 0], [1], [0, 1]], [[4], [0, 1, 2]], history_of=[1, 0, 0])
     asked = Cases(np.arange(3), csr([[0], [2], [0]]), impressions=shown)
     assert evaluate_cases(asked, train, model).known.tolist() == [3, 1]
+
+
+def test_a_row_of_a_log_is_ranked_among_items_that_its_user_never_used_and_counts_as_often_as_it_is_there():
+    # User 0 used item 0 in both halves, twice in the test, and items 1 and 2 in one half each; 3 to 129 never.
+    scores = np.zeros((1, 130), np.float32)
+    scores[0, [0, 1, 2, 3, 4]] = [3.0, 9.0, 1.5, 2.0, 4.0]
+    asked = Cases(np.array([0]), csr([[0, 2]]), adapt=csr([[0, 1, 0]]), repeats=np.array([2, 1]))
+    result = evaluate_cases(asked, NO_TRAIN, TableModel(scores, scores))
+    gains = [1 / np.log2(3), 1 / np.log2(3), 1 / np.log2(4)]  # places 2, 2 and 3
+    assert result.values["ndcg@10"].tolist() == pytest.approx([np.mean(gains)])
+    assert result.values["hr@5"].tolist() == [1.0]
+    assert result.known.tolist() == [3]
+
+
+def test_own_history_comes_first_and_then_what_is_popular():
+    uses = np.array([5, 1, 9, 0, 3], np.float32)
+    model = OwnHistoryRanker().model({"uses": uses}, {}, csr([[0], []])).fold_in(csr([[3, 1, 1], []]))
+    order = np.argsort(-model.score_all(np.array([0, 1])), axis=1).tolist()
+    assert order == [[1, 3, 2, 0, 4], [2, 0, 4, 1, 3]]
+    some = model.score_some(np.array([1, 0, 0]), np.array([[2, 0], [1, 3], [4, 4]]))
+    assert np.array_equal(some[1], model.score_all(np.array([0]))[0, [1, 3]])

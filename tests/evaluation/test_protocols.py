@@ -15,10 +15,12 @@ from tests.evaluation.toys import (
     rows_of,
 )
 from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, Side
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
 
 LIKED = "holdout-users-liked"
-RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", LIKED})
+RECORDS = "holdout-records"
+RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", LIKED, RECORDS})
 
 
 def same(left, right):
@@ -243,3 +245,42 @@ def test_another_data_set_is_asked_whole_or_cut_as_usual_and_not_about_its_own_u
     assert split.test.impressions is shown
     with pytest.raises(BadInput, match="loo-99 on toy asks about users of its own training"):
         make_transfer_split(population([[0, 1, 2]], 120), None, seed=1)
+
+
+def used_again():
+    """Forty users with twelve rows of log each, of which a third are repeats."""
+    generator = np.random.default_rng(5)
+    rows = [generator.choice(8, 12).tolist() for _ in range(40)]
+    side = Side(
+        (Feature("weather", "category", ("sun", "rain")),),
+        generator.integers(1, 3, (480, 1)).astype(np.int32),
+        np.zeros((480, 0), np.float32),
+    )
+    items = side.strangers(30)
+    return replace(population(rows, 30), features=Features(side.strangers(40), items), contexts=side), rows
+
+
+def test_records_are_halved_with_their_repeats_and_what_was_said_in_the_held_out_half_is_not_known():
+    people, rows = used_again()
+    split = make_split(people, RECORDS, seed=2, validation=True)
+    for cases in (split.test, split.valid):
+        assert len(cases) > 1
+        for case, user in enumerate(cases.users):
+            held = np.repeat(cases.positives.row(case), cases.repeats[slice(*cases.positives.offsets[case : case + 2])])
+            assert len(held) == len(cases.adapt.row(case)) == 6
+            assert sorted([*held, *cases.adapt.row(case)]) == sorted(rows[user])
+            assert len(split.train.row(user)) == len(split.records.row(user)) == 0
+        assert any(set(cases.positives.row(n)) & set(cases.adapt.row(n)) for n in range(len(cases)))
+    learns = [user for user in range(40) if len(split.train.row(user))]
+    assert all(split.records.row(user).tolist() == rows[user] for user in learns)
+    assert all(split.train.row(user).tolist() == sorted(set(rows[user])) for user in learns)
+    # another context in every held-out row changes nothing that a client knows
+    for name in (RECORDS, "holdout-users"):
+        split = make_split(people, name, seed=2)
+        shown = {(user, item) for n, user in enumerate(split.test.users) for item in split.test.adapt.row(n)}
+        owners = np.repeat(np.arange(40), 12)
+        hidden = [(u, i) not in shown for u, i in zip(owners, people.interactions.items, strict=True)]
+        codes = np.where(np.array(hidden)[:, None], 3 - people.contexts.codes, people.contexts.codes)
+        other = make_split(replace(people, contexts=replace(people.contexts, codes=codes)), name, seed=2)
+        assert np.array_equal(split.test.people.codes, other.test.people.codes)
+        assert set(split.test.people.codes.ravel()) == {1, 2}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.served import DIM, NEWS, SUBJECTS, MeanModel, categories, impressions, texts
-from veilrec.client.queries import PooledInput, Serving, Sizes, make_mechanism
+from veilrec.client.queries import Padding, PooledInput, Serving, Sizes, make_mechanism
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.evaluation.metrics import impression_metrics, places_in_lists
@@ -122,6 +122,25 @@ def test_what_a_mode_proves_is_stated_and_that_a_measurement_protects_nobody():
     assert guarantee_of(Serving(mode="plain"), None).basis == "none"
     first = promise(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("health", "politics")).caveats[0]
     assert "Only clicks on health, politics are covered" in first and "told exactly" in first
+
+
+def test_a_claim_of_any_size_is_stated():
+    """A study has an epsilon of 1,000 for none: e^1000 is no number, and what is stated of it is one."""
+    model = MeanModel(4)
+    sizes = Sizes(basis=4, padding=Padding(model.users_in_slots, model.basis, model.pad))
+    for how in (
+        {"mode": "attention"},
+        {"mode": "attention", "padding": 0.5},
+        {"mode": "attention", "padding": 0.5, "delta": 1e-6},
+        {"mode": "interest"},
+        {"mode": "pooled", "delta": 1e-6},
+        {"mode": "vector"},
+    ):
+        for calibration in ("proven", "as-published") if how["mode"] in ("attention", "vector") else (None,):
+            serving = Serving(epsilon=1000.0, calibration=calibration, **how)
+            stated = guarantee_of(serving, make_mechanism(serving, sizes))
+            assert stated.epsilon == 1000.0
+            assert (stated.honest_epsilon is None) == (calibration != "as-published")
 
 
 def together(**how):

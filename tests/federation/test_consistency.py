@@ -1,5 +1,8 @@
 """A coordinator that tells clients different things: no sum opens, and whoever notices says so."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,15 +10,17 @@ from tests.federation.loopback import basis_of, lay_out_in
 from tests.federation.test_masked_clients import AT_TABLE, RoundTable, Table, table_of
 from tests.wire.raising import raises
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.core.errors import VeilrecError
-from veilrec.core.schema import RoundSpec, whole_model
+from veilrec.client.federated import check_planned
+from veilrec.core.errors import Diverged, VeilrecError
+from veilrec.core.schema import BOUND, RoundSpec, Rows, Schema, Tensor, whole_model, with_bound
 from veilrec.federation.facts import terms_in
 from veilrec.federation.federation import FederationTask, joined
 from veilrec.federation.link import answer_to
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
 from veilrec.federation.secagg.pairs import PairwiseSum
+from veilrec.server.round_specs import LearntBound, SeededParts
 from veilrec.wire import rounds
-from veilrec.wire.messages import Declined
+from veilrec.wire.messages import BadMessage, Declined
 
 TARGET, EVERYBODY = 0, range(AT_TABLE)
 
@@ -56,8 +61,8 @@ def models(table):
     return model(table), loud, model(table, 1e30)
 
 
-def helper_sum(table, content):
-    terms = terms_in(table.made, table.plan, RoundSpec(0)).about(content, EVERYBODY)
+def helper_sum(table, content, spec=None):
+    terms = terms_in(table.made, table.plan, spec or RoundSpec(0)).about(content, EVERYBODY)
     proposal = Proposal(terms, tuple(map(bytes.fromhex, table.made.helpers)))
     return HelperSum(proposal, table.keys, EVERYBODY)
 
@@ -148,6 +153,42 @@ def opened_invitation(table, content):
     return opened(table, helper_sum(table, content))
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "failure"),
+    [
+        ("fedmf", (), None),
+        ("fedmf", ("aggregation=weighted-mean",), None),
+        ("dp-fedmf", ("privacy.noise=distributed", "privacy.lost=0.4"), Diverged),
+        ("dpals-features", (), np.linalg.LinAlgError),
+    ],
+)
+def test_nobody_falls_silent_because_of_own_data(tmp_path, monkeypatch, method, settings, failure):
+    """A model of one loud item would else tell, of each client by name, whether it has the item."""
+    basis = basis_of(ContractSubject(method), "cohort.size=0", *settings, users=AT_TABLE, rounds=2)
+    lay_out_in(tmp_path / "base", basis, secagg="helpers", minimum_messages=3 if method == "fedmf" else None)
+    for table in table_of(tmp_path / "base", tmp_path / "federation", Table):
+        weights = {name: values.copy() for name, values in table.plan.start.items()}
+        first = next(iter(weights))
+        if failure is None:
+            weights[first][:] = 2.0**20 * np.sign(np.random.default_rng(1).standard_normal(weights[first].shape))
+        else:
+            monkeypatch.setattr(type(table.plan.trainer), "learn", _failing(failure))
+        spec = table.plan.round_planner.next(0, weights, None)
+        content = rounds.encode(spec, whole_model(table.plan.schema, weights, 0), table.plan.schema)
+        adding = helper_sum(table, content, spec)
+        invitation = opened(table, adding)
+        for place in EVERYBODY:
+            adding.receive(table.ask(place, "round", joined(invitation, content)))
+        assert sum(client.overflown() for client in table.opened.values()) >= (1 if failure is None else AT_TABLE)
+
+
+def _failing(failure):
+    def learn(*_):
+        raise failure("with this data")
+
+    return learn
+
+
 def test_learning_that_overflows_is_answered_with_zeros_and_noted_for_the_client_alone(helped, monkeypatch):
     _, loud, _ = models(helped)
     trainer = type(helped.plan.trainer)
@@ -166,3 +207,40 @@ def test_learning_that_overflows_is_answered_with_zeros_and_noted_for_the_client
         adding.receive(helped.ask(place, "round", joined(invitation, loud)))
     assert [client.overflown() for client in helped.opened.values()] == [1] * AT_TABLE
     assert helped.paid() == [1] * AT_TABLE
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shares": {"items": 0.01}}, {"rank": 1}, {"clip_norm": 0.1}, {"coding": "int4"}, {"rows": [0, 1, 2]}]
+)
+def test_a_round_that_is_not_the_plan_s_is_declined(helped, changes):
+    """Noise is drawn on what a round is about: in a round of other parts the rest would leave with little or none."""
+    spec, schema = RoundSpec(0, **changes), helped.plan.schema
+    whole = whole_model(schema, helped.plan.start, 0)
+    if spec.rows is not None:
+        chosen, ends = np.array(spec.rows, np.int32), np.array([0, len(spec.rows)])
+        parts = {name: Rows(ends, chosen, rows.values[chosen]) for name, rows in whole.tables.items()}
+        whole = replace(whole, tables=parts)
+    content = rounds.encode(spec, whole, schema)
+    adding = helper_sum(helped, content)
+    told = joined(opened(helped, adding), content)
+    words = "something else than the plan|neither is possible"
+    raises(BadMessage, words, helped.ask, TARGET, "round", told)
+    assert helped.paid() == [0] * AT_TABLE
+
+
+def test_the_spec_of_a_round_follows_the_plan_s_planner_whatever_its_rows():
+    schema = Schema((Tensor("items", (4, 2), by_row=True), Tensor("layer", (6,), by_row=False)))
+    start = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors}
+    rows = np.array([1, 2], np.int32)
+    planner = SeededParts(schema=schema, public_seed=9, entry_share=0.5, names=("layer",))
+    plan = SimpleNamespace(schema=schema, start=start, round_planner=planner)
+    right = planner.next(3, start, None)
+    check_planned(plan, replace(right, rows=rows), start)
+    raises(Declined, "than the plan", check_planned, plan, replace(right, public_seed=10), start)
+    raises(Declined, "than the plan", check_planned, plan, RoundSpec(3, None, 9, {"layer": 0.25}), start)
+    bounded = with_bound(schema)
+    weights = {**start, BOUND: np.array([0.5], np.float32)}
+    plan = SimpleNamespace(schema=bounded, start={**start, BOUND: np.ones(1, np.float32)}, round_planner=LearntBound())
+    check_planned(plan, RoundSpec(3, clip_norm=0.5), weights)
+    raises(Declined, "than the plan", check_planned, plan, RoundSpec(3, clip_norm=1.0), weights)
+    raises(Declined, "than the plan", check_planned, plan, RoundSpec(3, rows, clip_norm=0.5), weights)

@@ -17,7 +17,7 @@ def test_the_app_names_our_parts(tmp_path):
 
 @pytest.mark.skipif(find_spec("flwr") is not None, reason="Flower is installed")
 def test_without_flower_one_line_says_what_to_install(tmp_path):
-    init(tmp_path / "f", "fedmf", "--clients", "3", "--rounds", "1")
+    init(tmp_path / "f", "fedmf", "--clients", "3", "--rounds", "1", "--trust", "server")
     said = veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower", code=2).stderr
     assert said.count("\n") == 1 and "pip install 'veilrec[flower]'" in said
 

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -49,6 +51,22 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_clients(tmp_pa
 
     (tmp_path / COORDINATOR / "coordinator.sqlite").write_text("no database")
     assert status(tmp_path)["run"]["stage"] == "not started"
+
+
+def test_it_names_who_was_invited_and_has_not_come_and_a_federation_that_is_over_waits_for_nobody(tmp_path):
+    loopback.lay_out_in(tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=7, rounds=1))
+    known, names = loopback.known_in(tmp_path), [f"d{number:05}" for number in range(7)]
+    with loopback.coordinating(tmp_path, known) as control:
+        found = control.driver.status()
+        assert found["waiting_for"] == names
+        assert "waiting for d00000, d00001, d00002, d00003, d00004, 2 more  clients 0/7" in status_line(found)
+        loopback.run_everybody(tmp_path, known, lambda _: None, names)
+        assert control.driver.status()["waiting_for"] == []
+    with closing(sqlite3.connect(tmp_path / COORDINATOR / "registry.sqlite", isolation_level=None)) as registry:
+        registry.execute("UPDATE places SET key = NULL")  # nobody will come, and there is nothing to come for
+    with loopback.coordinating(tmp_path, known) as control:
+        assert control.driver.queue.over or control.driver._wait(lambda: control.driver.queue.over, 5.0)
+        assert (control.driver.status()["stage"], control.driver.status()["waiting_for"]) == ("over", [])
 
 
 def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path):

@@ -99,7 +99,9 @@ def test_attention_and_reconstruction_are_the_model_s():
     vectors = np.where((padded & taken)[..., np.newaxis], users.pad, users.news[items]).astype(np.float64)
     with torch.inference_mode():
         expected = model.padded_attention(
-            scorer.states[torch.from_numpy(items)], torch.from_numpy(taken), torch.from_numpy(padded & taken)
+            model.as_clicks(scorer.states)[torch.from_numpy(items)],
+            torch.from_numpy(taken),
+            torch.from_numpy(padded & taken),
         )
     np.testing.assert_allclose(decompose(users.users_in_slots(vectors, taken), users.basis), expected, atol=1e-5)
 

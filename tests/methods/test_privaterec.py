@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
-from tests.methods.tiny_news import SMALL, build, method, problem
+from tests.methods.tiny_news import SMALL, build, method, population, problem
+from veilrec.core.csr import Csr
 from veilrec.methods.base import configure, promised, ready
+from veilrec.methods.news.ranker import NewsRanker, NewsUsers
 from veilrec.methods.privaterec.privaterec import PrivateRecConfig, shared_out
+from veilrec.models.news_model import take_news
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.sums import NoNoise
@@ -40,6 +44,55 @@ def test_pads_of_words_fill_titles_and_stand_for_padded_clicks():
     sim.step(0)
     assert not np.array_equal(sim.server.weights["words.weight"][pad_word], before)
     assert sim.model().n_items == problem().n_items  # the pad is no news that anybody is shown
+
+
+def test_pad_words_start_at_nothing_and_leave_titles_apart():
+    """Most of a title are pad words: with a vector as long as a word's, all news were alike, and so all users."""
+    sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
+    assert not sim.server.weights["words.weight"][-1].any()
+    news = NewsUsers(sim.model()).news
+    apart = np.linalg.norm(news - news.mean(0), axis=1).mean() / np.linalg.norm(news, axis=1).mean()
+    assert apart > 0.5
+
+
+def test_served_padding_is_what_training_padded_with():
+    """Not a parameter that nothing learns: the encoded title of pad words, also of a model that was stored."""
+    for pads in ("words", "vector"):
+        sim = simulation("calibration=as-published", f"pads={pads}", "privacy.pad_probability=0.5", "averaging=0")
+        sim.step(0)
+        pad = NewsUsers(sim.model()).pad
+        assert np.linalg.norm(pad) > 0.0
+        trainer, weights = sim.plan.trainer, {k: v.copy() for k, v in sim.server.weights.items()}
+        if pads == "words":
+            with torch.inference_mode():
+                expected = trainer._with(weights).encode_news(take_news(trainer._news, slice(-1, None)))[0].numpy()
+        else:
+            expected = weights["pad"]
+        np.testing.assert_allclose(pad, expected, atol=1e-6)
+        ranker, nobody = sim.plan.ranker, Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+        stored = NewsRanker.restored(ranker.settings(), ranker.tables(weights))
+        np.testing.assert_allclose(NewsUsers(stored.model(weights, None, nobody)).pad, expected, atol=1e-6)
+
+
+def test_centralised_training_has_the_paper_s_adam():
+    adam = ("rate=0.0001", "second_momentum=0.99")
+    (group,) = build("centralized", adam).optimiser.param_groups
+    assert (group["lr"], group["betas"]) == (0.0001, (0.9, 0.99))
+    asked, _ = configure(method("centralized"), preset="paper", dataset="", settings=())
+    assert (asked.rate, asked.second_momentum) == (0.0001, 0.99)
+
+
+@pytest.mark.parametrize("name", ["fedrec", "dp-fedrec", "centralized"])
+def test_baselines_of_the_paper_read_titles_as_privaterec_does(name):
+    config, _ = configure(method(name), preset="paper", dataset="", settings=())
+    assert config.text.pad_words
+    everybody = () if name == "centralized" else ("cohort.size=10",)
+    filled = build(name, ("text.pad_words=true", *everybody))
+    news = filled.news if name == "centralized" else filled.plan.ranker.items
+    assert (news.title > 0).all() and not (
+        build(name, everybody).model().reader.read(population().catalogue).title > 0
+    ).all()
+    np.testing.assert_array_equal(filled.model().reader.read(population().catalogue).title, news.title)
 
 
 def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers():

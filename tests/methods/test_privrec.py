@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 
 from tests.audit.bounded_plans import PRIVACY, PUBLISHED, data, people, plain_plan, published_plan_of
+from tests.evaluation.toys import csr, rated_population
+from veilrec.client.reptile import MetaSettings
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import BOUND
 from veilrec.data.synthetic_ratings import generate
+from veilrec.evaluation.evaluator import evaluate_cases
+from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.privrec.dp_privrec import published_guarantee, published_plan
 from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
+from veilrec.runs.request import problem_of
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import Seeds, Simulation
@@ -113,3 +118,59 @@ def test_algorithm_2_is_about_fixed_cohorts_means_and_plain_steps():
         changed = replace(plan, **{"aggregation": "mean", **wrong})
         with pytest.raises(BadInput, match="cohorts of one size"):
             published_plan(changed, PRIVACY, PUBLISHED, clients=60, keeps_state=False)
+
+
+def raters():
+    """Sixty people who rate everything high or everything low, 12 of 30 items each."""
+    generator = np.random.default_rng(4)
+    rows = []
+    for user in range(60):
+        stars = (2.0, 1.0) if user % 2 else (4.0, 5.0)
+        rows.append([(int(item), stars[int(item) % 2]) for item in generator.choice(30, 12, replace=False)])
+    return rated_population(rows, 30)
+
+
+def trained(population, protocol, *settings, rounds=20):
+    split = make_split(population, protocol, seed=1)
+    method = get("fofl-self")
+    how = ["cohort.size=20", "model.embedding=4", "model.hidden=[8]", *settings]
+    config, _ = configure(method, preset="paper", dataset="", settings=how)
+    problem = problem_of(population, split, 1, rounds)
+    trainer = make_trainer(method, config, problem)
+    for number in range(rounds):
+        trainer.step(number)
+    return split, trainer, method.clients(config, problem)
+
+
+def test_predicted_ratings_are_of_people_who_adapt_with_their_own_and_are_judged_by_their_errors():
+    settings = ("local.loss=rating", "local.negatives=0", "local.epochs=10", "local.rate=0.1")
+    split, trainer, _ = trained(raters(), "holdout-users", *settings)
+    model = trainer.model()
+    errors = evaluate_cases(split.test, split.train, model).whole
+    rated = split.test.rated
+    nobody = replace(split.test, rated=replace(rated, rows=csr([[]] * len(split.test)), known=rated.known[:0]))
+    unadapted = evaluate_cases(nobody, split.train, model).whole
+    assert errors["rmse"] < 0.8 and unadapted["rmse"] > 1.2
+    assert errors["mae"] <= errors["rmse"] and errors["mae_of_mean"] == pytest.approx(0.5, abs=0.1)
+    assert set(errors) == {"rmse", "mae", "rmse_of_mean", "mae_of_mean"}
+    _, uses, _ = trained(raters(), "holdout-users", rounds=1)
+    assert evaluate_cases(split.test, split.train, uses.model()).whole == {}  # its scores are no ratings
+
+
+def test_ratings_of_three_or_less_are_explicit_negatives():
+    """PrivRec, section 3.2: above 3 stars 1, the others 0; also of people who adapt."""
+    people = raters()
+    liked = ("local.positives=liked", "local.negatives=0", "local.epochs=10", "local.rate=0.3")
+    split, trainer, data = trained(people, "holdout-users-liked", *liked)
+    stars = people.interactions.ratings_of(data.rows.row_numbers(), data.rows.items)
+    learns = np.flatnonzero(data.rows.lengths())
+    assert all(data.rows.lengths()[learns] == 12)  # what was disliked, too
+    assert np.array_equal(MetaSettings(positives="liked").targets(data.ratings), stars > 3.0)
+    known = split.test.rated
+    assert known.rows.lengths().tolist() == [6] * len(split.test)  # half of what was liked, half of what was not
+    scores = trainer.model().fold_in_rated(known.rows, trainer.model().people.strangers(len(known.rows)), known.known)
+    table = scores.score_all(np.arange(len(split.test)))
+    likes = split.test.users % 2 == 0
+    assert likes.any() and table[likes].mean() > 1.0
+    _, _, used = trained(people, "holdout-users-liked", rounds=1)
+    assert used.ratings is None and used.rows.lengths().sum() == split.train.lengths().sum()

@@ -78,7 +78,7 @@ def test_the_index_is_derived_and_cached(tmp_path, monkeypatch):
     assert read_index() == []
     monkeypatch.setattr(registry, "_source_digest", lambda: "other")
     read_index()
-    assert [path.name for path in (tmp_path / "methods").iterdir()] == ["other.json"]
+    assert [path.name for path in (tmp_path / "methods").iterdir()] == ["other-index.json"]
 
 
 def test_a_cache_that_cannot_be_written_is_not_used(tmp_path, monkeypatch):

@@ -62,7 +62,6 @@ TOGETHER = [
     ("nn-self", "local.proximal=0.1", "without ratings and proximal term"),
     ("privaterec", "training=reports privacy.law=gaussian", "laplace"),
     ("privaterec", "training=reports cohort.size=5 cohort.sampling=poisson", "cyclic"),
-    ("privaterec", "model=plm-nr pads=words", "pads=vector"),
     ("privaterec", "training=sums cohort.size=10 cohort.sampling=cyclic", "cyclic"),
     ("privaterec", f"{REPORTS} privacy.epsilon=0.001", "nothing but noise"),
     ("privrec", "cohort.size=30 features.items=[nope]", "unknown feature 'nope'"),

@@ -1,6 +1,7 @@
 """What statements say of messages, compared with the encoded messages of real rounds of every method."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,7 @@ from veilrec.wire import messages, rounds
 FEDERATED = [subject for name in METHODS if get(name).plan is not None for subject in subjects(name)]
 FEDERATED += [ContractSubject("privaterec", "proven", ("training=reports", "cohort.size=0"))]
 ROUNDS, OTHER = 3, bytes(range(1, 33))
+LOUDER = np.float32(1e6)
 ROUNDING = 1e-5  # of the largest number of a message: less is no order, but floats added up in another one
 
 
@@ -54,6 +56,16 @@ class Recorded(RealRun):
 
         self.coordinator.receive, self.coordinator.receive_report = receive, receive_report
         self.coordinator.open_round = open_round
+        self.noise_of_server, server = [], self.coordinator.server_state.server
+        protect = server.protect
+
+        def protected(source):
+            before = {name: values.copy() for name, values in server._aggregator.sums.items()}
+            protect(source)
+            after = server._aggregator.sums
+            self.noise_of_server.append(any(not np.array_equal(before[name], after[name]) for name in before))
+
+        server.protect = protected
 
     def decoded(self, number, message):
         """The schema of a round's answers, and what a message says."""
@@ -61,14 +73,14 @@ class Recorded(RealRun):
         view = spec.view(self.plan.schema)
         return spec, view, messages.decode_update(message, view, number)
 
-    def again(self, name, *, secret=SECRET, data=None):
-        """What the client of round 0 would have sent with other noise, or with other data: report and update."""
+    def again(self, name, *, secret=SECRET, data=None, plan=None):
+        """What the client of round 0 would have sent with other noise, data or plan: report and update."""
         number = int(name.split()[1])
         data = self.data.take(np.array([number])) if data is None else data
         folder = self.folder / f"again {len(list(self.folder.iterdir()))}"
         with FederatedClient.create(
             folder,
-            self.plan,
+            plan or self.plan,
             data,
             [budget_for(self.plan)],
             number=number,
@@ -108,6 +120,22 @@ def shuffled(data):
     return replace(data, rows=Csr(rows.offsets, items))
 
 
+class Louder:
+    """A trainer whose updates are a million times as long."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def __getattr__(self, name):
+        return getattr(self.trainer, name)
+
+    def learn(self, cohort, model, spec):
+        done = self.trainer.learn(cohort, model, spec)
+        for values in (*(rows.values for rows in done.updates.tables.values()), *done.updates.dense.values()):
+            np.multiply(values, LOUDER, out=values)
+        return done
+
+
 def compare(plan, data, folder):
     """Assert that the words of a plan's disclosure say what its messages do; and nothing else."""
     told = disclosure_of(plan)
@@ -117,6 +145,7 @@ def compare(plan, data, folder):
         for _ in range(plan.rounds):
             real.step()
         compare_fields(real, told, said)
+        compare_server(real, told, said)
         number, name, update = real.updates[0]
         own = real.data.take(np.array([int(name.split()[1])]))
         report, again, private = real.again(name)
@@ -135,11 +164,7 @@ def compare(plan, data, folder):
             assert not unordered, "order"
         else:
             assert (moved, not moved) == ("order" in said, unordered), "order"
-        if "carries no noise" in said:
-            bound = float(re.search(r"by a bound of ([\d.e-]+) at most", said)[1])
-            flag = first.dense.get(BOUND, np.zeros(1))
-            assert ("whether the others had to be clipped" in said) == bool(flag.any())
-            assert np.linalg.norm(before) ** 2 <= bound**2 * (1 + 1e-3) + float(flag.sum()) ** 2, "the bound"
+        compare_clipping(real, name, first, view, said)
         for table in view.tables:
             compare_rows(first, table, spec, own, said)
     finally:
@@ -165,6 +190,40 @@ def compare_fields(real, told, said):
     published = set(real.coordinator.server_state.weights)
     if len(told.fields) <= 6:
         assert set(re.findall(r"`([^`]+)`", " ".join(told.published))) == published
+
+
+def compare_server(real, told, said):
+    """What reaches the server, what it adds, and what the published model is learnt from."""
+    server, published = " ".join(told.server), " ".join(told.published)
+    by_clients, by_server = "The client adds noise" in said, any(real.noise_of_server)
+    each = "with its noise" if "adds noise to every number" in said else "as it leaves"
+    assert {name for _, name, _ in real.updates} <= set(real.clients)
+    assert f"Every message by itself, {each}, and which client sent it." in server, "messages"
+    assert ("Every report by itself." in server) == bool(real.reports), "reports of the server"
+    assert ("Every validation client's gain by itself." in server) == (GAIN in told.fields), "gains"
+    assert ("The server adds the noise" in server) == by_server, "noise of the server"
+    assert ("noise that the server has added" in published) == by_server, "published noise"
+    assert ("without noise of their own" in published) <= (not by_server), "published noise"
+    assert ("of messages with noise" in published) <= by_clients, "published noise"
+    (times,) = re.findall(r"takes part in, ([\d,]+) rounds? at most", said)
+    most = max(Counter(name for _, name, _ in real.updates).values())
+    assert most <= int(times.replace(",", "")) <= real.plan.rounds, "rounds"
+
+
+def compare_clipping(real, name, first, view, said):
+    """A message is clipped or not, and by which bound, is seen where what was learnt is a million times as long."""
+    plan = replace(real.plan, trainer=Louder(real.plan.trainer))
+    *_, loud = real.decoded(0, real.again(name, plan=plan)[1])
+    before, after = (np.linalg.norm(to_vectors(update, view)) for update in (first, loud))
+    bound = re.search(r"It is clipped, by a bound of ([\d.e-]+) at most", said)
+    assert ("It is not clipped" in said) == (after > 0.5 * LOUDER * before), "clipping"
+    if "carries no noise" in said:
+        assert after > 0.5 * float(bound[1]), "the bound"
+        flag = first.dense.get(BOUND, np.zeros(1))
+        assert ("whether the others had to be clipped" in said) == bool(flag.any())
+        for norm, update in ((before, first), (after, loud)):
+            flags = float(update.dense.get(BOUND, np.zeros(1)).sum()) ** 2
+            assert norm**2 <= float(bound[1]) ** 2 * (1 + 1e-3) + flags, "the bound"
 
 
 def compare_report(plan, report, noisy, own, said):
@@ -288,3 +347,27 @@ def test_a_trainer_that_says_nothing_is_taken_to_read_everything():
     assert "computed from everything that the client holds" in told.leaves[0]
     assert told.stays == () and "was simulated" in told.simulated
     assert isinstance(made.data, OwnItems)
+
+
+WRONG = (
+    ("fedmf", None, "server", "Every message by itself", "The sum of all messages", "messages"),
+    ("fedmf", None, "published", "without noise of their own", "with the noise that the server has added", "published"),
+    ("fedmf", None, "leaves", "It is not clipped.", "It is clipped, by a bound of 9 at most.", "clipping"),
+    ("dp-fedmf", "proven", "server", "The server adds the noise", "Nobody adds noise", "noise of the server"),
+    ("dp-fedmf", "proven", "published", "with the noise that the server has added", "exact", "published"),
+    ("dp-fedmf", "proven", "leaves", "by a bound of 0", "by a bound of 9", "the bound"),
+    ("dp-fedmf", "proven", "leaves", "takes part in, ", "takes part in, 1", "rounds"),
+)
+
+
+def test_a_wrong_sentence_of_any_part_is_noticed(monkeypatch, tmp_path):
+    made = {name: federated(ContractSubject(name, calibration)) for name, calibration, *_ in WRONG}
+    for number, (name, _, part, right, wrong, words) in enumerate(WRONG):
+        told = disclosure_of(made[name].plan)
+        lines = tuple(line.replace(right, wrong) for line in getattr(told, part))
+        assert lines != getattr(told, part), right
+        false = replace(told, **{part: lines})
+        monkeypatch.setattr(f"{__name__}.disclosure_of", lambda *_, false=false: false)
+        with pytest.raises(AssertionError, match=words):
+            compare(made[name].plan, made[name].data, tmp_path / str(number))
+        monkeypatch.undo()

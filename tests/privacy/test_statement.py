@@ -173,9 +173,10 @@ def test_a_statement_of_one_message_or_run_says_so():
 def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
     why = "whoever knows the seed can draw the noise again"
     seeded = Statement(Guarantee(**PROVEN, obstacle=why))
-    assert seeded.plain().startswith(f"No guarantee as it is: {why}. With secure noise it would be this:")
+    assert seeded.plain().startswith(f"No guarantee as it is: {why}. Without what stands in its way it would be this:")
     assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
-    assert seeded.summary().startswith("There is no guarantee as it is; with secure noise there would be: (1,")
+    least = "There is no guarantee as it is; without what stands in its way there would be: (1,"
+    assert seeded.summary().startswith(least)
     plain = Statement(Guarantee(**PROVEN))
     told = Disclosure(("items",), ("the change of `items`",), (), ("every message",), ("`items`",), "It was simulated.")
     for obstacle in ("", "by a seed"):  # what a simulation hides and what may be published do not contradict each other
@@ -189,8 +190,11 @@ def test_what_is_simulated_seeded_or_claimed_in_vain_says_so():
                 "Every m", "every m"
             )
         assert Guarantee.from_json(json.loads(json.dumps(simulated.guarantee.to_json()))) == simulated.guarantee
-    assert "NOT SO" in simulated.to_json()["assumptions"][-1]
-    assert simulated.guarantee.promise().startswith("no guarantee as it is; with secure noise it would be (1,")
+    assert simulated.to_json()["assumptions"][-1] == "Something of this is NOT SO here: by a seed."
+    read_off = Statement(Guarantee(**PROVEN, obstacle="the items are what people used"))
+    assert not re.search("seed|secure noise", read_off.text() + read_off.guarantee.promise())
+    promise = simulated.guarantee.promise()
+    assert promise.startswith("no guarantee as it is; without what stands in its way it would be (1,")
     assert "NOT SO" not in plain.text()
     claimed = Statement(Guarantee(**PUBLISHED))
     assert "No finite epsilon is known to hold" in claimed.text()

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_the_page_says_what_was_measured_promised_and_done(runs):
     page = report.render(runs, report.Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
     assert_loads_nothing(page)
     says(page, *(f"{run.metrics['hr@10']:.4f}" for run in runs), "0.9100", "no privacy guarantee")
-    says(page, *fedmf.guarantee.caveats, fedmf.command(), "veilrec demo", "numpy", "OMP_NUM_THREADS", "loo-99")
+    says(unescape(page), *fedmf.guarantee.caveats)
+    says(page, fedmf.command(), "veilrec demo", "numpy", "OMP_NUM_THREADS", "loo-99")
     says(page, "150 users", "prefers-color-scheme: dark")
     assert page.count("<svg") == 1
     cells = dict(re.findall(r'<th scope="row">([\w ]+)<span class="small">[^<]*</span></th><td>([^<]*)</td>', page))
@@ -53,7 +55,7 @@ def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs):
     says(
         page,
         "<td>no guarantee as it is</td>",
-        f"fedmf: no guarantee as it is; with secure noise it would be {PROMISE.line()}.",
+        f"fedmf: no guarantee as it is; without what stands in its way it would be {PROMISE.line()}.",
     )
     assert "<td>proven</td>" not in page and f"<strong>{PROMISE.line()}" not in page
     assert "The honest number: of one." in report.render([replace(runs[0], guarantee=CLAIM)], report.Story("a claim"))

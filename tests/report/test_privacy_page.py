@@ -106,9 +106,9 @@ def test_seeded_noise_is_warned_of():
     told = (Statement(replace(KNOWN, disclosure=TOLD, obstacle=why)) for why in ("", "whoever has the seed"))
     sound, seeded = (render_page(statement, where="clients") for statement in told)
     assert '<p class="formula">' in sound
-    assert "with secure noise" not in sound
+    assert "stands in its way" not in sound
     assert '<p class="warning">There is no guarantee as it is' in seeded
-    assert "on real clients with secure noise" in seeded
+    assert "on real clients. This run was simulated" in seeded
 
 
 def test_every_flow_is_on_its_page_from_a_person_to_the_model():

@@ -90,7 +90,7 @@ def test_only_proven_runs_with_secure_noise_may_be_published(secure, tmp_path):
     assert re.match(
         "Not to be published: whoever knows the seed can .* train with --noise secure", stated.remarks()[-1]
     )
-    assert stated.promise().startswith("no guarantee as it is; with secure noise it would be (")
+    assert stated.promise().startswith("no guarantee as it is; without what stands in its way it would be (")
     assert "simulated" in stated.disclosure.simulated and stated.disclosure.fields == ("items",)
     assert not (tmp_path / "seeded" / "private" / "secret.key").exists()
     assert open_model(secure).guarantee.promise() == open_model(secure).guarantee.line()

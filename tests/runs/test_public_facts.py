@@ -227,3 +227,11 @@ def test_a_federation_sends_no_catalogue_that_people_made(tmp_path):
     assert DECLARED not in made.guarantee["caveats"]
     known = FederationFacts(tmp_path / "listed", made)
     assert (known.plan.mechanism.taking_part.population, known.problem.n_items) == (12, ITEMS + 1)
+
+
+def test_the_number_of_people_counts_who_learns_by_the_draws_of_this_very_run():
+    data = "synthetic-news:users=50,news=200"  # of 50 readers 39 learn, or 42, by the draws
+    for secret, noise in ((None, "seeded"), (bytes(32), "secure")):
+        prepared = prepare(RunRequest("privaterec", data, noise=noise, settings=("cohort.size=5",)), secret=secret)
+        learning = int((prepared.trainer.data.rows.lengths() > 0).sum())
+        assert learning <= prepared.problem.people == rounded_people(learning)

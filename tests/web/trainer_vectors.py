@@ -9,8 +9,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from tests.web.veil_vectors import DIRECTIONS, LENGTHS, N_ITEMS, READING, made
-from veilrec.client.federated import examples_if_asked
-from veilrec.client.local_training import Cohort
+from veilrec.client.local_training import Cohort, examples_if_asked
 from veilrec.client.veil import (
     CLIPS,
     FURTHER,

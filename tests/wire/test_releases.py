@@ -154,6 +154,7 @@ ODD_MANIFESTS = (
     ({"minimum_client": CLIENT + 1}, "needs a client"),
     ({"version": 0}, "version 0"),
     ({"version": True}, "version"),
+    ({"": 1}, "its field ''"),
     ({"name": "../up"}, "name"),
     ({"family": "other"}, "family"),
     ({"extra": 1}, "extra"),

@@ -221,19 +221,19 @@ def _wishes(
     seed: int,
 ) -> FederationOptions:
     """The federation that is attacked: a third of its clients may work with the coordinator."""
-    silent = {"distributed_noise": True, "silent": 1.0 / 3.0} if noise == "distributed" else {}
+    silent, lost = 1.0 / 3.0, 0.2
+    margins = (f"privacy.noise={noise}", f"privacy.silent={silent}", f"privacy.lost={lost}")
     return FederationOptions(
         method=method,
         data=data,
         clients=effort.clients,
-        settings=tuple(settings),
+        settings=(*(margins if noise == "distributed" else ()), *settings),
         seed=seed,
         rounds=effort.rounds,
         secagg=secagg,
-        corrupt=1.0 / 3.0,
-        lost=0.2,
+        corrupt=silent,
+        lost=lost,
         rehearsal=True,
-        **silent,  # type: ignore[arg-type]
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from veilrec.attacks.subjects import SEEN, Observation, ObservedClicks, View
 from veilrec.audit.bounds import at_least, at_most
 from veilrec.audit.observe import simulate
-from veilrec.client.federated import examples_if_asked, weights_of
-from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, places
+from veilrec.client.federated import weights_of
+from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, examples_if_asked, places
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan

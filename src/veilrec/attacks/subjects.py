@@ -19,8 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ValidationError
 
-from veilrec.client.federated import examples_if_asked
-from veilrec.client.local_training import Cohort, LocalData, OwnSources
+from veilrec.client.local_training import Cohort, LocalData, OwnSources, examples_if_asked
 from veilrec.client.news_data import OwnImpressions, blocks_of
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets

@@ -7,6 +7,8 @@ the noise. Every check states its probability of failing by chance.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +26,7 @@ from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, Schema
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
+from veilrec.privacy.samplers import UNITS
 from veilrec.server.round_specs import CohortSampler
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -40,6 +43,7 @@ class SeenSums:
     spec: RoundSpec
     before: Sums
     after: Sums
+    sent: Sums = field(default_factory=dict)  # bounded updates, each once, added up beside the code under audit
 
     def inside(self, name: str) -> Offsets | slice:
         """Positions of a flattened tensor that the round is about."""
@@ -49,6 +53,11 @@ class SeenSums:
     def noise(self, name: str) -> Doubles:
         """Noise added to the positions that the round is about."""
         return np.asarray((self.after[name] - self.before[name]).reshape(-1)[self.inside(name)])
+
+    def beside(self) -> float:
+        """How far the sums are from those of the bounded updates, each once (L2)."""
+        apart = (self.before[name] - self.sent.get(name, 0.0) for name in self.before)
+        return math.sqrt(sum(float(np.sum(part**2)) for part in apart))
 
     def outside(self, name: str) -> int:
         """Number of non-zero positions that the round is not about."""
@@ -81,6 +90,8 @@ class ObservedRun:
     shared: list[tuple[Mapping[str, Floats], Doubles | Offsets]] = field(default_factory=list)  # noise drawn at once
     reports: list[SeenReports] = field(default_factory=list)
     released: list[dict[str, Floats]] = field(default_factory=list)  # the model after every round
+    published: bytes = b""  # digest of all that a run would publish after the last one
+    again: int = 0  # updates in all rounds beyond one for each client of the cohort
     keeps_state: bool = False
 
     def largest_norm(self, clip_norm: float | None = None) -> float:
@@ -97,6 +108,7 @@ class _WatchedUpdates:
 
     def __init__(self, mechanism: UpdateMechanism, seen: ObservedRun, instead: Protect | None) -> None:
         self._mechanism, self._seen, self._instead = mechanism, seen, instead
+        self._sent: Sums = {}  # of the round that is open
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mechanism, name)
@@ -104,6 +116,8 @@ class _WatchedUpdates:
     def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         bounded = self._mechanism.bound(updates, spec)
         self._seen.norms.append((spec, norms_of(bounded)))
+        if self._mechanism.noise_on == "sum":
+            _add(self._sent, bounded, spec.view(self._mechanism.schema))
         if BOUND in bounded.dense:
             self._seen.counts.append(bounded.dense[BOUND].ravel())
         return bounded
@@ -126,7 +140,8 @@ class _WatchedUpdates:
             self._mechanism.protect(sums, spec, source)
         else:
             self._instead(sums, spec)
-        self._seen.sums.append(SeenSums(spec, before, _copied(sums)))
+        self._seen.sums.append(SeenSums(spec, before, _copied(sums), self._sent))
+        self._sent = {}
 
 
 class _WatchedReports:
@@ -194,9 +209,26 @@ def watch(
     simulation: Simulation = simulate(watched, data, histories, seeds, removed=removed)
     seen.keeps_state = bool(simulation.private)
     for number in range(rounds):
+        cohorts = sum(len(norms) for _, norms in seen.norms)
         simulation.step(number)
+        came = sum(len(norms) for _, norms in seen.norms) - cohorts
+        seen.again += max(0, came - len(np.unique(simulation.sampler.draw(number))))
         seen.released.append({name: value.copy() for name, value in simulation.server.weights.items()})
+    simulation.selection = None  # whose outcome follows from gains with noise
+    seen.published = digest_of_published(simulation)
     return seen
+
+
+def digest_of_published(simulation: Simulation) -> bytes:
+    """Digest what a run publishes: weights, which items were sent, and the ranker with its settings and tables."""
+    parts, total = simulation.parts(), hashlib.sha256()
+    arrays = {**parts.weights, **{f"table {name}": table for name, table in parts.ranker.tables(parts.weights).items()}}
+    if parts.sent is not None:
+        arrays["sent"] = parts.sent
+    for name in sorted(arrays):
+        total.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    total.update(json.dumps(parts.ranker.settings(), sort_keys=True, default=str).encode())
+    return total.digest()
 
 
 def simulate(
@@ -212,12 +244,12 @@ def simulate(
     if removed is None:
         return kind(plan, data, histories, seeds)
     everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
-    simulation = kind(plan, _without(data, np.atleast_1d(removed)), histories, seeds)
+    simulation = kind(plan, without(data, np.atleast_1d(removed)), histories, seeds)
     simulation.sampler = _Without(plan.cohort, everybody, seeds.cohorts, secret=seeds.secret, removed=removed)
     return simulation
 
 
-def _without(data: LocalData, removed: Offsets) -> LocalData:
+def without(data: LocalData, removed: Offsets) -> LocalData:
     """Empty some rows of the data, with the ratings beside their items."""
     lengths = data.rows.lengths()
     kept = np.repeat(~np.isin(np.arange(len(lengths)), removed), lengths)
@@ -250,6 +282,19 @@ def _from(script: ObservedRun) -> Protect:
             total[...] = by_number[spec.number][name]
 
     return protect
+
+
+def _add(sums: Sums, updates: ClientUpdates, view: Schema) -> None:
+    """Add up client updates, independently of the code under audit."""
+    for tensor in view.tensors:
+        total = sums.setdefault(tensor.name, np.zeros(tensor.shape))
+        if tensor.name in updates.dense:
+            total += updates.dense[tensor.name].sum(axis=0, dtype=np.float64).reshape(tensor.shape)
+        elif tensor.name in updates.factors:
+            total += updates.factors[tensor.name].product().sum(axis=0, dtype=np.float64).reshape(tensor.shape)
+        for packed, target in ((updates.tables, total), (updates.entries, total.reshape(-1, 1))):
+            if tensor.name in packed:
+                np.add.at(target, packed[tensor.name].index, packed[tensor.name].values)
 
 
 def _copied(sums: Mapping[str, Doubles]) -> Sums:
@@ -388,6 +433,12 @@ def has_law(name: str, theory: Doubles, where: str) -> AuditCheck:
 def bare(first: Doubles, second: Doubles, sigma: float) -> int:
     """Count positions without noise in two draws."""
     return int(np.count_nonzero((np.abs(first) <= _STEP * sigma) & (np.abs(second) <= _STEP * sigma)))
+
+
+def off_lattice(released: Doubles, sigma: float) -> int:
+    """Count released numbers that are between the steps of the lattice of noise with this standard deviation."""
+    units = released.ravel() * (UNITS / sigma)
+    return int(np.count_nonzero(np.abs(units - np.rint(units)) > np.maximum(1e-4, np.abs(units) * 2.0**-48)))
 
 
 def repeats(noises: Sequence[tuple[str, Doubles]], sigma: float) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,9 @@ from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
 from veilrec.privacy.samplers import UNITS
 from veilrec.simulation.simulation import Seeds, Simulation
 
+PUBLISHED = "what a run publishes, where the same protected numbers come of other data"
+AGAIN = "updates beyond one for each client of a cohort"
+NOT_ONCE = "how far a sum is from that of the bounded updates, each once, in clip norms"
 TOGETHER = "pairs of clients whose coins depend on each other"
 _SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
 
@@ -146,13 +149,17 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
     yield from plan_sums.noise_checks(run.plan, secret, seeded, measured, needed)
     yield from plan_sums.coverage_checks(run.plan, runs, spread, key)
     # Numbers that change with the data while the protected sums and counts stay the same have bypassed the noise.
-    replayed = zip(secret[0].released, run.replayed(secret[0]).released, strict=True)
+    replay = run.replayed(secret[0])
+    replayed = zip(secret[0].released, replay.released, strict=True)
     bits = [(one[name].view(np.uint32), other[name].view(np.uint32)) for one, other in replayed for name in one]
     past = sum(int(np.count_nonzero(one != other)) for one, other in bits)
     yield observe.is_equal("numbers of the model that data reaches past the noise", past, 0)
+    same = secret[0].published == replay.published
+    yield observe.is_equal(PUBLISHED, "the same" if same else "different", "the same")
     for first in (sums.spec for sums in plan_sums.firsts(secret[0].sums)):
         yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
-    yield _alone(run, secret[0])
+    yield from _alone(run, secret[0])
+    yield from _once(run.plan, runs)
     if run.plan.clipping_rule is not None:
         yield from plan_sums.learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
@@ -282,14 +289,25 @@ def _bound_checks(plan: Plan, spec: RoundSpec, seen: float) -> Iterator[AuditChe
     )
 
 
-def _alone(run: _Run, together: ObservedRun) -> AuditCheck:
+def _alone(run: _Run, together: ObservedRun) -> Iterator[AuditCheck]:
     """Check that no client's update depends on another's: the sum of a round is the same where each trains alone."""
     plan = replace(run.plan, clients_per_batch=1)
-    apart = replace(run, plan=plan, rounds=1).secret(0).sums[0].before
-    first = together.sums[0].before
-    squares = sum(float(np.sum((first[name] - apart[name]) ** 2)) for name in first)
-    moved = math.sqrt(squares) / getattr(plan.mechanism, "clip_norm", math.inf)
-    return observe.at_most("how far a sum moves where its clients train one by one, in clip norms", moved, _SLACK)
+    apart = replace(run, plan=plan).secret(0)
+    largest: float = getattr(plan.mechanism, "clip_norm", math.inf)
+    moved, where = max(
+        (math.sqrt(sum(float(np.sum((seen.before[name] - one.before[name]) ** 2)) for name in seen.before)), number)
+        for number, (seen, one) in enumerate(zip(together.sums, apart.sums, strict=True))
+    )
+    name = "how far a sum moves where its clients train one by one, in clip norms"
+    yield observe.at_most(name, moved / largest, _SLACK, f"round {where}")
+
+
+def _once(plan: Plan, runs: Sequence[ObservedRun]) -> Iterator[AuditCheck]:
+    """Check that a sum has the bounded update of every client of its cohort once, and nothing else."""
+    yield observe.is_equal(AGAIN, sum(seen.again for seen in runs), 0)
+    if plan.cohort.drop_out == 0.0:
+        beside = max(sums.beside() for seen in runs for sums in seen.sums)
+        yield observe.at_most(NOT_ONCE, beside / getattr(plan.mechanism, "clip_norm", math.inf), _SLACK)
 
 
 def _hostile(plan: Plan, spec: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:

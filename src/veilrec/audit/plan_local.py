@@ -20,8 +20,7 @@ from scipy.special import chdtr, gammaincinv
 from veilrec.audit import whole_run
 from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, has_law, is_equal, none_repeats, rate_at_most
 from veilrec.audit.streams import repeats
-from veilrec.client.federated import examples_if_asked
-from veilrec.client.local_training import Cohort, OwnSources
+from veilrec.client.local_training import Cohort, OwnSources, examples_if_asked
 from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
 from veilrec.core.arrays import Doubles, Indices, Offsets
 from veilrec.core.csr import Csr, packed

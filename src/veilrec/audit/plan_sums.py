@@ -24,6 +24,7 @@ from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
 
 Noise = dict[str, Doubles]
@@ -33,6 +34,7 @@ _FEWEST_DRAWS = 40  # of the noise of every tensor, however small
 _COUNTS = 2_000  # draws of the count's noise beside those
 _MAX_ROUNDS = 4  # of a tree that are asked for in one draw
 SPREAD = "standard deviation of the noise on a sum"
+OFF_LATTICE = "numbers of protected sums between the steps of the noise's lattice"
 
 
 def own_noise(plan: Plan, sums: Sequence[SeenSums]) -> list[SeenSums]:
@@ -154,6 +156,14 @@ def noise_checks(
         ]
         parts += [(noise[tensor], f"{tensor}, {way}") for way, noise in measured.items()]
         yield worst([observe.spread_at_least(SPREAD, noise, needed, where, alpha=share) for noise, where in parts])
+    grids = [
+        (sums.after[name].reshape(-1)[sums.inside(name)], plan.mechanism.sigma_in(name, sums.spec))
+        for one in secret
+        for sums in one.sums
+        for name in sums.after
+        if isinstance(plan.mechanism, CohortSum)
+    ]
+    yield observe.is_equal(OFF_LATTICE, sum(observe.off_lattice(after, sigma) for after, sigma in grids), 0)
     for way, seen in runs.items():
         noises = [
             (f"{tensor} in round {sums.spec.number} of run {number}", sums.noise(tensor))

@@ -285,15 +285,15 @@ def _scripted(size: float, count: int, number: int, name: str) -> Doubles:
 class _Few:
     """The sampler of a plan, recorded; whoever it draws, the same few clients take part."""
 
-    def __init__(self, sampler: Any, seen: SeenRun, first: int) -> None:
-        self._sampler, self._seen, self._first = sampler, seen, first
+    def __init__(self, sampler: Any, seen: SeenRun, first: int, most: int) -> None:
+        self._sampler, self._seen, self._first, self._most = sampler, seen, first, most
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
     def draw(self, number: int) -> Offsets:
         self._seen.cohorts.append(np.searchsorted(self._sampler.eligible, self._sampler.draw(number)))
-        return np.asarray(self._sampler.eligible[: self._first if number == 0 else _CLIENTS])
+        return np.asarray(self._sampler.eligible[: min(self._most, self._first if number == 0 else _CLIENTS)])
 
     def arrives(self, number: int, clients: Offsets) -> Bools:
         return np.ones(len(clients), np.bool_)
@@ -308,14 +308,16 @@ def run(
     resumed: tuple[int, SeenRun] | None = None,
     script: float | None = None,
     times: float = _FAR,
+    people: int | None = None,
+    nobody: bool = False,
 ) -> SeenRun:
     """Run all rounds of a plan, or some after a restart from the state of another run, and record them.
 
     With a `script`, numbers of this standard deviation stand in the place of all that is protected, the same in every
-    run; `times` is how large an update is, in clip norms.
+    run; `times` is how large an update is, in clip norms. `people` is a nominal number, and with `nobody` all cohorts
+    are empty.
     """
-    people = int((data.rows.lengths() > 0).sum())
-    seen = SeenRun(people, max(LENGTHS[0], _KEPT // plan.rounds), script=script)
+    seen = SeenRun(int((data.rows.lengths() > 0).sum()), max(LENGTHS[0], _KEPT // plan.rounds), script=script)
     selection, reports = plan.model_selection, plan.reports
     if selection is not None:
         gains = cast(GainSum, _Gains(selection.mechanism, seen))
@@ -328,12 +330,15 @@ def run(
     mechanism = cast(UpdateMechanism, _Mechanism(plan, seen))
     trainer = cast(Any, _Oversized(plan, seen, times))
     watched = replace(plan, mechanism=mechanism, reports=reports, trainer=trainer, model_selection=selection)
-    simulation = Simulation(watched, data, histories, seeds)
+    simulation = Simulation(watched, data, histories, seeds, people=people)
+    asks_cohorts = reports is not None and reports.who == "cohort"  # which are then everybody
     first_ones = _CLIENTS
     if plan.mechanism.noise_on == "message":
         numbers = sum(tensor.size for tensor in plan.schema.learnt.tensors)
         first_ones = max(_CLIENTS, min(_MOST_CLIENTS, _NUMBERS // max(numbers, 1)))
-    simulation.sampler = cast(Any, _Few(simulation.sampler, seen, first_ones))
+    simulation.sampler = cast(
+        Any, _Few(simulation.sampler, seen, first_ones, 0 if nobody and not asks_cohorts else first_ones)
+    )
     first, end, half = 0, plan.rounds, plan.rounds // 2
     if resumed is not None:
         first, end = resumed[0], min(plan.rounds, resumed[0] + _AFTER_RESTART)
@@ -357,6 +362,8 @@ def _digest(simulation: Simulation) -> bytes:
     """Digest all that the server knows after a round, and the model that would be released."""
     total = hashlib.sha256()
     parts = {**simulation.server_state.state(), **simulation.parts().weights}
+    if simulation._tally is not None:
+        parts["reports"] = np.array(simulation._tally.reports)
     for name in sorted(parts):
         total.update(name.encode() + np.ascontiguousarray(parts[name]).tobytes())
     return total.digest()

@@ -48,6 +48,7 @@ LIES = "pairs of reports whose lies depend on each other"
 WITHIN = "rounds whose noise repeats itself"
 TAILS = "share of the noise that lies far out"
 PAST = "rounds after which data has reached the model past the noise"
+TWICE = "clients that are twice in a cohort"
 BESIDE = "clients whose bounded update depends on who is beside them"
 PUBLIC_COHORTS = "how often two secrets draw the same cohort in a round"
 EVERY_BYTE = "bytes of the secret that noise or cohorts do not depend on"
@@ -87,6 +88,8 @@ def checks(
     yield observe.is_equal(PASSED, len(set().union(*(seen.passed for seen in runs.values()))), 0)
     yield observe.is_equal(STRAYED, sum(seen.strayed for seen in runs.values()), 0)
     yield observe.is_equal(BARE, sum(seen.bare for seen in runs.values()), 0)
+    twice = sum(len(clients) - len(np.unique(clients)) for seen in runs.values() for clients in seen.cohorts)
+    yield observe.is_equal(TWICE, twice, 0)
     yield observe.is_equal(BESIDE, sum(seen.beside for seen in runs.values()), 0)
     yield _past(plan, data, histories, seed, secrets)
     yield _bytes_of_secret(plan, data, histories, seed, secrets[0])
@@ -100,7 +103,7 @@ def checks(
     yield within(WITHIN, noises)
     middle = [noise for way in runs for noise in [n for what, n in noises if what.endswith(f", {way}")][half:]]
     yield from tails(TAILS, np.concatenate([noise for _, noise in noises]), "all rounds")
-    yield from tails(TAILS, np.concatenate(middle), f"from round {half} on")
+    yield from tails(TAILS, np.concatenate([np.zeros(0), *middle]), f"from round {half} on")
     yield repeats(REPEATS, streams, shifts=True)
     if many:
         yield repeats(REPEATS, tensors, shifts=False)
@@ -134,12 +137,19 @@ def message_checks(
 
 
 def _past(plan: Plan, data: LocalData, histories: Csr, seed: int, secrets: Sequence[bytes]) -> AuditCheck:
-    """Check that a model is made of protected numbers alone, in every round: with these given, no data changes it."""
+    """Check that a model is made of protected numbers alone, in every round.
+
+    With these given, it is the same whoever there is: in the other run people are exchanged, one is gone, and no
+    message comes.
+    """
     size = float(plan.mechanism.facts().get("sigma", 1.0))
-    one = run(plan, data, histories, Seeds.all_from(seed, secrets[0]), script=size)
     clients, everybody = np.arange(len(data.rows)), np.flatnonzero(data.rows.lengths() > 0)
+    one = run(plan, data, histories, Seeds.all_from(seed, secrets[0]), script=size, people=len(everybody))
     clients[everybody] = everybody[::-1]
-    other = run(plan, data.take(clients), histories, Seeds.all_from(seed + 17, secrets[1]), script=size, times=-1e-6)
+    others, seeds = data.take(clients), Seeds.all_from(seed + 17, secrets[1])
+    if plan.mechanism.unit == "user":  # with clicks for units, it is known who has any
+        others = observe.without(others, everybody[:1])
+    other = run(plan, others, histories, seeds, script=size, times=-1e-6, people=len(everybody), nobody=True)
     differing = [number for number, pair in enumerate(zip(one.models, other.models, strict=True)) if len({*pair}) > 1]
     where = f"from round {differing[0]} on" if differing else ""
     return observe.is_equal(PAST, len(differing), 0, where)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veilrec.cli.output import Json, data_names, flat_options, method_names, print_json, protocol_names, say
-from veilrec.core.errors import BadInput
+from veilrec.core.errors import BadInput, some_of
 
 if TYPE_CHECKING:
     from threading import Event
@@ -75,7 +75,7 @@ def status_line(status: Mapping[str, Any]) -> str:
     here, invited = status["clients"]["here"], status["clients"]["invited"]
     void = f", {status['void']} void" if status["void"] else ""
     down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
-    owing = ", ".join(status.get("waiting_for", ()))
+    owing = some_of(status.get("waiting_for", ()))
     stage = f"{status['stage']}, waiting for {owing}" if owing else status["stage"]
     return (
         f"round {status['round']}/{status['rounds']}{void}  {stage}  clients {here}/{invited}"
@@ -556,7 +556,7 @@ def invite(
         left_out = None if invited.brought is None else invited.brought.left_out
         print_json({**told, "folder": str(invited.folder), "left_out": left_out, "helpers_to_tell": unheard})
         return
-    say(f"{invited.folder} is for one new user ({invited.role}); {invited.free} places are left")
+    say(f"{invited.folder} is for one new user ({invited.role}); free places: {invited.free}")
     if invited.brought is None:
         say("It has no data yet: its user brings it with `veilrec federate bring`")
     elif invited.brought.left_out:

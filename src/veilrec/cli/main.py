@@ -134,15 +134,15 @@ def _attempt() -> int | str | None:
         if leaving.code == INTERRUPTED:  # typer turns Ctrl-C into this code without a word
             _say("interrupted")
         return leaving.code
+    except VeilrecError as error:
+        _say(str(error))
+        return error.exit_code
     except ModuleNotFoundError as error:
         missing = missing_part(_typed_command(), error)
         if missing is None:
             raise
         say(str(missing))
         return missing.exit_code
-    except VeilrecError as error:
-        _say(str(error))
-        return error.exit_code
     except OSError as error:
         _say(file_trouble(error))
         return 2

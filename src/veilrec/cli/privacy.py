@@ -250,9 +250,10 @@ def _noise(facts: object) -> tuple[str, ...]:
     """Describe the noise of a proven run with the numbers that `veilrec privacy account` takes."""
     try:
         n = {name: float(value) for name, value in dict(facts).items()}  # type: ignore[call-overload]
+        least = "at least " if "honest" in n else ""  # clients add it: of a full sum they add more than is counted on
         return (
-            f"Gaussian noise of standard deviation {n['sigma']:.6g} on every sum of a round, which is"
-            f" {n['noise_multiplier']:.6g} times what one unit of protection can move it; a cohort of"
+            f"Gaussian noise of standard deviation {least}{n['sigma']:.6g} on every sum of a round, which is {least}"
+            f"{n['noise_multiplier']:.6g} times what one unit of protection can move it; a cohort of"
             f" {n['cohort']:,.0f} of {counted(int(n['population']), 'user')}.",
         )
     except (TypeError, ValueError, KeyError):

@@ -103,7 +103,15 @@ def make(
     made = make_release(
         run, out, signing, wishes, [_sentence(path) for path in (*(rotation or ()), *(revocation or ()))]
     )
+    _warn_of_offers(made)
     _tell(_facts(made), json_output)
+
+
+def _warn_of_offers(release: Release) -> None:
+    from veilrec.client.recommender import beyond_budget
+
+    for line in beyond_budget(release):
+        say(f"Offer {line}.")
 
 
 @app.command("verify")
@@ -291,6 +299,7 @@ def serve(
         if json_output:
             typer.echo(json.dumps({"address": url, "name": opened.name, "version": opened.version}))
 
+    _warn_of_offers(opened)
     if not opened.protected:
         why = "; ".join(opened.manifest["why_unprotected"]) or "it says no more"
         service.log.event(f"this release is UNPROTECTED: {why}", level="warning")

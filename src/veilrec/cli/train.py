@@ -37,7 +37,8 @@ def train(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help="Evaluation: loo-99, loo-full, holdout-users, holdout-users-liked, ratio-8-2, mind or last-day-20.",
+            help="Evaluation: loo-99, loo-full, holdout-users, holdout-users-liked, holdout-records, ratio-8-2, mind or"
+            " last-day-20.",
             autocompletion=protocol_names,
         ),
     ] = None,

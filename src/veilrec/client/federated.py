@@ -15,12 +15,14 @@ Guarantees
 - A client either trains or is a held-out validation client, never both. A validation client answers once, whichever
   models it is asked to compare.
 - A model whose weights are not finite, or larger than the schema states, is declined before any data is looked at
-  (`Declined`): whether a client declines depends on the model alone, which is no secret.
-- A model within these bounds that overflows on a client's data is answered with an update of zeros (with its noise, if
-  the client adds any): silence would tell what data it has. `overflown` counts these rounds, for the client alone.
-  Under secure aggregation everybody of a sum has acted on the same model (`secagg.terms`), so that a server cannot have
-  all but one overflow by what it tells them. It can choose one model that overflows for some data, and those with such
-  data then hide nobody: what bounds what a sum of few tells is its noise.
+  (`Declined`), and so is a round that is not the plan's: whether a client declines depends on the broadcast alone,
+  which is no secret.
+- A model within these bounds that overflows on a client's data, or from which it learns more than a sum has room for,
+  is answered with an update of zeros (with its noise, if the client adds any): silence would tell what data it has.
+  `overflown` counts these rounds, for the client alone. Under secure aggregation everybody of a sum has acted on the
+  same model (`secagg.terms`), so that a server cannot have all but one overflow by what it tells them. It can choose
+  one model that overflows for some data, and those with such data then hide nobody: what bounds what a sum of few tells
+  is its noise.
 - An exhausted budget, a broadcast that does not belong to this plan, or an untrusted ledger: nothing leaves.
 - A plan whose messages no epsilon covers needs `unprotected=True` when the client is created. The ledger counts such
   messages, and states no guarantee from then on.
@@ -33,7 +35,7 @@ import json
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -42,13 +44,21 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from veilrec.client.local_training import Cohort, LocalData, OwnSources, places
+from veilrec.client.local_training import (
+    Cohort,
+    LocalData,
+    OwnSources,
+    examples_if_asked,
+    is_within,
+    nothing_if_overflown,
+    nothing_learnt,
+    places,
+)
 from veilrec.core.arrays import Bools, Floats, Offsets
-from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.files import Seal, key_in
-from veilrec.core.fixed_point import MAX_EXAMPLES
 from veilrec.core.plan import Plan, ReportSpec
-from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import Event
@@ -60,77 +70,25 @@ from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.wire import messages, rounds
 from veilrec.wire.messages import Declined
 
-_LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
-
-
-def examples_if_asked(updates: ClientUpdates, tell_examples: bool) -> ClientUpdates:
-    """Leave the number of examples out of the messages unless the aggregation needs it; no more than it takes."""
-    if not tell_examples or updates.examples is None:
-        return replace(updates, examples=None)
-    return replace(updates, examples=np.minimum(updates.examples, MAX_EXAMPLES))
-
-
-def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
-    """Replace the update of a client by zeros where one of its numbers is none, or too large to be squared.
-
-    Whoever sends the model can make it overflow for some data alone: a client that then fell silent would tell that it
-    has such data, as often as it is asked, and pay for nothing.
-    """
-    keeps = ~overflown(updates)
-    if keeps.all():
-        return updates
-
-    def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
-        return {
-            name: Rows(rows.offsets, rows.index, _only_of(keeps[_owners(rows)], rows.values))
-            for name, rows in parts.items()
-        }
-
-    products = {
-        name: Factors(_only_of(keeps, f.left), _only_of(keeps, f.scales), _only_of(keeps, f.right))
-        for name, f in updates.factors.items()
-    }
-    dense = {name: _only_of(keeps, values) for name, values in updates.dense.items()}
-    tables, entries = zeros(updates.tables), zeros(updates.entries)
-    return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
-
-
-def overflown(updates: ClientUpdates) -> Bools:
-    """Mark the clients in whose update a number is none, or too large to be squared."""
-    packed = (*updates.tables.values(), *updates.entries.values())
-    factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
-    whole, found = (*updates.dense.values(), *factors), np.zeros(updates.count, np.bool_)
-    if all(map(_is_within, (*(rows.values for rows in packed), *whole))):
-        return found
-    for rows in packed:
-        found[_owners(rows)[~(np.abs(rows.values) <= _LARGEST).all(axis=1)]] = True
-    for values in whole:
-        found |= ~(np.abs(values) <= _LARGEST).all(axis=tuple(range(1, values.ndim)))
-    return found
-
-
-def _is_within(values: Floats, largest: float = _LARGEST) -> bool:
-    """Whether no number is larger in size, by default than one that can be squared; NaN compares false."""
-    return not values.size or (bool(values.max() <= largest) and bool(values.min() >= -largest))
-
-
-def _owners(rows: Rows) -> Offsets:
-    """The client of every row."""
-    return np.repeat(np.arange(len(rows.offsets) - 1), np.diff(rows.offsets))
-
-
-def _only_of(keeps: Bools, values: Floats) -> Floats:
-    """The values of some clients (or rows), and zeros in the place of the others."""
-    chosen: Floats = np.where(keeps.reshape(-1, *([1] * (values.ndim - 1))), values, np.zeros((), values.dtype))
-    return chosen
-
 
 def check_weights(weights: Mapping[str, Floats], schema: Schema) -> None:
     """Decline a model with a weight that is larger than its schema states."""
     for tensor in schema.tensors:
         values = weights[tensor.name]
-        if not _is_within(values, tensor.largest):
+        if not is_within(values, tensor.largest):
             raise Declined("beyond the bound", f"{tensor.name} has weights beyond {tensor.largest:g}")
+
+
+def check_planned(plan: Plan, spec: RoundSpec, weights: Mapping[str, Floats]) -> None:
+    """Decline a round that asks for other parts, directions, codings or bounds than the plan, whose noise is for these.
+
+    Only which rows it is about may follow from what clients have reported, and from rows that did not come.
+    """
+    planner = plan.round_planner
+    dense = {tensor.name: weights[tensor.name] for tensor in plan.schema.dense}
+    planned = planner.next(spec.number, {**plan.start, **dense}, None)
+    if not rounds.is_planned(spec, planned, plan.schema) or (spec.rows is not None and not planner.leaves_out):
+        raise Declined("another plan", "the round asks for something else than the plan")
 
 
 def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:
@@ -333,6 +291,7 @@ class FederatedClient(Generic[Data]):
     ) -> tuple[bytes, Mapping[str, Floats]]:
         plan, identity = self.plan, self._identity
         spec, weights = self._decoded(broadcast, round_number)
+        check_planned(plan, spec, weights)
         view = spec.view(plan.schema)
         if check is not None:
             check(spec)
@@ -342,13 +301,17 @@ class FederatedClient(Generic[Data]):
         private = self._private(kept)
         own = OwnSources(lambda _: _protecting(self._noise_of_learning(round_number)))
         cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed, own)
-        learned = plan.trainer.learn(cohort, weights, spec)
         source = _protecting(self._noise_of_message(round_number))
-        learnt = examples_if_asked(learned.updates, plan.sends_examples)
-        updates = nothing_if_overflown(learnt)
+        try:
+            learnt = examples_if_asked(plan.trainer.learn(cohort, weights, spec).updates, plan.sends_examples)
+            updates = nothing_if_overflown(learnt)
+            message, event = make(updates, spec, view, source)
+        except (Diverged, np.linalg.LinAlgError):  # learning broke down, or no sum has room for what came out
+            learnt, private = None, self._private(kept)
+            updates = examples_if_asked(nothing_learnt(spec, view), plan.sends_examples)
+            message, event = make(updates, spec, view, source)
         if updates is not learnt:
             kept.keep(_OVERFLOWN, _NUMBER.pack(_count(kept, _OVERFLOWN) + 1))
-        message, event = make(updates, spec, view, source)
         mechanism = plan.mechanism
         kept.charge(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected)
         return message, private

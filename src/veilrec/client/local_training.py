@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.features import Side
+from veilrec.core.fixed_point import MAX_EXAMPLES
 from veilrec.core.jit import jit
-from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
+from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, whole_model
 from veilrec.privacy.randomness import Source
 
 _OUTSIDE = -1
@@ -221,3 +222,74 @@ class VoteLocalTrainer:
         examples = once.lengths()
         updates = ClientUpdates(spec.number, len(once), {self.table: votes}, examples=examples)
         return LocalResults(updates, examples, np.zeros(len(once), np.float32))
+
+
+_LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
+
+
+def examples_if_asked(updates: ClientUpdates, tell_examples: bool) -> ClientUpdates:
+    """Leave the number of examples out of the messages unless the aggregation needs it; no more than it takes."""
+    if not tell_examples or updates.examples is None:
+        return replace(updates, examples=None)
+    return replace(updates, examples=np.minimum(updates.examples, MAX_EXAMPLES))
+
+
+def nothing_if_overflown(updates: ClientUpdates) -> ClientUpdates:
+    """Replace the update of a client by zeros where one of its numbers is none, or too large to be squared.
+
+    Whoever sends the model can make it overflow for some data alone: a client that then fell silent would tell that it
+    has such data, as often as it is asked, and pay for nothing.
+    """
+    keeps = ~overflown(updates)
+    if keeps.all():
+        return updates
+
+    def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {
+            name: Rows(rows.offsets, rows.index, _only_of(keeps[_owners(rows)], rows.values))
+            for name, rows in parts.items()
+        }
+
+    products = {
+        name: Factors(_only_of(keeps, f.left), _only_of(keeps, f.scales), _only_of(keeps, f.right))
+        for name, f in updates.factors.items()
+    }
+    dense = {name: _only_of(keeps, values) for name, values in updates.dense.items()}
+    tables, entries = zeros(updates.tables), zeros(updates.entries)
+    return replace(updates, tables=tables, entries=entries, dense=dense, factors=products)
+
+
+def nothing_learnt(spec: RoundSpec, view: Schema) -> ClientUpdates:
+    """The answer of one client whose learning broke down: zeros, and no examples."""
+    zeros = {tensor.name: np.zeros(tensor.shape, np.float32) for tensor in view.tensors}
+    return replace(whole_model(view, zeros, spec.number), examples=np.zeros(1, np.int64))
+
+
+def overflown(updates: ClientUpdates) -> Bools:
+    """Mark the clients in whose update a number is none, or too large to be squared."""
+    packed = (*updates.tables.values(), *updates.entries.values())
+    factors = (part for f in updates.factors.values() for part in (f.left, f.scales, f.right))
+    whole, found = (*updates.dense.values(), *factors), np.zeros(updates.count, np.bool_)
+    if all(map(is_within, (*(rows.values for rows in packed), *whole))):
+        return found
+    for rows in packed:
+        found[_owners(rows)[~(np.abs(rows.values) <= _LARGEST).all(axis=1)]] = True
+    for values in whole:
+        found |= ~(np.abs(values) <= _LARGEST).all(axis=tuple(range(1, values.ndim)))
+    return found
+
+
+def is_within(values: Floats, largest: float = _LARGEST) -> bool:
+    """Whether no number is larger in size, by default than one that can be squared; NaN compares false."""
+    return not values.size or (bool(values.max() <= largest) and bool(values.min() >= -largest))
+
+
+def _owners(rows: Rows) -> Offsets:
+    """The client of every row."""
+    return np.repeat(np.arange(len(rows.offsets) - 1), np.diff(rows.offsets))
+
+
+def _only_of(keeps: Bools, values: Floats) -> Floats:
+    """The values of some clients (or rows), and zeros in the place of the others."""
+    chosen: Floats = np.where(keeps.reshape(-1, *([1] * (values.ndim - 1))), values, np.zeros((), values.dtype))
+    return chosen

@@ -69,8 +69,14 @@ class MfLocalTrainer:
     reads = ("items", "order")
     rows = "touched"
 
-    def __init__(self, settings: MfSettings, *, freeze_items: bool = False) -> None:
+    def __init__(self, settings: MfSettings, *, freeze_items: bool = False, clip_epochs: float = 0.0) -> None:
+        if clip_epochs > 0.0 and settings.update != "gradient":
+            raise BadInput(
+                f"local.update is {settings.update}: epochs are clipped by themselves where clients send gradients;"
+                " use --set local.update=gradient, or --set published.uploads=round"
+            )
         self.settings = settings
+        self.clip_epochs = clip_epochs  # L2 norm of each item's gradient of each epoch; 0: not clipped here
         self.freeze_items = freeze_items  # only the user vector learns: how a new user joins a finished model
 
     def fresh_private_state(self, clients: Offsets, draws_seed: int) -> dict[str, Floats]:
@@ -104,6 +110,7 @@ class MfLocalTrainer:
             np.float32(s.user_rate),
             np.float32(0.0 if self.freeze_items else s.item_rate),
             np.float32(s.decay),
+            np.float32(self.clip_epochs),
             cohort.draws_seed,
             spec.number,
             offsets,
@@ -139,6 +146,7 @@ def _learn(
     user_rate: np.float32,
     item_rate: np.float32,
     decay: np.float32,
+    clip: np.float32,
     seed: int,
     round_number: int,
     out_offsets: Offsets,
@@ -161,6 +169,10 @@ def _learn(
     slot_of = np.full(n_items, -1, np.int32)  # an item's row in out_values; below `first`: not touched yet
     is_own = np.full(n_items, -1, np.int32)
     repeats = np.zeros(n_items, np.int32)
+    by_epochs = still and clip > np.float32(0.0)
+    of_epoch = np.zeros(
+        (n_items if by_epochs else 0, dim), np.float32
+    )  # one epoch's gradients, before they are clipped
     used = 0
     for client in range(len(clients)):
         length = offsets[client + 1] - offsets[client]
@@ -197,9 +209,9 @@ def _learn(
                     _one_gradient(
                         user,
                         table,
-                        out_values,
+                        of_epoch if by_epochs else out_values,
                         items[begin:end],
-                        slots[begin:end],
+                        items[begin:end] if by_epochs else slots[begin:end],
                         labels[begin:end],
                         errors[begin:end],
                         exponents,
@@ -229,6 +241,8 @@ def _learn(
                         item_rate * scale,
                         decay,
                     )
+            if by_epochs:
+                _add_clipped(of_epoch, items[:size], slots[:size], out_values, clip)
         out_loss[client] = mean_squared_loss(errors[:size]) if squared else mean_logistic_loss(errors[:size])
         if not still:
             for slot in range(first, used):
@@ -326,6 +340,22 @@ def _one_gradient(
             sent[q] -= scale * (errors[j] * user[q] + decay * row[q])
     for q in range(len(user)):
         user[q] -= user_rate * scale * user_gradient[q]
+
+
+@jit
+def _add_clipped(of_epoch: Floats, items: Indices, slots: Indices, out: Floats, clip: np.float32) -> None:
+    """Clip an epoch's gradient of each item, add it to what is sent, and begin the next epoch with nothing."""
+    for j in range(len(items)):
+        row, sent = of_epoch[items[j]], out[slots[j]]
+        squares = 0.0
+        for q in range(len(row)):
+            squares += np.float64(row[q]) ** 2
+        if squares == 0.0:  # drawn twice: it has been added
+            continue
+        scale = np.float32(min(1.0, np.float64(clip) / math.sqrt(squares)))
+        for q in range(len(row)):
+            sent[q] += scale * row[q]
+            row[q] = np.float32(0.0)
 
 
 @jit

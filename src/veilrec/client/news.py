@@ -247,11 +247,11 @@ class PrivateNewsLocalTrainer(NewsLocalTrainer):
         states = torch.zeros(1, network.dim)
         if len(batch.news):
             states = encode_in_parts(network, trimmed(take_news(self._news, batch.news)))
-        history = states[batch.histories]
+        clicks = network.as_clicks(states)[batch.histories]
         if batch.padded is None:
-            found = network.attention(network.whole_user(history, batch.history_mask))
+            found = network.attention(network.whole_of(clicks, batch.history_mask))
         else:
-            found = network.padded_attention(history, batch.history_mask, batch.padded)
+            found = network.padded_attention(clicks, batch.history_mask, batch.padded)
         return found.double().numpy()
 
 

@@ -189,6 +189,42 @@ class PopularityModel:
 
 
 @dataclass(frozen=True)
+class OwnHistoryRanker(SettingsAlone):
+    """The items that somebody used, the most used first, and then what is popular."""
+
+    kind: ClassVar[str] = "own-history"
+
+    def model(self, weights: Arrays, private: Arrays, histories: Csr) -> OwnHistoryModel:
+        """Known users are those with a history."""
+        return OwnHistoryModel(weights[PopularityRanker.USES].reshape(-1), histories)
+
+
+class OwnHistoryModel:
+    """score(u, i) = how often u used item i, and between equals its share of the most popular item's users."""
+
+    def __init__(self, uses: Floats, histories: Csr) -> None:
+        self.uses, self.histories = uses, histories
+        self.n_items = len(uses)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item: [len(users), items]."""
+        scores = np.tile(self.uses / np.float32(1.0 + self.uses.max(initial=0.0)), (len(users), 1))
+        own = self.histories.take(users)
+        np.add.at(scores, (own.row_numbers(), own.items), np.float32(1.0))
+        return scores
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of the given items: [T, C]."""
+        distinct, place = np.unique(users, return_inverse=True)
+        scores: Floats = self.score_all(distinct)[place[:, np.newaxis], items]
+        return scores
+
+    def fold_in(self, histories: Csr) -> OwnHistoryModel:
+        """New users come with what they used."""
+        return OwnHistoryModel(self.uses, histories)
+
+
+@dataclass(frozen=True)
 class RandomRanker(SettingsAlone):
     """score(u, i) in [0, 1), keyed by (seed, user, item)."""
 

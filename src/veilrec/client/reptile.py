@@ -34,6 +34,7 @@ from veilrec.models.feature_net import Activation, FeatureNet, Inputs, ItemInput
 
 Loss = Literal["logistic", "softmax", "rating"]
 _LOSSES = {"logistic": kernel.LOGISTIC, "softmax": kernel.SOFTMAX, "rating": kernel.SQUARED}
+LIKED = np.float32(0.6)  # 3 stars of five: more of them is a liking (section 3.2)
 _SCORED_AT_ONCE = 512  # items, few enough that their activations stay in the cache
 
 
@@ -48,6 +49,7 @@ class MetaSettings:
     negatives: int = 4  # other items drawn: for every own one; with softmax, for a step
     reduction: Literal["sum", "mean"] = "mean"  # of the losses in a step
     rate: float = 0.1  # alpha_1
+    positives: Literal["used", "liked"] = "used"  # liked: own items rated above 3 of 5 score 1, the others 0
     needed: float = 0.0  # n_0: somebody with n items learns at n / (n + n_0) of the rate
     proximal: float = 0.0  # mu of eq. 7
     proximal_term: Literal["squared", "norm"] = "squared"  # eq. 7 prints the norm, which has no gradient at theta_0
@@ -61,8 +63,22 @@ class MetaSettings:
         for name in ("rate", "needed", "proximal"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise BadInput(f"local.{name} is {getattr(self, name)}: it has to be a number from 0 up")
+        if self.positives == "liked" and self.loss != "logistic":
+            raise BadInput(
+                f"local.positives is liked and local.loss {self.loss}: only the logistic loss has explicit negatives;"
+                " use --set local.loss=logistic, or --set local.positives=used"
+            )
         if self.loss == "softmax" and self.negatives == 0:
             raise BadInput("local.negatives is 0: a softmax needs other items; give for instance 256")
+
+    @property
+    def reads_ratings(self) -> bool:
+        """Whether a client learns from how its user rated."""
+        return self.loss == "rating" or self.positives == "liked"
+
+    def targets(self, ratings: Floats) -> Floats:
+        """What items with these ratings out of 1 should score."""
+        return ratings if self.loss == "rating" else (ratings > LIKED).astype(np.float32)
 
     @property
     def rules(self) -> kernel.Rules:
@@ -120,7 +136,7 @@ class Adapter:
     def reads(self) -> tuple[str, ...]:
         """What of a client's data it is made from."""
         features = ("features",) if self.inputs.people.features else ()
-        return ("items", *features, *(("ratings",) if self.local.loss == "rating" else ()))
+        return ("items", *features, *(("ratings",) if self.local.reads_ratings else ()))
 
     def adapt(
         self,
@@ -235,7 +251,7 @@ class MetaLocalTrainer:
             clients=cohort.clients,
             seed=cohort.draws_seed,
             round_number=spec.number,
-            targets=data.ratings,
+            targets=None if data.ratings is None else a.local.targets(data.ratings),
         )
         learnt -= start
         examples = a.local.examples_of(lengths, len(a.inputs.items))
@@ -308,8 +324,11 @@ class FeatureRanker:
 class FeatureModel:
     """A model that adapts to each user before it scores."""
 
-    def __init__(self, ranker: FeatureRanker, weights: Arrays, histories: Csr, people: Side) -> None:
-        self._ranker, self._weights = ranker, weights
+    def __init__(
+        self, ranker: FeatureRanker, weights: Arrays, histories: Csr, people: Side, ratings: Floats | None = None
+    ) -> None:
+        self._ranker, self._weights, self._ratings = ranker, weights, ratings
+        self.reads_ratings, self.predicts_ratings = ranker.local.reads_ratings, ranker.local.loss == "rating"
         self._histories, self._people = histories, people
         self._adapter = ranker.adapter
         self._start = self._adapter.net.flat(weights)
@@ -325,7 +344,11 @@ class FeatureModel:
         own, people = self._histories.take(users), self._people.take(users)
         nobody = np.zeros(len(users), np.int64)
         adapter, seed = self._adapter, self._ranker.draws_seed
-        learnt, _ = adapter.adapt(self._start, self._items, own, people, clients=nobody, seed=seed)
+        targets = None
+        if self._ratings is not None:
+            entries = Csr(self._histories.offsets, np.arange(len(self._histories.items), dtype=np.int32)).take(users)
+            targets = adapter.local.targets(self._ratings[entries.items])
+        learnt, _ = adapter.adapt(self._start, self._items, own, people, clients=nobody, seed=seed, targets=targets)
         learnt[~np.isfinite(learnt).all(axis=1)] = self._start
         return learnt
 
@@ -364,3 +387,8 @@ class FeatureModel:
         """New users with these features."""
         chosen = people.select([feature.name for feature in self.people.features])
         return FeatureModel(self._ranker, self._weights, histories, chosen)
+
+    def fold_in_rated(self, histories: Csr, people: Side, ratings: Floats) -> FeatureModel:
+        """New users with these features, who rated their histories so (out of 1)."""
+        chosen = people.select([feature.name for feature in self.people.features])
+        return FeatureModel(self._ranker, self._weights, histories, chosen, ratings)

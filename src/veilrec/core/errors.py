@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the shell's limit
 
@@ -111,6 +111,12 @@ def file_trouble(error: OSError) -> str:
 def counted(count: int, thing: str, things: str | None = None) -> str:
     """1 user, 2,000 users; `things` where the plural is not made with an s."""
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list, and how many more there are."""
+    more = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])
 
 
 def times(count: int) -> str:

@@ -10,8 +10,8 @@ import yaml
 
 from veilrec.core.arrays import Indices
 from veilrec.core.errors import bad_line
-from veilrec.core.features import Feature, Features, Side
-from veilrec.data.own_features import found_values, modal, side_of
+from veilrec.core.features import Feature, Features, Side, usual
+from veilrec.data.own_features import UNSAID, found_values, modal, side_of
 from veilrec.data.population import ItemTable, Population, pack_interactions
 from veilrec.data.text_files import (
     TextTable,
@@ -47,6 +47,8 @@ def read(folder: Path) -> Population:
     listed = [] if store is None else [store["item"]]
     (item_codes, *_), items = encode_together([pl.Series(table.integers("item", low=0)), *listed])
     counts = table.integers("cnt", low=1).astype(np.float64)
+    by_user = np.argsort(user_codes, kind="stable")
+    owners, contexts = user_codes[by_user], _contexts(table).take(by_user)
     interactions = pack_interactions(user_codes, item_codes, len(users), ratings=counts)
     meta = None if store is None else rows_of(items, store, "item")
     return Population(
@@ -56,18 +58,18 @@ def read(folder: Path) -> Population:
         interactions,
         catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
-        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
+        features=Features(usual(contexts, owners, len(users)), _apps(table, item_codes, len(items), meta)),
         unlisted_items=len(items) - (0 if store is None else len(store)),
         exact=(_OF_THE_LOG,),
+        contexts=contexts,
     )
 
 
-def _people(table: TextTable, owners: Indices, count: int) -> Side:
-    """What a user's context is most often, by the user's own log; how often an app is used says nothing here."""
-    columns = {name: table.frame[name] for name in _OF_A_USER}
-    columns["city"] = columns["city"].replace(_NO_CITY, "")
-    usual = pl.DataFrame({name: modal(owners, column, count) for name, column in columns.items()})
-    return side_of(usual, [Feature(name, "category", _VALUES[name]) for name in _OF_A_USER])
+def _contexts(table: TextTable) -> Side:
+    """What a row of the log says of its user; how often an app was used says nothing here."""
+    said = table.frame.select(_OF_A_USER).with_columns(pl.col("city").replace(_NO_CITY, ""))
+    plain = said.select(pl.when(~pl.col(name).is_in(UNSAID)).then(pl.col(name)).alias(name) for name in _OF_A_USER)
+    return side_of(plain, [Feature(name, "category", _VALUES[name]) for name in _OF_A_USER])
 
 
 def _apps(table: TextTable, owners: Indices, count: int, meta: pl.DataFrame | None) -> Side:

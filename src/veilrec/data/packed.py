@@ -30,7 +30,7 @@ from veilrec.core.files import new_folder, sha256, write_json
 from veilrec.core.resources import cache_folder
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
-_FORMAT = 5
+_FORMAT = 6
 _MANIFEST = "manifest.json"
 _KIND = "veilrec population"
 _log = logging.getLogger("veilrec")
@@ -56,6 +56,7 @@ def save(population: Population, folder: Path, *, replace: bool = False, public:
         "exact": list(population.exact),
         "impressions": list(population.impressions),
         "features": known and {"users": known.users.to_json(), "items": known.items.to_json()},
+        "contexts": population.contexts and population.contexts.to_json(),
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
     try:
@@ -132,7 +133,7 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         node[last] = array
     listed, found = manifest["features"], {name: _value(node) for name, node in tree.items()}
     if listed is not None:
-        sides = {name: Side(Side.from_json(side).features, **found["features"][name]) for name, side in listed.items()}
+        sides = {name: _side(side, found["features"][name]) for name, side in listed.items()}
     return Population(
         manifest["name"],
         found["users"],
@@ -147,7 +148,12 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         None if manifest["rating_scale"] is None else tuple(manifest["rating_scale"]),
         manifest["unlisted_items"],
         tuple(manifest["exact"]),
+        _side(manifest["contexts"], found.get("contexts")),
     )
+
+
+def _side(listed: list[dict[str, Any]] | None, arrays: Any) -> Side | None:
+    return None if listed is None else Side(Side.from_json(listed).features, **arrays)
 
 
 def _value(node: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from veilrec.core.arrays import Bools, Bytes, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr, offsets_of
-from veilrec.core.features import Features
+from veilrec.core.features import Features, Side, usual
 from veilrec.core.jit import jit
 from veilrec.core.rng import mix
 
@@ -181,6 +181,7 @@ class Population:
     rating_scale: tuple[float, float] | None = None  # lowest and highest rating there can be; None: counts, or none
     unlisted_items: int = 0  # that no public table names: they are there because people used them, or were shown them
     exact: tuple[str, ...] = ()  # other public facts that were read off people's own data, in words
+    contexts: Side | None = None  # what was said of the user at every row of the log: `features.users` is the usual
 
     @property
     def n_users(self) -> int:
@@ -206,7 +207,41 @@ def some_users(population: Population, users: Offsets) -> Population:
         impressions={name: _impressions_of(split, users) for name, split in population.impressions.items()},
         features=None if features is None else Features(features.users.take(users), features.items),
         fixed_test=None if fixed is None else (fixed[0][users], fixed[1][users]),
+        contexts=None if population.contexts is None else population.contexts.take(rows.items),
     )
+
+
+def features_by(population: Population, learnt: Csr) -> Features | None:
+    """What is known of items, and of people by the rows of the log whose pair of user and item may be learnt from."""
+    if population.features is None or population.contexts is None:
+        return population.features
+    return Features(usual_context(population, rows_of_pairs(population, learnt)), population.features.items)
+
+
+def rows_of_pairs(population: Population, pairs: Csr) -> Bools:
+    """Mark the rows of the log whose pair of user and item is one of these."""
+    log, width = population.interactions, population.n_items
+    owners = np.repeat(np.arange(population.n_users, dtype=np.int64), np.diff(log.offsets))
+    return np.isin(owners * width + log.items, pairs.row_numbers() * width + pairs.items)
+
+
+def ratings_out_of_one(population: Population, rows: Csr) -> Floats | None:
+    """The rating of every pair of these rows, one a user, by the scale of the data; None where it has none.
+
+    The scale is what the data is said to have, and not what occurs in it: that would change with one person's ratings.
+    """
+    if population.rating_scale is None or not len(population.interactions):
+        return None
+    found = population.interactions.ratings_of(rows.row_numbers(), rows.items)
+    return None if found is None else found / np.float32(population.rating_scale[1])
+
+
+def usual_context(population: Population, rows: Bools) -> Side:
+    """The usual context of every user in the marked rows of the log."""
+    if population.contexts is None:
+        raise ValueError("the log says nothing of contexts")
+    owners = np.repeat(np.arange(population.n_users), np.diff(population.interactions.offsets))[rows]
+    return usual(population.contexts.take(np.flatnonzero(rows)), owners, population.n_users)
 
 
 def _impressions_of(split: Impressions, users: Offsets) -> Impressions:

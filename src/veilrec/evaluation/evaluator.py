@@ -10,6 +10,7 @@ model is set aside, since a rival that the user has used would only be a second 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec.core.csr import Csr
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.jit import jit
 from veilrec.core.rng import stream, word
@@ -38,8 +39,18 @@ from veilrec.evaluation.metrics import (
     places_in_lists,
     places_of_first,
 )
-from veilrec.evaluation.split import Cases, ImpressionScorer, Purpose, Split, has_both_labels, join_rows, keep_entries
-from veilrec.models.scores import Model, Scorer, joined
+from veilrec.evaluation.split import (
+    Cases,
+    ImpressionScorer,
+    Purpose,
+    Rated,
+    Split,
+    distinct_rows,
+    has_both_labels,
+    join_rows,
+    keep_entries,
+)
+from veilrec.models.scores import Model, ReadsRatings, Scorer, joined
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
 
@@ -100,7 +111,13 @@ def evaluate_cases(
     one_by_one = cases.adapt is not None
     if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        ranks = _full_places(users, cases, _used(cases, train), joined(model, cases.adapt, cases.people), lists)
+        used, scorer = _used(cases, train), _scorer_of(cases, cases.adapt, model)
+        if cases.repeats is not None:
+            used = distinct_rows(used, scorer.n_items, without=cases.positives)
+        ranks = _full_places(users, cases, used, scorer, lists)
+        if cases.repeats is not None:
+            ranks = np.repeat(ranks, cases.repeats)
+            offsets = offsets_of(cases.repeats)[offsets]
     elif cases.candidates is not None:
         ranks = _sampled_places(cases.users, cases.candidates, model)
         if lists is not None:
@@ -113,11 +130,35 @@ def evaluate_cases(
     if further:
         values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
     result = EvaluationResult(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
+    if further and cases.rated is not None and isinstance(model, ReadsRatings) and model.predicts_ratings:
+        result = replace(result, whole=_rating_errors(cases, cases.rated, scorer))
     return result if lists is None else _with_lists(result, lists)
 
 
+def _scorer_of(cases: Cases, adapt: Csr, model: Model) -> Scorer:
+    """A model for the people of the cases, by what they adapt on and, where it reads them, by their ratings."""
+    if cases.rated is not None and isinstance(model, ReadsRatings) and model.reads_ratings:
+        people = model.people.strangers(len(cases)) if cases.people is None else cases.people
+        return model.fold_in_rated(cases.rated.rows, people, cases.rated.known)
+    return joined(model, adapt, cases.people)
+
+
+def _rating_errors(cases: Cases, rated: Rated, scorer: Scorer) -> dict[str, float]:
+    """Errors of predicted ratings over all that are asked, and of the mean of a user's known ones beside them."""
+    owners, (low, high) = cases.positives.row_numbers(), rated.scale
+    told = scorer.score_some(owners, cases.positives.items[:, np.newaxis])[:, 0]
+    sums = np.bincount(rated.rows.row_numbers(), rated.known, minlength=len(cases))
+    means = (sums / np.maximum(rated.rows.lengths(), 1))[owners]
+    errors = {}
+    for name, found in (("", np.asarray(told, np.float64)), ("_of_mean", means)):
+        off = np.clip(found * high, low, high) - rated.asked.astype(np.float64) * high
+        errors |= {f"rmse{name}": math.sqrt(np.mean(off**2)), f"mae{name}": float(np.mean(np.abs(off)))}
+    return errors
+
+
 def _with_lists(result: EvaluationResult, lists: ListEvaluator, reachable: Bools | None = None) -> EvaluationResult:
-    return replace(result, values={**result.values, **lists.values()}, whole=lists.whole(reachable))
+    whole = {**result.whole, **lists.whole(reachable)}
+    return replace(result, values={**result.values, **lists.values()}, whole=whole)
 
 
 def _used(cases: Cases, train: Csr) -> Csr:
@@ -281,7 +322,7 @@ def refuse_without_halves(protocol: str, *, adapts: bool) -> None:
     if not adapts:
         raise BadInput(
             f"--personalisation is about people whom the model meets after training, and {protocol} has none: train"
-            " with --protocol holdout-users or holdout-users-liked"
+            " with --protocol holdout-users, holdout-users-liked or holdout-records"
         )
 
 

@@ -14,14 +14,17 @@ import numpy as np
 from veilrec.core.arrays import Bools, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name
-from veilrec.data.population import Population, keys_of
+from veilrec.data.population import Population, features_by, keys_of, usual_context
 from veilrec.evaluation.split import (
     Cases,
     Purpose,
+    Rated,
     Split,
     cases_of,
+    distinct_rows,
     draw_unused,
     draws_of,
+    join_rows,
     keep_entries,
     known_items,
     mark_some,
@@ -33,7 +36,8 @@ PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
     "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
     "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
-    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is no positive and no rival",
+    "holdout-records": "holdout-users by rows of the log, repeats kept: adapt on half of them, rank each other row",
+    "holdout-users-liked": "holdout-users with ratings above 3 alone; what was rated lower is no positive and no rival",
     "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
     "mind": "the impressions of the dev part: rank what was shown, given the history before it",
     "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",
@@ -81,6 +85,8 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
         )
     if protocol in ("holdout-users", "holdout-users-liked"):
         return _holdout_users(population, pairs, able, seed, validation, disliked)
+    if protocol == "holdout-records":
+        return _holdout_records(population, needed, seed, validation)
     if protocol == "ratio-8-2":
         return _ratio(population, pairs, able, seed, validation)
     return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
@@ -214,9 +220,9 @@ def _holdout_users(
     for_test = np.flatnonzero(drawn < TEST_USERS)
     for_valid = np.flatnonzero((drawn >= TEST_USERS) & (drawn < TEST_USERS + VALID_USERS) & validation)
 
-    learnt = np.ones(len(pairs), np.bool_)
-    learnt[for_test] = learnt[for_valid] = False
-    train = keep_entries(pairs, learnt[pairs.row_numbers()])
+    learnt_users = np.ones(len(pairs), np.bool_)
+    learnt_users[for_test] = learnt_users[for_valid] = False
+    train = keep_entries(pairs, learnt_users[pairs.row_numbers()])
     if len(train.items) == 0:
         raise BadInput(
             f"{protocol} leaves none of the {len(pairs)} users of {population.name} for training:"
@@ -229,23 +235,79 @@ def _holdout_users(
                 f"{protocol} drew no user of {population.name} with enough items: try another seed,"
                 " or use the protocol loo-99"
             )
-        cases = _halves(population, pairs, users, seed)
-        return cases if disliked is None else replace(cases, set_aside=disliked.take(users))
+        cases, low = _halves(population, pairs, users, seed), None
+        if disliked is not None:
+            known = keep_entries(disliked, ~_mark_half(population, disliked, users, seed))
+            cases, low = replace(cases, set_aside=disliked.take(users)), known.take(users)
+        return replace(cases, rated=_rated(population, cases, low))
 
     test = halves(for_test[able[for_test]])
     valid = halves(for_valid[able[for_valid]]) if validation else None
     liked = None if disliked is None else pairs
+    low = None if disliked is None else keep_entries(disliked, learnt_users[disliked.row_numbers()])
     cut = "a random fifth of the users, each drawn alone"
-    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked, cut=cut)
+    return Split(
+        protocol, population.n_users, population.n_items, train, test, valid, disliked=low, liked=liked, cut=cut
+    )
 
 
 def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
-    counts = np.zeros(len(pairs), np.int64)
-    counts[users] = pairs.lengths()[users] // 2
-    marked = mark_some(pairs.offsets, counts, keys_of(population.users), seed, Purpose.TEST_ITEMS)
+    marked = _mark_half(population, pairs, users, seed)
+    adapt = keep_entries(pairs, ~marked)
+    known = features_by(population, adapt)
     return Cases(
         users,
         keep_entries(pairs, marked).take(users),
-        adapt=keep_entries(pairs, ~marked).take(users),
-        people=None if population.features is None else population.features.users.take(users),
+        adapt=adapt.take(users),
+        people=None if known is None else known.users.take(users),
+    )
+
+
+def _rated(population: Population, cases: Cases, disliked: Csr | None) -> Rated | None:
+    """The ratings of people who adapt: of what they adapt on, of what they disliked in it, and of what is asked."""
+    if population.rating_scale is None or cases.adapt is None:
+        return None
+    rows = cases.adapt if disliked is None else join_rows(cases.adapt, disliked)
+    log, highest = population.interactions, np.float32(population.rating_scale[1])
+    known, asked = (log.ratings_of(cases.users[some.row_numbers()], some.items) for some in (rows, cases.positives))
+    if known is None or asked is None:
+        return None
+    return Rated(rows, known / highest, asked / highest, population.rating_scale)
+
+
+def _mark_half(population: Population, rows: Csr, users: Offsets, seed: int) -> Bools:
+    counts = np.zeros(len(rows), np.int64)
+    counts[users] = rows.lengths()[users] // 2
+    return mark_some(rows.offsets, counts, keys_of(population.users), seed, Purpose.TEST_ITEMS)
+
+
+def _holdout_records(population: Population, needed: int, seed: int, validation: bool) -> Split:
+    """As `holdout-users`, but a test user's rows are split, so that an item may stand in both halves.
+
+    Each row of the one half is ranked among the items that its user never used (PrivRec, section 3.3, "negative items
+    that the user has never interacted with"). What a client knows of its user is what the other half says.
+    """
+    log = population.interactions
+    rows = Csr(log.offsets, log.items)
+    whole = _holdout_users(population, rows, rows.lengths() >= needed, seed, validation, None)
+
+    def by_rows(cases: Cases) -> Cases:
+        held = np.zeros(len(rows), np.int64)
+        held[cases.users] = 1
+        marked = _mark_half(population, rows, cases.users, seed)
+        distinct = distinct_rows(cases.positives, population.n_items)
+        keys = cases.positives.row_numbers() * population.n_items + cases.positives.items
+        _, repeats = np.unique(keys, return_counts=True)
+        people = cases.people
+        if population.contexts is not None:
+            people = usual_context(population, ~marked & (held[rows.row_numbers()] > 0)).take(cases.users)
+        return replace(cases, positives=distinct, repeats=repeats.astype(np.int64), people=people, rated=None)
+
+    return replace(
+        whole,
+        protocol="holdout-records",
+        train=distinct_rows(whole.train, population.n_items),
+        records=whole.train,
+        test=by_rows(whole.test),
+        valid=None if whole.valid is None else by_rows(whole.valid),
     )

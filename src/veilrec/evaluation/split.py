@@ -39,6 +39,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Rated:
+    """Ratings of people who adapt, out of 1: those that their clients know, and those that are asked."""
+
+    rows: Csr  # T rows: `Cases.adapt`, and behind it what was disliked where the protocol tells it apart
+    known: Floats  # [len(rows.items)]
+    asked: Floats  # [len(Cases.positives.items)]
+    scale: tuple[float, float]  # of one rating, lowest and highest
+
+
+@dataclass(frozen=True)
 class Cases:
     """T questions: for each a user and the items that a good model ranks first."""
 
@@ -48,6 +58,8 @@ class Cases:
     adapt: Csr | None = None  # holdout-users, T rows: what the client adapts on
     impressions: Impressions | None = None  # mind, T impressions
     people: Side | None = None  # holdout-users, T rows: what the client knows of its user
+    repeats: Offsets | None = None  # holdout-records, [len(positives.items)]: how often each was used; None: once
+    rated: Rated | None = None  # holdout-users of data with a scale of ratings
     # T rows, no rivals of the test items: validation items, what was disliked, or what is withheld from the model
     set_aside: Csr | None = None
 
@@ -66,6 +78,8 @@ class Split:
     test: Cases
     valid: Cases | None = None
     train_impressions: Impressions | None = None  # mind: those that clients may learn from
+    records: Csr | None = None  # holdout-records, n_users rows: `train` with every use; None: each item once
+    disliked: Csr | None = None  # holdout-users-liked, n_users rows: what clients know that they rated low
     liked: Csr | None = None  # n_users rows: what counts of all that was used; None: all of it
     cut: str = ""  # where what is learnt from ends and what is asked begins, in words
 
@@ -75,6 +89,14 @@ def for_search(split: Split) -> Split:
     if split.valid is None:
         raise ValueError("a search needs a split with a validation part")
     return replace(split, test=split.valid, valid=None)
+
+
+def distinct_rows(rows: Csr, n_items: int, *, without: Csr | None = None) -> Csr:
+    """The distinct items of every row, ascending, without those of another."""
+    keys = np.unique(rows.row_numbers() * n_items + rows.items)
+    if without is not None:
+        keys = np.setdiff1d(keys, without.row_numbers() * n_items + without.items)
+    return csr_from_pairs(keys // n_items, (keys % n_items).astype(np.int32), len(rows))
 
 
 def join_rows(left: Csr, right: Csr) -> Csr:

@@ -75,18 +75,19 @@ class Tape:
         return {name: [x for x, _ in uses] for name, uses in self._uses.items()}
 
     def slopes(
-        self, result: Tensor, leaves: Sequence[Tensor] = (), gradient: Tensor | None = None
-    ) -> tuple[dict[str, tuple[Tensor, Tensor]], tuple[Tensor, ...]]:
-        """Inputs and output gradients of every layer that was used, [rows, positions, ...], and the gradient in the
-        leaves. `gradient` is that in the result, which is a single number without it.
+        self, result: Tensor, leaves: Sequence[Tensor] = (), gradient: Tensor | None = None, apart: Tensor | None = None
+    ) -> tuple[dict[str, Noted], tuple[Tensor, ...]]:
+        """What went through every layer that was used, and the gradient in the leaves. `gradient` is that in the
+        result, which is a single number without it. Rows of `apart` are not rows of the batch.
         """
         outputs = [output for uses in self._uses.values() for _, output in uses]
         found = torch.autograd.grad(result, [*outputs, *leaves], gradient, materialize_grads=True)
         of_outputs, noted = iter(found), {}
         for name, uses in self._uses.items():
             width = 1 if isinstance(self.layers[name], nn.Linear) else 0  # of what one position puts in
-            inputs = torch.cat([_positions(x.detach(), width) for x, _ in uses], 1)
-            noted[name] = inputs, torch.cat([_positions(next(of_outputs), 1) for _ in uses], 1)
+            seen = [(x is apart, _positions(x.detach(), width), _positions(next(of_outputs), 1)) for x, _ in uses]
+            own, others = ([(x, y) for is_apart, x, y in seen if is_apart == wanted] for wanted in (False, True))
+            noted[name] = Noted(_side_by_side(own), _side_by_side(others))
         return noted, found[len(outputs) :]
 
     def has_bias(self, name: str) -> bool:
@@ -94,14 +95,19 @@ class Tape:
         return getattr(self.layers[name], "bias", None) is not None
 
 
-def by_row(tape: Tape, noted: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """Gradients of weights and biases of linear layers for every row: [rows, ...]."""
-    result = {}
-    for name, (inputs, slopes) in noted.items():
-        result[f"{name}.weight"] = slopes.transpose(1, 2) @ inputs
-        if tape.has_bias(name):
-            result[f"{name}.bias"] = slopes.sum(1)
-    return result
+Through = tuple[Tensor, Tensor]  # inputs and output gradients, [rows, positions, ...]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What went through a layer: of rows of the batch, and of rows that are apart."""
+
+    rows: Through | None
+    apart: Through | None
+
+
+def _side_by_side(uses: list[Through]) -> Through | None:
+    return (torch.cat([x for x, _ in uses], 1), torch.cat([y for _, y in uses], 1)) if uses else None
 
 
 def _positions(values: Tensor, width: int) -> Tensor:
@@ -234,14 +240,13 @@ class TapedVectors:
 
 
 def _add_noted(
-    tape: Tape,
-    noted: Mapping[str, tuple[Tensor, Tensor]],
-    offsets: Offsets,
-    dense: Mapping[str, Floats],
-    words: Rows | None,
+    tape: Tape, noted: Mapping[str, Noted], offsets: Offsets, dense: Mapping[str, Floats], words: Rows | None
 ) -> None:
     """What a tape noted, added up for every client, whose rows begin at the offsets."""
-    for name, (inputs, slopes) in noted.items():
+    for name, found in noted.items():
+        if found.rows is None:
+            continue
+        inputs, slopes = found.rows
         begin, into = offsets * slopes.shape[1], slopes.flatten(0, 1).numpy()
         if isinstance(tape.layers[name], nn.Linear):
             multiply_segments(begin, into, inputs.flatten(0, 1).numpy(), dense[f"{name}.weight"])
@@ -285,18 +290,19 @@ class TapedUsers:
         for group in own.groups(CLIENTS_PER_BATCH):
             histories, rows, batch = own.packed(group)
             own_pairs = batch.news.numpy()
-            found, in_vectors[own_pairs], loss = self._by_history(
-                weights, vectors[pairs.title[own_pairs]], shares[rows], batch
-            )
-            np.add.at(values, own.client[rows], loss * shares[rows])
-            for name, value in found.items():
-                add_up(dense[name], own.owner[histories], value)
+            found = self._found(weights, vectors[pairs.title[own_pairs]], shares[rows], batch)
+            in_vectors[own_pairs] = found.in_vectors
+            np.add.at(values, own.client[rows], found.losses * shares[rows])
+            ends = np.searchsorted(own.owner[histories], group, "right")
+            ends_of_news = np.cumsum(np.diff(own.offsets)[group])
+            low, low_news = 0, 0
+            for client, high, high_news in zip(group, ends, ends_of_news, strict=True):
+                out = {name: value[client] for name, value in dense.items()}
+                found.add(slice(low, high), slice(low_news, high_news), out)
+                low, low_news = high, high_news
         return dense, in_vectors, values
 
-    def _by_history(
-        self, weights: Weights, vectors: Floats, share: Floats, batch: Batch
-    ) -> tuple[dict[str, Floats], Floats, Floats]:
-        """Gradients of each history in the user model, and of all in the vectors; losses of the examples."""
+    def _found(self, weights: Weights, vectors: Floats, share: Floats, batch: Batch) -> _UserGradients:
         count = len(batch.histories)
         learned = tensors_of(weights)
         leaf = torch.from_numpy(vectors).requires_grad_()
@@ -306,10 +312,33 @@ class TapedUsers:
             exchanged = learned | {f"model.{name}": copy for name, copy in zip(bare, copies, strict=True)}
             each = functional_call(self._losses, exchanged, (leaf, *fields_of(batch)))
         total = (each * torch.from_numpy(share)).sum()
-        noted, (in_vectors, *in_copies) = tape.slopes(total, (leaf, *copies))
-        found = {name.removeprefix("model."): g.numpy() for name, g in by_row(tape, noted).items()}
-        found |= {name: g.numpy() for name, g in zip(bare, in_copies, strict=True)}
-        return found, in_vectors.numpy(), each.detach().numpy()
+        noted, (in_vectors, *in_copies) = tape.slopes(total, (leaf, *copies), apart=leaf)
+        layers = {name.removeprefix("model."): part for name, part in noted.items()}
+        of_copies = {name: g.numpy() for name, g in zip(bare, in_copies, strict=True)}
+        return _UserGradients(layers, of_copies, in_vectors.numpy(), each.detach().numpy())
+
+
+@dataclass(frozen=True)
+class _UserGradients:
+    """Gradients of some clients in the user model, as products that are not taken yet: one a client."""
+
+    layers: dict[str, Noted]  # of rows of histories, and apart of rows of news
+    bare: dict[str, Floats]  # [histories, ...]
+    in_vectors: Floats
+    losses: Floats  # of examples
+
+    def add(self, histories: slice, news: slice, out: Mapping[str, Floats]) -> None:
+        """Those of one client to its gradients, which come with zeros."""
+        for name, noted in self.layers.items():
+            for through, rows in ((noted.rows, histories), (noted.apart, news)):
+                if through is None:
+                    continue
+                inputs, slopes = (part[rows].flatten(0, 1).numpy() for part in through)
+                out[f"{name}.weight"][...] += slopes.T @ inputs
+                if f"{name}.bias" in out:
+                    out[f"{name}.bias"][...] += slopes.sum(0)
+        for name, values in self.bare.items():
+            values[histories].sum(0, out=out[name])
 
 
 class LossesOfStates(nn.Module):
@@ -339,11 +368,3 @@ def tensors_of(weights: Weights) -> dict[str, Tensor]:
 def repeated(value: Tensor, count: int) -> Tensor:
     """A copy for every history, so that each has a gradient of its own."""
     return value.expand(count, *value.shape).clone().requires_grad_()
-
-
-def add_up(sums: Floats, owner: Offsets, values: Floats) -> None:
-    """Add the gradients of histories to those of the clients that own them."""
-    if len(np.unique(owner)) == len(owner):
-        sums[owner] = values
-        return
-    np.add.at(sums, owner, values)

@@ -72,6 +72,8 @@ class Problem:
     ratings: Floats | None = None  # [len(train.items)], out of 1 by the scale of the data; None: it has none
     catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
     people: int | None = None  # public nominal number of clients; None: how many can learn, which is public itself
+    records: Csr | None = None  # `train` with every use of an item, for methods that learn from repeats; None: once
+    disliked: Csr | None = None  # what was rated low where `train` is what was liked; None: nothing is told apart
     numbers: Offsets | None = None  # of every client, by its name alone: the key of its public draws; None: its row
 
 

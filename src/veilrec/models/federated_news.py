@@ -201,7 +201,11 @@ class Interests(NewsModel):
 
     def whole_user(self, history: Tensor, mask: Tensor) -> Tensor:
         """UE: the user vector before it is decomposed, [b, dim]."""
-        return super().user(history, mask)
+        return self.whole_of(self.as_clicks(history), mask)
+
+    def whole_of(self, clicks: Tensor, mask: Tensor) -> Tensor:
+        """`whole_user` of what `as_clicks` gives."""
+        return super().user_of(clicks, mask)
 
     def attention(self, user: Tensor) -> Tensor:
         """ID, Algorithm 2, line 7: [b, dim] -> [b, B]."""
@@ -213,23 +217,23 @@ class Interests(NewsModel):
         """IR, Algorithm 1, line 3: [b, B] -> [b, dim]."""
         return (attention.unsqueeze(-2) @ self.basis_vectors()).squeeze(-2)
 
-    def user(self, history: Tensor, mask: Tensor) -> Tensor:
+    def user_of(self, clicks: Tensor, mask: Tensor) -> Tensor:
         """What the server ranks with where nothing is noisy."""
-        return self.reconstruct(self.attention(self.whole_user(history, mask)))
+        return self.reconstruct(self.attention(self.whole_of(clicks, mask)))
 
-    def learning_users(self, history: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def learning_users(self, clicks: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """UE with padding, ID, DPA, IR as in training (Algorithm 3, lines 14 and 15): [u, dim].
 
         Of attention that was released already, only IR is left: nothing of the history is looked at.
         """
         if batch.noise is None and self.sizes.balance == 0.0:
-            return self.user(history, batch.history_mask), None
+            return self.user_of(clicks, batch.history_mask), None
         if batch.noise is None:
-            attention = used = self.attention(self.whole_user(history, batch.history_mask))
+            attention = used = self.attention(self.whole_of(clicks, batch.history_mask))
         elif batch.padded is None:
             attention = used = on_simplex(batch.noise)
         else:
-            attention = self.padded_attention(history, batch.history_mask, batch.padded)
+            attention = self.padded_attention(clicks, batch.history_mask, batch.padded)
             attention = attention if batch.row_of is None else attention[batch.row_of]
             used = on_simplex(clip(attention, self.sizes.attention_clip) + batch.noise)
         return self.reconstruct(used), self._balance(attention) if self.sizes.balance > 0.0 else None
@@ -246,10 +250,10 @@ class Interests(NewsModel):
         both = self.sizes.balance * evenly + follow
         return both - both.detach()
 
-    def padded_attention(self, history: Tensor, mask: Tensor, padded: Tensor) -> Tensor:
-        """Attention of histories in which some clicks are the pad: what a mechanism is given."""
-        kept = torch.where(padded.unsqueeze(-1), self.pad_state().unsqueeze(-2), history)
-        return self.attention(self.whole_user(kept, mask))
+    def padded_attention(self, clicks: Tensor, mask: Tensor, padded: Tensor) -> Tensor:
+        """Attention of histories, as `as_clicks` gives them, in which some clicks are the pad: a mechanism's input."""
+        kept = torch.where(padded.unsqueeze(-1), self.as_clicks(self.pad_state()).unsqueeze(-2), clicks)
+        return self.attention(self.whole_of(kept, mask))
 
 
 def clip(attention: Tensor, norm: float) -> Tensor:
@@ -351,17 +355,17 @@ class PublicHead(Interests):
         subcategory = unit_vectors(news.subcategory, self.parts[2], sentence.dtype)
         return torch.cat([sentence, category, subcategory, (sentence - self.centre) @ self.whitening], -1)
 
-    def whole_user(self, history: Tensor, mask: Tensor) -> Tensor:
+    def whole_of(self, clicks: Tensor, mask: Tensor) -> Tensor:
         """[a1 direction, a2 shares, a3 shares, w]; only w for those without clicks."""
-        pooled = masked_mean(history[..., : sum(self.parts)], mask)
+        pooled = masked_mean(clicks[..., : sum(self.parts)], mask)
         sentence, shares = pooled[..., : self.parts[0]], pooled[..., self.parts[0] :]
         length = torch.linalg.vector_norm(sentence, dim=-1, keepdim=True).clamp(min=_SMALLEST)
         personal = self._scaled(torch.cat([sentence / length, shares], -1), self.scales)
         return torch.cat([personal, self.taste.expand(*personal.shape[:-1], -1)], -1)
 
-    def user(self, history: Tensor, mask: Tensor) -> Tensor:
+    def user_of(self, clicks: Tensor, mask: Tensor) -> Tensor:
         """The whole vector: what a client ranks with."""
-        return self.whole_user(history, mask)
+        return self.whole_of(clicks, mask)
 
     def basis_vectors(self) -> Tensor:
         """The public centres, and where learning has moved them."""

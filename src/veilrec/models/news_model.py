@@ -115,8 +115,12 @@ class SelfAttention(nn.Module):
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Each real position looks at all real ones; the others come out zero."""
-        n, length, _ = values.shape
-        projected = self.projections(values).view(n, length, 3, self.heads, self.width)
+        return self.mix(self.projections(values), mask)
+
+    def mix(self, projected: Tensor, mask: Tensor) -> Tensor:
+        """The same of queries, keys and values that are there: [n, l, 3 * heads * width]."""
+        n, length, _ = projected.shape
+        projected = projected.view(n, length, 3, self.heads, self.width)
         queries, keys, content = projected.permute(2, 0, 3, 1, 4)  # [n, heads, l, width] each
         scores = queries @ keys.transpose(-1, -2) / self.width**0.5  # [n, heads, l, l]
         mixed = masked_softmax(scores, mask[:, None, None, :]) @ content
@@ -192,8 +196,31 @@ class MultiHeadPooling(nn.Module):
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
         """One vector per sequence."""
-        pooled: Tensor = self.attention(self.dropout(self.mix(vectors, mask)), mask)
+        return self.pool(self.mix.projections(vectors), mask)
+
+    def pool(self, projected: Tensor, mask: Tensor) -> Tensor:
+        """The same of queries, keys and values that are there."""
+        pooled: Tensor = self.attention(self.dropout(self.mix.mix(projected, mask)), mask)
         return pooled
+
+
+class MultiHeadUsers:
+    """Joins a model whose user is `clicks`, multi-head self-attention and attention: every news is projected once."""
+
+    clicks: MultiHeadPooling
+
+    def as_clicks(self, states: Tensor) -> Tensor:
+        """Queries, keys and values of the news."""
+        projected: Tensor = self.clicks.mix.projections(states)
+        return projected
+
+    def encode_clicks(self, clicks: Tensor, mask: Tensor) -> Tensor:
+        """What the clicked news have in common."""
+        return self.clicks.pool(clicks, mask)
+
+    def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
+        """The same, from the states of the clicked news."""
+        return self.encode_clicks(self.as_clicks(history), mask)
 
 
 def saved_state(optimiser: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
@@ -276,26 +303,38 @@ class NewsModel(nn.Module, ABC):
         """User vectors of histories, oldest first: [b, h, dim], [b, h] -> [b, dim]."""
         raise TypeError(f"{type(self).__name__} scores candidates beside the history: it has no user vector")
 
+    def as_clicks(self, states: Tensor) -> Tensor:
+        """What the user model makes of a news alone, computed once for all histories that have it."""
+        return states
+
+    def encode_clicks(self, clicks: Tensor, mask: Tensor) -> Tensor:
+        """`encode_user` of what `as_clicks` gives."""
+        return self.encode_user(clicks, mask)
+
     def user(self, history: Tensor, mask: Tensor) -> Tensor:
         """User vectors, also of those without a history."""
-        known = mask.any(-1, keepdim=True)
-        return torch.where(known, self.encode_user(history, mask), self.newcomer)
+        return self.user_of(self.as_clicks(history), mask)
 
-    def learning_users(self, history: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    def user_of(self, clicks: Tensor, mask: Tensor) -> Tensor:
+        """`user` of what `as_clicks` gives."""
+        known = mask.any(-1, keepdim=True)
+        return torch.where(known, self.encode_clicks(clicks, mask), self.newcomer)
+
+    def learning_users(self, clicks: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """User vectors of the histories of a batch in training, and what is added to the loss of their examples."""
-        return self.user(history, batch.history_mask), None
+        return self.user_of(clicks, batch.history_mask), None
 
     def second_users(self, users: Tensor) -> Tensor | None:
         """Other vectors of the same users whose loss is added, for what learns from nothing else; None: no such."""
         return None
 
     def project_clicks(self, states: Tensor) -> Tensor:
-        """What `user_from` needs of every news, so that it is computed once: the states, or more."""
-        return states
+        """What `user_from` needs of every news, so that it is computed once."""
+        return self.as_clicks(states)
 
     def user_from(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
         """`user` for ranking: histories are rows of the projected news, [b, h]."""
-        return self.user(projected[items], mask)
+        return self.user_of(projected[items], mask)
 
     def score(self, history: Tensor, mask: Tensor, candidates: Tensor) -> Tensor:
         """Scores of candidates: states [b, c, ...] -> [b, c]."""
@@ -444,7 +483,7 @@ def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
 def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
     """Losses of a batch whose news have known states: [m, ...]."""
     if model.is_dot_product:
-        users, extra = model.learning_users(states[batch.histories], batch)
+        users, extra = model.learning_users(model.as_clicks(states)[batch.histories], batch)
         scores = (states[batch.candidates] @ users[batch.history_of].unsqueeze(-1)).squeeze(-1)
     else:
         scores, extra = _scores_by_history(model, states, batch), None

@@ -17,6 +17,7 @@ from veilrec.models.news_model import (
     CnnEncoder,
     Gru,
     MultiHeadPooling,
+    MultiHeadUsers,
     NewsInput,
     NewsModel,
     NewsShape,
@@ -29,7 +30,7 @@ from veilrec.models.news_model import (
 )
 
 
-class Nrms(NewsModel):
+class Nrms(MultiHeadUsers, NewsModel):
     """NRMS: multi-head self-attention over the words of titles, and again over clicks (Wu et al., EMNLP 2019)."""
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
@@ -41,11 +42,6 @@ class Nrms(NewsModel):
     def encode_news(self, news: NewsInput) -> Tensor:
         """Title vectors."""
         encoded: Tensor = self.title(self.dropout(self.words(news.title)), news.title > 0)
-        return encoded
-
-    def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
-        """What the clicked news have in common."""
-        encoded: Tensor = self.clicks(history, mask)
         return encoded
 
 
@@ -148,7 +144,7 @@ class Ebnr(NewsModel):
         return last
 
 
-class PlmNr(NewsModel):
+class PlmNr(MultiHeadUsers, NewsModel):
     """A layer over the sentence vector; NRMS's user model over it."""
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
@@ -159,11 +155,6 @@ class PlmNr(NewsModel):
     def encode_news(self, news: NewsInput) -> Tensor:
         """The projected sentence."""
         encoded: Tensor = self.title(self.dropout(news.sentence))
-        return encoded
-
-    def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
-        """What the clicked news have in common."""
-        encoded: Tensor = self.clicks(history, mask)
         return encoded
 
 

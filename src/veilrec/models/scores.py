@@ -80,6 +80,17 @@ class SaysWhatItUses(Protocol):
         """Describe what the list for this history rests on."""
 
 
+@runtime_checkable
+class ReadsRatings(KnowsPeople, Protocol):
+    """A model that may also learn from how people rated what they used."""
+
+    reads_ratings: bool  # with its settings
+    predicts_ratings: bool  # whether its scores are ratings out of 1
+
+    def fold_in_rated(self, histories: Csr, people: Side, ratings: Floats) -> Scorer:
+        """Scorer of new users with these histories, rated so (out of 1), and features."""
+
+
 def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:
     """A scorer for new users, by all that is known of them and that the model can read."""
     if people is not None and isinstance(model, KnowsPeople):

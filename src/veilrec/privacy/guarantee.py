@@ -155,9 +155,9 @@ class Guarantee:
         return self.basis == "proven" and not self.obstacle
 
     def promise(self) -> str:
-        """The line of a run or a release: without a guarantee where noise can be drawn again; the remarks say why."""
+        """The line of a run or a release: without a guarantee where something stands in its way: see the remarks."""
         if self.basis == "proven" and self.obstacle:
-            return f"no guarantee as it is; with secure noise it would be {self.line()}"
+            return f"no guarantee as it is; without what stands in its way it would be {self.line()}"
         return self.line()
 
     def remarks(self) -> tuple[str, ...]:

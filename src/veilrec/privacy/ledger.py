@@ -238,6 +238,12 @@ def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency, *, 
             continue
         in_period, in_lifetime = account.in_period.plus(cost), account.in_lifetime.plus(cost)
         if not account.budget.allows(in_period, in_lifetime):
+            if not account.budget.allows(cost, cost):
+                raise BudgetExhausted(
+                    f"one such message costs more than the whole {account.budget.unit} budget of a period,"
+                    f" ({account.budget.epsilon:g}, {account.budget.delta:g}): it never fits; send the non-personal"
+                    " answer, or another message"
+                )
             raise BudgetExhausted(
                 f"the {account.budget.unit} budget of period {record.period} or of the lifetime is spent: "
                 "send the non-personal answer, or wait for the next period"

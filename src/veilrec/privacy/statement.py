@@ -21,8 +21,8 @@ _NOT_COVERED = (
     "this run adds noise, but its model holds what was learnt before it, in the earlier run that it started from, and "
     "no promise covers both."
 )
-_NOT_AS_IT_IS = "No guarantee as it is: {why}. With secure noise it would be this:"
-_SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
+_NOT_AS_IT_IS = "No guarantee as it is: {why}. Without what stands in its way it would be this:"
+_NOT_HERE = "Something of this is NOT SO here: {why}."
 
 _WORDS = yaml.safe_load(Path(__file__).with_name("statement.yaml").read_text("utf-8"))
 _UNIT: dict[Unit, str] = _WORDS["unit"]
@@ -65,8 +65,8 @@ class Statement:
         return self.guarantee.disclosure is not None and bool(self.guarantee.disclosure.simulated)
 
     @property
-    def drawn_again(self) -> str:
-        """Why a proven promise does not hold for the noise that was drawn; empty where it does."""
+    def obstacle(self) -> str:
+        """Why a proven promise does not hold for the run as it is; empty where it does."""
         return self.guarantee.obstacle if self.guarantee.basis == "proven" else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Statement:
             **detection_to_json(g),
             "published": self._published(),
             "noise": list(self.noise),
-            "assumptions": list(_assumptions(g, seeded=bool(self.drawn_again))),
+            "assumptions": list(_assumptions(g, self.obstacle)),
             "not_protected": list(_not_protected(g)),
             "caveats": list(g.caveats),
             "publishable": self.publishable,
@@ -134,15 +134,15 @@ class Statement:
             f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others {finds}, where guessing "
             "finds 1."
         )
-        return f"{_NOT_AS_IT_IS.format(why=self.drawn_again)} {told}" if self.drawn_again else told
+        return f"{_NOT_AS_IT_IS.format(why=self.obstacle)} {told}" if self.obstacle else told
 
     def summary(self) -> str:
         """One sentence that claims no more than the guarantee."""
         g = self.guarantee
         if g.basis == "none":
             words = f"No privacy guarantee: {_NOT_COVERED if self.adds_noise else _NO_NOISE}"
-        elif self.drawn_again:
-            words = f"There is no guarantee as it is; with secure noise there would be: {g.line()}."
+        elif self.obstacle:
+            words = f"There is no guarantee as it is; without what stands in its way there would be: {g.line()}."
         elif g.basis == "proven":
             words = f"The guarantee{f', of {self._runs()} together' if self.earlier else ''}: {g.line()}."
         else:
@@ -305,13 +305,13 @@ def _shows_who(g: Guarantee) -> bool:
     return g.adjacency == "add-remove" and g.trust == "server sees only noisy sums"
 
 
-def _assumptions(g: Guarantee, *, seeded: bool) -> tuple[str, ...]:
+def _assumptions(g: Guarantee, obstacle: str) -> tuple[str, ...]:
     if g.trust is None:
         return ()
     if g.basis == "as published":
         return ("The paper's own assumptions; this calibration is for comparing with its tables, not for people.",)
     source = "The noise comes from a cryptographic source and is never drawn again or logged."
-    return (*_ASSUMED_TRUST[g.trust], f"{source} {_SEEDED}" if seeded else source)
+    return (*_ASSUMED_TRUST[g.trust], source, *([_NOT_HERE.format(why=obstacle)] if obstacle else ()))
 
 
 def _not_protected(g: Guarantee) -> tuple[str, ...]:

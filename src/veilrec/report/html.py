@@ -167,8 +167,7 @@ def render_page(statement: Statement, *, where: Where) -> str:
 def _caption(statement: Statement, where: Where) -> str:
     if not statement.simulated or where != "clients":
         return "Who sees what."
-    noise = " with secure noise" if statement.drawn_again else ""
-    return f"Who sees what on real clients{noise}. This run was simulated, where all data was in one place."
+    return "Who sees what on real clients. This run was simulated, where all data was in one place."
 
 
 def _terms(parts: dict[str, Any]) -> list[tuple[str, str]]:

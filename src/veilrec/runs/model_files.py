@@ -40,6 +40,7 @@ RANKERS = {
     "least-squares": "veilrec.client.rankers:FcfRanker",
     "item-item": "veilrec.client.rankers:EaseRanker",
     "popularity": "veilrec.client.rankers:PopularityRanker",
+    "own-history": "veilrec.client.rankers:OwnHistoryRanker",
     "neighbours": "veilrec.client.rankers:NeighbourRanker",
     "self-attention": "veilrec.client.rankers:SasRecRanker",
     "private-least-squares": "veilrec.client.closed_form:PrivateAlsRanker",

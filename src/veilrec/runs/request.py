@@ -9,16 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from veilrec._version import __version__
-from veilrec.core.arrays import Floats
-from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.plan import Plan
 from veilrec.core.resources import require
 from veilrec.data.datasets import SYNTHETIC, full_spec, load, short_name
-from veilrec.data.population import Population, keys_of
+from veilrec.data.population import Population, features_by, keys_of, ratings_out_of_one
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
 from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
@@ -288,7 +284,8 @@ def prepare(
     if not enrolled and request.real is None:
         # What a public seed draws for a client must be the same whoever else is there; enrolled ones have numbers.
         numbers = None if secret is None else keys_of(population.users)
-        problem = replace(problem, people=_people(request, method, settings, problem), numbers=numbers)
+        problem = replace(problem, numbers=numbers)  # which draw who takes part, and so how many can learn
+        problem = replace(problem, people=_people(request, method, settings, problem))
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -369,7 +366,18 @@ def _made(
 def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
     """What a method gets of a split: its training part, and what is public."""
     news, ratings = news_data(population, split), ratings_out_of_one(population, split.train)
-    return Problem(split.train, split.n_items, seed, rounds, news, population.features, ratings, population.catalogue)
+    return Problem(
+        split.train,
+        split.n_items,
+        seed,
+        rounds,
+        news,
+        features_by(population, split.train),
+        ratings,
+        population.catalogue,
+        records=split.records,
+        disliked=split.disliked,
+    )
 
 
 def news_data(population: Population, split: Split) -> NewsData | None:
@@ -377,17 +385,6 @@ def news_data(population: Population, split: Split) -> NewsData | None:
     if population.catalogue is None or split.train_impressions is None:
         return None
     return NewsData(population.catalogue, split.train_impressions)
-
-
-def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
-    """The rating of every pair that is learnt from, by the scale of the data; None where it has none.
-
-    The scale is what the data is said to have, and not what occurs in it: that would change with one person's ratings.
-    """
-    if population.rating_scale is None or not len(population.interactions):
-        return None
-    found = population.interactions.ratings_of(train.row_numbers(), train.items)
-    return None if found is None else found / np.float32(population.rating_scale[1])
 
 
 @dataclass(frozen=True)

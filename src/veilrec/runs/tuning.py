@@ -174,7 +174,7 @@ MAX_TRIALS = 100_000
 BEST = "best.yaml"
 _SEARCH, _JOURNAL, _RESULT = "search.yaml", "optuna.journal", "trial.json"
 # Another seed has other test items, which this search may have seen.
-SPLIT_BY_SEED = ("ratio-8-2", "holdout-users", "holdout-users-liked")
+SPLIT_BY_SEED = ("ratio-8-2", "holdout-users", "holdout-users-liked", "holdout-records")
 
 
 @dataclass(frozen=True)

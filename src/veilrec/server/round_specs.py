@@ -246,6 +246,7 @@ class ReportThreshold:
     keep_probability: float = 1.0  # that a bit was told as it is
     estimate: bool = True  # whether to undo the lies (eq. 8); FedMF-Sub-RR does not
     threshold: float | None = None  # None: the mean of the frequencies
+    cut: bool = True  # whether estimates are kept within what there can be; eq. 8 prints none
 
     def frequencies(self, tally: Tally) -> Doubles:
         """Estimate the share of clients that have each item."""
@@ -256,6 +257,7 @@ class ReportThreshold:
             tally.reports,
             keep_probability=self.keep_probability,
             noise_probability=1.0 - self.keep_probability,
+            cut=self.cut,
         )
 
     def rows(self, tally: Tally) -> Indices:

@@ -118,7 +118,7 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
     return found
 
 
-_PART = 1 << 20  # bytes of a file that are read, checked and sent at once
+_PART = 1 << 16  # bytes of a file that are read, checked and sent at once: all of one that a slow reader holds here
 
 
 def digests_of(path: Path, whole: str) -> tuple[bytes, ...]:

@@ -11,8 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilrec.client.federated import examples_if_asked, nothing_if_overflown, overflown
-from veilrec.client.local_training import Cohort, LocalData, LocalResults, OwnSources, SharedSource
+from veilrec.client.local_training import (
+    Cohort,
+    LocalData,
+    LocalResults,
+    OwnSources,
+    SharedSource,
+    examples_if_asked,
+    nothing_if_overflown,
+    overflown,
+)
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.core.plan import Plan

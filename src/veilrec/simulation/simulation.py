@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.client.federated import examples_if_asked, weights_of
-from veilrec.client.local_training import Cohort, LocalData, SumLocalTrainer, places
+from veilrec.client.federated import weights_of
+from veilrec.client.local_training import Cohort, LocalData, SumLocalTrainer, examples_if_asked, places
 from veilrec.client.rankers import ModelParts
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Offsets

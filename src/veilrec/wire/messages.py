@@ -165,7 +165,7 @@ class OtherDigest(BadMessage):
     """A message that is rightly signed by its client, for something else than what the others acted on."""
 
 
-DeclineReason = Literal["not finite", "beyond the bound", "another digest"]
+DeclineReason = Literal["not finite", "beyond the bound", "another digest", "another plan"]
 DECLINE_REASONS: tuple[DeclineReason, ...] = get_args(DeclineReason)
 
 

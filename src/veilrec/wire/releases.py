@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def promise_of(manifest: Mapping[str, Any]) -> str:
     if manifest["protected"] or guarantee.basis != "proven":
         return guarantee.line()
     why = "; ".join(manifest["why_unprotected"])
-    return f"nothing as it lies here ({why}); with secure noise it would be {guarantee.line()}"
+    return f"nothing as it lies here ({why}); without that it would be {guarantee.line()}"
 
 
 def canonical(manifest: Any) -> bytes:
@@ -315,8 +316,9 @@ def check_manifest(manifest: Any) -> None:
         raise BadRelease(f"the release needs a client of version {least}, this one is {CLIENT}: update veilrec")
     if "expires" not in manifest:
         raise BadRelease("the release is of an older veilrec and says not when it expires: release the run again")
-    odd = next((name for name in manifest if name not in _MANIFEST), None)
-    odd = odd or next((name for name, shape in _MANIFEST.items() if not _field_fits(manifest, name, shape)), None)
+    unknown = (name for name in manifest if name not in _MANIFEST)
+    wrong = (name for name, shape in _MANIFEST.items() if not _field_fits(manifest, name, shape))
+    odd = next(chain(unknown, wrong), None)
     if odd is not None:
         raise BadRelease(f"the manifest is none of format {FORMAT}: its field {odd[:40]!r} is not as it should be")
     if not _moment(manifest["created"]) < _moment(manifest["expires"]) or not manifest["version"]:

@@ -29,6 +29,11 @@ def encode(spec: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
     return _encode_about(spec, schema) + messages.encode_update(model, schema)
 
 
+def is_planned(spec: RoundSpec, planned: RoundSpec, schema: Schema) -> bool:
+    """Whether a round that came asks for what the plan says, in everything but its rows."""
+    return _encode_about(spec, schema) == _encode_about(planned, schema)
+
+
 def size(spec: RoundSpec, schema: Schema) -> int:
     """Size of the encoded spec in bytes, without the model."""
     return len(_encode_about(spec, schema))
@@ -70,7 +75,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec
     shares = {}
     for _ in range(reader.unpack(_U8)[0] if flags & _SHARES else 0):
         number, share = reader.unpack(_SHARE)
-        if number >= len(schema.tensors) or not 0.0 < share <= 1.0:
+        if number >= len(schema.tensors) or schema.tensors[number].by_row or not 0.0 < share <= 1.0:
             raise BadMessage(f"the round is about a share {share} of tensor {number}: neither is possible")
         shares[schema.tensors[number].name] = share
     rank = reader.unpack(_U32)[0] if flags & _RANK else None

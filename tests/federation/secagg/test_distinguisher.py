@@ -108,10 +108,10 @@ def look_at_pairs(first, second, trial):
         gone = X25519PrivateKey.from_private_bytes(one.server._secret(4, "key"))
         for client, stripped in ((0, left.first), (1, left.second)):
             words = decode_masked(masked[client], one.terms)[1].copy()
-            pairs._own_mask(one.server._secret(client, "seed"), one.server._group).add_to(words, sign=-1)
+            pairs._own_mask(one.server._secret(client, "seed"), one.server._sharing).add_to(words, sign=-1)
             for other, secret in ((4, gone), (3, one.made[3]._mask_key)):
                 public = one.server._adverts[client].public[32:]
-                pairs._add_pair_mask(words, secret, other, client, public, one.server._group)
+                pairs._add_pair_mask(words, secret, other, client, public, one.server._sharing)
             stripped.append(words)
     return left
 

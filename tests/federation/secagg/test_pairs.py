@@ -77,6 +77,66 @@ def test_a_server_cannot_have_two_lists_signed():
         raises(TooFew, "6 of those in it", one.made[number].reveal, pairs.encode_parts(same))
 
 
+def boxes_of(told):
+    """The boxes that a client was handed, without the list of those whose shares came."""
+    return pairs.whole(told, lambda reader: (terms.read_numbers(reader), pairs.read_boxes(reader)))[1]
+
+
+def told_of(one, number, shared, held=None):
+    """What a server tells a client of whose shares came, and the boxes of those."""
+    sealed = {n: one.server._shares[n].boxes[number] for n in held or shared if n in one.made[number]._keys}
+    return encode_numbers(shared) + pairs.encode_parts(sealed)
+
+
+def test_a_server_that_hands_boxes_on_within_small_parts_opens_no_sum_of_a_part():
+    """Were four of ten told of each other's shares alone, their masks would cancel among them: a sum of four."""
+    one = Paired(COMPLETE, clients=10, least=8)
+    values = made_values(10, one.length, 0)
+    one.share()
+    for number in range(10):
+        part, client = range(4) if number < 4 else range(4, 10), one.made[number]
+        raises(TooFew, "8 at least", client.mask, told_of(one, number, part), MODEL, values[number])
+        client._step = 2
+        raises(BadMessage, "not the shares", client.mask, told_of(one, number, range(10), part), MODEL, values[number])
+
+
+def test_masks_of_clients_that_were_told_of_other_shares_do_not_cancel():
+    """Four of seven would do for a list: whoever masked for another one than the quorum signs is in no sum."""
+    one = Paired(COMPLETE, clients=7)
+    values, others = made_values(7, one.length, 0), range(1, 7)
+    one.share()
+    for number in range(7):
+        told = told_of(one, number, range(7) if number else range(4))
+        one.server.receive_masked(one.made[number].mask(told, MODEL, values[number]))
+    one.signed(others)
+    signatures = one.server.signatures()
+    wrong = one.reveal(others) != total(values, range(7))
+    assert wrong.mean() > 0.9  # what is left are masks
+    raises(BadMessage, "names somebody who took no part", one.made[0].sign, encode_numbers(range(7)))
+    one.made[0]._step = 3
+    one.made[0].sign(encode_numbers(range(4)))
+    raises(TooFew, None, one.made[0].reveal, signatures)
+
+
+def test_lists_that_leave_a_sparse_ring_in_parts_are_neither_masked_for_nor_signed():
+    woven = Neighbourhood(clients=12, degree=4, threshold=2, corrupt=0)
+    one = Paired(woven, clients=12)
+    values = made_values(12, one.length, 0)
+    one.share()
+    order = one.made[0]._ring
+    runs = {*order[:2], *order[6:8]}
+    left = tuple(sorted(set(range(12)) - runs))
+    number = left[0]
+    told = told_of(one, number, left)
+    raises(TooFew, "would not be one sum", one.made[number].mask, told, MODEL, values[number])
+    for each in left:
+        one.made[each]._step = 2
+        one.server.receive_masked(one.made[each].mask(one.server.boxes()[each], MODEL, values[each]))
+    raises(TooFew, "would not be one sum", one.made[number].sign, one.server.survivors())
+    assert terms.holds_together(order, 4, [n for n in range(12) if n not in order[:2]])
+    assert not terms.holds_together(order, 4, left)
+
+
 def test_signatures_of_another_list_or_of_strangers_do_not_count():
     one = Paired(COMPLETE, clients=6)
     _, signed = one.sign(made_values(6, one.length, 0))
@@ -183,13 +243,15 @@ def test_boxes_open_only_for_their_neighbour_in_their_round():
     one, other = Paired(COMPLETE, clients=6), Paired(COMPLETE, clients=6, round_number=6)
     boxes, foreign = one.share(), other.share()
     values = np.zeros(one.length, np.int64)
-    mixed = pairs.whole(boxes[0], pairs.read_boxes)
-    mixed[1] = pairs.whole(boxes[2], pairs.read_boxes)[1]
-    for bad in (pairs.encode_parts(mixed), foreign[0]):
+    named, mixed = encode_numbers(range(6)), boxes_of(boxes[0])
+    mixed[1] = boxes_of(boxes[2])[1]
+    for bad in (named + pairs.encode_parts(mixed), foreign[0]):
         raises(BadMessage, "does not open", one.made[0].mask, bad, MODEL, values)
         one.made[0]._step = 2
-    few = dict(list(pairs.whole(boxes[0], pairs.read_boxes).items())[:2])
-    raises(TooFew, "2 neighbours sent shares", one.made[0].mask, pairs.encode_parts(few), MODEL, values)
+    sparse = Paired(Neighbourhood(clients=12, degree=4, threshold=3, corrupt=0))
+    sparse.share()
+    few = tuple(sorted(set(range(12)) - set(list(sparse.made[0]._keys)[:2])))
+    raises(TooFew, "2 neighbours sent shares", sparse.made[0].mask, told_of(sparse, 0, few), MODEL, values)
 
 
 @pytest.mark.parametrize("kind", ["seed", "key"])

@@ -48,7 +48,7 @@ def test_in_small_rounds_everybody_is_next_to_everybody_however_many_come():
         fewest = max(3, most - int(0.3 * most))
         woven = terms.choose(fewest, most=most, corrupt=0.2, lost=0.3)
         for members in range(fewest, most + 1):
-            around = terms.neighbours(b"s", list(range(members)), woven.degree)
+            around = terms.neighbours(terms.ring(b"s", range(members)), woven.degree)
             assert {len(others) for others in around.values()} == {members - 1}
             assert woven.corrupt < woven.threshold < woven.quorum(members)
 
@@ -63,15 +63,15 @@ def test_one_neighbour_fewer_would_not_do():
 
 def test_everybody_has_the_same_number_of_neighbours_and_is_theirs():
     for members, degree in ((range(30), 6), (range(5, 11), 8), ([3, 8, 100, 4], 2)):
-        around = terms.neighbours(b"session", list(members), degree)
+        around = terms.neighbours(terms.ring(b"session", members), degree)
         assert set(around) == set(members)
         for one, others in around.items():
             assert len(set(others)) == min(degree, len(around) - 1)
             assert one not in others
             assert all(one in around[other] for other in others)
-    first, second = (terms.neighbours(session, list(range(50)), 4) for session in (b"one", b"two"))
+    first, second = (terms.neighbours(terms.ring(session, range(50)), 4) for session in (b"one", b"two"))
     assert first != second
-    assert first == terms.neighbours(b"one", list(range(49, -1, -1)), 4)
+    assert first == terms.neighbours(terms.ring(b"one", range(49, -1, -1)), 4)
 
 
 def test_rings_fall_apart_no_more_often_than_the_bound_says():
@@ -81,7 +81,7 @@ def test_rings_fall_apart_no_more_often_than_the_bound_says():
     """
     draws, torn = np.random.default_rng(0), 0
     for trial in range(2000):
-        around = terms.neighbours(trial.to_bytes(4, "little"), list(range(30)), 6)
+        around = terms.neighbours(order := terms.ring(trial.to_bytes(4, "little"), range(30)), 6)
         left = set(draws.permutation(30)[:15].tolist())
         reached, border = set(), [min(left)]
         while border:
@@ -89,6 +89,7 @@ def test_rings_fall_apart_no_more_often_than_the_bound_says():
             reached.add(one)
             border += [other for other in around[one] if other in left and other not in reached]
         torn += reached != left
+        assert terms.holds_together(order, 6, left) == (reached == left)
     bound = 435 * hypergeom.pmf(6, 30, 15, 6)
     assert 0 < torn / 2000 <= min(bound, 1.0)
 

@@ -142,3 +142,19 @@ def test_largest_entries_of_nobody_of_no_number_and_by_threads(monkeypatch):
     idle = Rows(np.zeros(3, np.int64), nobody.index, nobody.values)
     assert compression.largest_of_rows(nobody, 4).offsets.tolist() == [0]
     assert compression.largest_of_rows(idle, 4).offsets.tolist() == [0, 0, 0]
+
+
+def test_the_largest_entries_are_those_of_the_noisy_message_or_of_the_raw_one():
+    sent = updates(TABLE)
+    raw = to_vectors(by_row().bound(sent, ABOUT), TABLE)
+    for noise, chooses in (("first", lambda full: full), ("last", lambda full: raw)):
+        mechanism = LargestEntries(by_row(), share=0.25, noise=noise)
+        got = to_vectors(mechanism.perturb_each(mechanism.bound(sent, ABOUT), ABOUT, SeededSource(3)), TABLE)
+        full = to_vectors(by_row().perturb(by_row().bound(sent, ABOUT), ABOUT, SeededSource(3)), TABLE)
+        count = (got[0] != 0.0).sum()
+        for client in range(3):
+            least = np.sort(np.abs(chooses(full)[client]))[-count]
+            kept = np.abs(chooses(full)[client]) >= least
+            assert count == 12 and np.array_equal(got[client] != 0.0, kept)
+    noisy = LargestEntries(by_row(), share=0.25, noise="first")
+    assert noisy.event() == by_row().event()

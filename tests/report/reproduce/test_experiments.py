@@ -192,6 +192,21 @@ def test_privaterecs_tables_are_whole_and_say_what_the_paper_says_of_them():
     assert count == 168
 
 
+def test_our_ways_of_training_privaterec_have_presets_of_their_own(monkeypatch):
+    monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
+    found = {one.row.label: one for one in variants("privaterec-training", "synthetic-news", seeds=1)}
+    for way, clip_norm in (("sums", 0.1), ("reports", None), ("public-encoder", 0.3)):
+        variant = found[f"NRMS, PrivateRec, {way} (ours)"]
+        (trial,) = variant.trials
+        config, rounds = trial.request.configured()
+        assert (config.training, trial.request.rounds) == (way, rounds), way
+        assert clip_norm in (None, config.privacy.clip_norm), way
+        assert variant.preset == ("tuned" if way == "public-encoder" else way)
+        assert config.server.optimiser == ("sgd" if way == "public-encoder" else "adam")
+    paper = variants("privaterec-training", "synthetic-news", seeds=1, presets=("paper",))
+    assert not any("(ours)" in one.row.label for one in paper)
+
+
 def test_one_run_of_privaterec_is_served_in_many_modes():
     budget = variants("privaterec-budget", "synthetic-news", seeds=1)
     assert len({trial.folder for variant in budget for trial in variant.trials}) == 10
@@ -205,7 +220,10 @@ def test_privaterecs_own_settings_and_other_data_are_run_only_where_they_are_ask
     assert [panel.panel.source for panel in study.panels] == ["Table 1 of v2, NewsFeeds"]
     assert any("NewsFeeds, ours of synthetic-news: they cannot be compared" in note for note in study.notes)
     monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
-    for options, presets in (({}, {"tuned"}), ({"presets": ("paper",), "methods": ("fedrec",)}, {"paper"})):
+    for options, presets in (
+        ({}, {"tuned", "sums", "reports"}),
+        ({"presets": ("paper",), "methods": ("fedrec",)}, {"paper"}),
+    ):
         found = variants("privaterec-training", "synthetic-news", seeds=1, **options)
         assert {variant.preset for variant in found} == presets
 

@@ -89,7 +89,7 @@ def test_without_data_a_study_is_refused_left_out_or_of_synthetic_data(no_data):
     assert "Table 0 is left out: ml-1m was not found." in study.notes
     study = make_study(EXPERIMENTS["fedmf-accuracy"], StudyOptions(quick=True, seeds=5), OUT)
     assert (study.seeds, [panel.data.partition(":")[0] for panel in study.panels]) == ((0,), ["synthetic-ratings"])
-    assert study.notes[0] == "Quick: 10 rounds of one seed: to see that it runs, not to quote."
+    assert study.notes[0].startswith("Quick: 10 rounds of one seed, preset tuned")
     assert any("cannot be compared" in note for note in study.notes)
     assert {trial.request.rounds for trial in study.trials()} == {10}
     study = make_study(EXPERIMENTS["fednewsrec-fig4"], StudyOptions(quick=True), OUT)
@@ -112,6 +112,20 @@ def test_other_data_takes_the_panel_of_its_name_or_the_first():
     ):
         with pytest.raises(BadInput, match=words):
             make_study(EXPERIMENTS[name], StudyOptions(data=data), OUT)
+
+
+def test_quick_takes_the_presets_that_are_asked_for_and_says_which_it_leaves_out():
+    experiment = EXPERIMENTS["fedmf-accuracy"]
+
+    def presets(*asked):
+        study = make_study(experiment, StudyOptions(quick=True, data=DATA, presets=asked), OUT)
+        return {variant.preset for panel in study.panels for variant in panel.variants}, study.notes[0]
+
+    told, note = presets()
+    assert told == {"tuned"} and "preset tuned where there is one (--preset paper for the other)" in note
+    for asked in (("paper",), ("paper", "tuned")):
+        told, note = presets(*asked)
+        assert told == set(asked) and "preset" not in note
 
 
 def test_quick_never_has_more_rounds_than_the_whole_and_comes_before_a_rows_own_settings():

@@ -21,7 +21,8 @@ run are states of this process. In each state the driver does one thing, and the
 | `OVER` | tells everybody that the run is over | | |
 
 Without secure aggregation `OPENING` is left out, and nobody is waited for in `CLOSING`. No lock and no transaction is
-held during any wait: `status` answers in every state, and names the helpers that are waited for. A wait that fails
+held during any wait: `status` answers in every state, and names the invited that have not come before the first round,
+and the helpers that are waited for. A wait that fails
 (`Away`) leaves the state as it is, and it is tried again.
 
 Deadlines count the machine's uptime, so that setting its clock moves none. A coordinator that was killed goes on in the
@@ -37,7 +38,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from veilrec.core.errors import BadInput
+from veilrec.core.errors import BadInput, some_of
 from veilrec.core.resources import peak_rss_mb
 from veilrec.federation.coordinator.aggregation import (
     PAIRWISE_RPCS,
@@ -67,6 +68,7 @@ _DECLINED = {
     "not finite": "that are not finite",
     "beyond the bound": "beyond their bound",
     "another digest": "of others",
+    "another plan": "of another plan",
 }
 
 
@@ -95,6 +97,7 @@ class RoundDriver:
         self._enough = 0  # answers before which whoever waits for them need not look
         self._seen: dict[str, float] = {}
         self._told_over: set[str] = set()
+        self._enrolling = False
         self._began: float | None = None  # when the current round did, in this process
         self.waiting_cpu = 0.0  # seconds of this process before its first round
         self.closing_cpu = 0.0  # seconds of this process that adding up and stepping took
@@ -182,7 +185,8 @@ class RoundDriver:
 
     def run(self) -> bool:
         """Drive all rounds that are left, and the validation; whether the run is over."""
-        self._wait_for_enrolment()
+        if self.coordinator.round_number < self.federation.rounds or not self._validated:
+            self._wait_for_enrolment()
         self.waiting_cpu = time.process_time()
         while self.coordinator.round_number < self.federation.rounds and not self._stopping:
             self._attempt(self._steps[self.coordinator.stage])
@@ -202,11 +206,23 @@ class RoundDriver:
             self._wait(lambda: False, _RETRY_SECONDS)
 
     def _wait_for_enrolment(self) -> None:
-        invited = sum(not entry.free for entry in self.registry.entries())
-        self._say(f"waiting for {invited} clients, for {self.federation.enrol_seconds:g} s at most")
-        self._wait(
-            lambda: all(e.key or e.revoked or e.free for e in self.registry.entries()), self.federation.enrol_seconds
-        )
+        seconds = self.federation.enrol_seconds
+        missing = self._not_come()
+        if missing:
+            self._say(f"waiting for {some_of(missing)}, for {seconds:g} s at most")
+        self._enrolling = True
+        self._wait(lambda: not self._not_come(), seconds)
+        self._enrolling = False
+
+    def _not_come(self) -> list[str]:
+        """Who was invited, clients and helpers, and has not enrolled yet."""
+        return [e.client for e in self.registry.entries() if not (e.key or e.revoked or e.free)]
+
+    def _waiting_for(self) -> list[str]:
+        """Who is waited for by name: the invited before the first round, and helpers that owe a reply."""
+        if self._enrolling:
+            return self._not_come()
+        return list(self.queue.unanswered) if self.queue.kind in ("open", "sum") else []
 
     def _report_and_begin(self) -> None:
         """`IDLE` and `REPORTING`: collect the reports that are due, then fix cohort and round spec."""
@@ -351,13 +367,14 @@ class RoundDriver:
 
     def linger(self, seconds: float) -> None:
         """Wait until every enrolled client has heard that the run is over."""
+        self._say(f"all rounds are over: clients are told so, for {seconds:g} s at most")
         here = {e.client for e in self.registry.entries() if e.key and not e.revoked}
         self._wait(lambda: here <= self._told_over, seconds)
 
     # For the operator
 
     def status(self) -> dict[str, Any]:
-        """Progress of the run, without anything of any user; `waiting_for` names helpers that owe a reply."""
+        """Progress of the run, without anything of any user."""
         server = self.coordinator
         entries = [entry for entry in self.registry.entries() if entry.role != "helper"]
         clients, now = {entry.client for entry in entries}, time.monotonic()
@@ -366,7 +383,7 @@ class RoundDriver:
             "round": server.round_number,
             "rounds": self.federation.rounds,
             "stage": "over" if self.queue.over else server.stage,
-            "waiting_for": list(self.queue.unanswered) if self.queue.kind in ("open", "sum") else [],
+            "waiting_for": self._waiting_for(),
             "seconds_left": round(max(0.0, self.queue.seconds_left), 1),
             "clients": {
                 "invited": sum(not entry.free for entry in entries),

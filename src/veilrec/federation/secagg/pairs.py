@@ -10,9 +10,14 @@ Masks of two neighbours cancel in the sum. A client that is gone leaves its mask
 taken off with its key, which its neighbours have in shares. A client that stayed has a mask of its own as well, of a
 seed that is in shares too: so its vector stays hidden even if its key were opened because it was only late. Whoever
 held both would see the vector. So a client opens one or the other of every neighbour, by one list, and only once a
-quorum has signed that list, each client one list a round: `graph` says why there cannot be two.
+quorum has signed that list, each client one list a round: `terms` says why there cannot be two.
 
-Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
+Beside its boxes a client is told whose shares came, a quorum at least; masks and signatures are for this very list, and
+masks for two lists do not cancel. Else a server could hand boxes on within small parts, and open a sum of each. Whoever
+masked for another list than the signed one stays hidden by an honest signer on it, whose key nobody reveals: two
+quorums have one in common. Nor is a list taken that leaves a sparse ring in parts.
+
+Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `terms`. The server
 learns the sum of those in the list, also if it lies about who is there. Keys and signatures are bound to the digest of
 what everybody acts on, and of the list of those who may take part: whoever was told something else has no neighbour's
 key and no quorum's signature that it believes, and reveals nothing. A server that picks whom to leave out by the
@@ -58,11 +63,17 @@ from veilrec.federation.secagg.terms import (
     derived_key,
     digest,
     encode_numbers,
+    group_of,
+    holds_together,
     in_order,
     neighbours,
     packed,
     public_half,
     read_numbers,
+    ring,
+    ring_of,
+    session_of,
+    sharing_of,
     split,
     whole,
 )
@@ -203,35 +214,20 @@ def _share(kind: int, share: bytes) -> tuple[SecretKind, bytes]:
 SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
 
 
-def session_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
-    """Digest that the keys of a round are bound to."""
-    return terms.session(b"pairs", neighbourhood.encode())
-
-
-def _ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
-    """Digest that orders the ring, of nothing that the server could vary to choose neighbours."""
-    return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
-
-
-def group_of(session: bytes, members: tuple[int, ...]) -> bytes:
-    """Digest that all later messages are bound to, once the members are known."""
-    return digest(b"group", session, encode_numbers(members))
-
-
 def _commitment(group: bytes, number: int, seed: bytes) -> bytes:
     return digest(b"seed", group, packed(number), seed)
 
 
-def _own_mask(seed: bytes, group: bytes) -> MaskStream:
-    return MaskStream(derived_key(seed, b"own mask", group))
+def _own_mask(seed: bytes, sharing: bytes) -> MaskStream:
+    return MaskStream(derived_key(seed, b"own mask", sharing))
 
 
 def _add_pair_mask(
-    words: Words, own: X25519PrivateKey, number: int, other: int, other_key: bytes, group: bytes
+    words: Words, own: X25519PrivateKey, number: int, other: int, other_key: bytes, sharing: bytes
 ) -> None:
     """The mask of two neighbours: the one with the smaller number adds it, the other takes it off."""
     low, high = sorted((number, other))
-    stream = MaskStream(agreed_key(own, other_key, b"pair mask", group, packed(low), packed(high)))
+    stream = MaskStream(agreed_key(own, other_key, b"pair mask", sharing, packed(low), packed(high)))
     stream.add_to(words, sign=1 if number == low else -1)
 
 
@@ -311,8 +307,8 @@ class PairwiseSumClient:
             raise BadMessage("somebody who is not registered is said to take part")
         if len({self._registered[number] for number in told.members}) < len(told.members):
             raise BadMessage("two of those who are said to take part are one: they have the same lasting key")
-        ring = _ring_of(self.terms, self.neighbourhood)
-        around = neighbours(ring, told.members, self.neighbourhood.degree)[self.number]
+        self._ring = ring(ring_of(self.terms, self.neighbourhood), told.members)
+        around = neighbours(self._ring, self.neighbourhood.degree)[self.number]
         if tuple(advert.number for advert in told.adverts) != around:
             raise BadMessage("the neighbours of this device are not those that the session names")
         for advert in told.adverts:
@@ -331,21 +327,38 @@ class PairwiseSumClient:
         """
         self._next(3)
         self.terms.check_content(content)
-        self._held: dict[int, tuple[bytes, bytes]] = {}
-        for other, box in whole(boxes, read_boxes).items():
-            if other not in self._keys:
-                raise BadMessage(f"a box is from client {other}, which is no neighbour")
-            self._held[other] = self._opened(other, box)
+        self._shared, sealed = whole(boxes, lambda reader: (read_numbers(reader), read_boxes(reader)))
+        self._check_shared(sealed)
+        self._held = {other: self._opened(other, box) for other, box in sealed.items()}
         if len(self._held) < self.neighbourhood.threshold:
             raise TooFew(
                 f"{len(self._held)} neighbours sent shares: {self.neighbourhood.threshold} at least are needed"
             )
         words = self.terms.to_words(values)
-        _own_mask(self._seed, self._group).add_to(words)
+        self._sharing = sharing_of(self._group, self._shared)
+        _own_mask(self._seed, self._sharing).add_to(words)
         for other in self._held:
-            _add_pair_mask(words, self._mask_key, self.number, other, self._keys[other][KEY_BYTES:], self._group)
+            _add_pair_mask(words, self._mask_key, self.number, other, self._keys[other][KEY_BYTES:], self._sharing)
         self._step = 3
         return encode_masked(self.number, words)
+
+    def _check_shared(self, sealed: Mapping[int, bytes]) -> None:
+        """Refuse a list of sharers that is too short for a sum, or has other neighbours than the boxes that came."""
+        needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
+        if len(self._shared) < needed:
+            raise TooFew(
+                f"{len(self._shared)} clients are said to have shared their secrets: {needed} at least have to"
+            )
+        if self.number not in self._shared or not set(self._shared) <= set(self._members):
+            raise BadMessage("those who are said to have shared their secrets are not members, or not this device")
+        if set(sealed) != set(self._keys) & set(self._shared):
+            raise BadMessage("the boxes are not the shares of neighbours that are said to have come")
+        self._check_ring(self._shared)
+
+    def _check_ring(self, left: Sequence[int]) -> None:
+        """Refuse lists that leave the ring in parts, of each of which a sum would open."""
+        if not holds_together(self._ring, self.neighbourhood.degree, left):
+            raise TooFew("too many neighbours of each other are left out: the others would not be one sum")
 
     def _opened(self, other: int, box: bytes) -> tuple[bytes, bytes]:
         try:
@@ -360,9 +373,10 @@ class PairwiseSumClient:
         self._survivors = whole(survivors, read_numbers)
         if len(self._survivors) < self.terms.least:
             raise TooFew(f"{len(self._survivors)} vectors came: sums of {self.terms.least} at least are opened")
-        if self.number not in self._survivors or not set(self._survivors) <= set(self._members):
+        if self.number not in self._survivors or not set(self._survivors) <= set(self._shared):
             raise BadMessage("the list of survivors leaves this device out, or names somebody who took no part")
-        self._list = digest(b"survivors", self._group, survivors)
+        self._check_ring(self._survivors)
+        self._list = digest(b"survivors", self._sharing, survivors)
         self._step = 4
         return encode_parts({self.number: self.identity.sign(SURVIVORS, self._list)})
 
@@ -431,8 +445,8 @@ class PairwiseSum:
             raise TooFew(f"{len(self._adverts)} clients came: the round was planned for {self.neighbourhood.clients}")
         self._members = tuple(sorted(self._adverts))
         self._group = group_of(self._session, self._members)
-        ring = _ring_of(self.terms, self.neighbourhood)
-        self._around = neighbours(ring, self._members, self.neighbourhood.degree)
+        order = ring(ring_of(self.terms, self.neighbourhood), self._members)
+        self._around = neighbours(order, self.neighbourhood.degree)
         return {
             number: Group(self._members, tuple(self._adverts[other] for other in self._around[number])).encode()
             for number in self._members
@@ -455,9 +469,10 @@ class PairwiseSum:
             raise TooFew(f"{len(self._shares)} clients have shared their secrets, and {needed} have to stay to the end")
         if self._shared is None:
             self._shared = tuple(sorted(self._shares))
+            self._sharing, named = sharing_of(self._group, self._shared), encode_numbers(self._shared)
             for one in self._shared:
                 around = (other for other in self._around[one] if other in self._shares)
-                self._boxes[one] = encode_parts({other: self._shares[other].boxes[one] for other in around})
+                self._boxes[one] = named + encode_parts({other: self._shares[other].boxes[one] for other in around})
         return self._boxes
 
     def kept(self) -> bytes:
@@ -507,7 +522,7 @@ class PairwiseSum:
         if len(self._arrived) < self.terms.least:
             raise TooFew(f"{len(self._arrived)} vectors came, and sums of {self.terms.least} at least are opened")
         self._survivors = tuple(sorted(self._arrived))
-        self._list = digest(b"survivors", self._group, encode_numbers(self._survivors))
+        self._list = digest(b"survivors", self._sharing, encode_numbers(self._survivors))
         return encode_numbers(self._survivors)
 
     def receive_signature(self, content: bytes) -> int:
@@ -529,10 +544,10 @@ class PairwiseSum:
             raise TooFew(f"{len(self._signed)} clients signed the list, and {quorum} are needed: the round is void")
         return encode_parts({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
 
-    def signed_by_clients(self) -> tuple[tuple[RoundKey, ...], tuple[int, ...], dict[int, bytes]]:
-        """The adverts of all members, the survivors, and the signatures under their list."""
+    def signed_by_clients(self) -> tuple[tuple[RoundKey, ...], tuple[int, ...], tuple[int, ...], dict[int, bytes]]:
+        """The adverts of all members, those whose shares came, the survivors, and the signatures under their list."""
         adverts = tuple(self._adverts[number] for number in self._members)
-        return adverts, self._survivors or (), dict(sorted(self._signed.items()))
+        return adverts, self._shared or (), self._survivors or (), dict(sorted(self._signed.items()))
 
     def receive_reveal(self, content: bytes) -> int:
         """Take the shares that a client gives up in."""
@@ -551,7 +566,7 @@ class PairwiseSum:
             seed = self._secret(number, "seed")
             if _commitment(self._group, number, seed) != self._shares[number].commitment:
                 raise BrokenSum(f"the shares of client {number}'s seed are wrong: the round is void")
-            _own_mask(seed, self._group).add_to(total, sign=-1)
+            _own_mask(seed, self._sharing).add_to(total, sign=-1)
         for number in self._shared or ():
             if number not in self._arrived:
                 self._take_off(total, number)
@@ -567,7 +582,7 @@ class PairwiseSum:
             raise BrokenSum(f"the shares of client {number}'s key are wrong: the round is void")
         for other in left:
             other_key = self._adverts[other].public[KEY_BYTES:]
-            _add_pair_mask(total, key, number, other, other_key, self._group)
+            _add_pair_mask(total, key, number, other, other_key, self._sharing)
 
     def _secret(self, owner: int, kind: SecretKind) -> bytes:
         shares = {

@@ -59,9 +59,10 @@ import hashlib
 import math
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, comb
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
@@ -539,9 +540,33 @@ def _exactly(count: int, people: int, marked: int, drawn: int) -> float:
     return comb(marked, count) * comb(people - marked, drawn - count) / comb(people, drawn)
 
 
-def neighbours(session: bytes, members: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
-    """Everybody's neighbours among the members; everybody works out the same."""
-    order = sorted(members, key=lambda number: digest(b"place", session, packed(number)))
+def session_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
+    """Digest that the keys of a round are bound to."""
+    return terms.session(b"pairs", neighbourhood.encode())
+
+
+def ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
+    """Digest that orders the ring, of nothing that the server could vary to choose neighbours."""
+    return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
+
+
+def group_of(session: bytes, members: tuple[int, ...]) -> bytes:
+    """Digest that all later messages are bound to, once the members are known."""
+    return digest(b"group", session, encode_numbers(members))
+
+
+def sharing_of(group: bytes, shared: tuple[int, ...]) -> bytes:
+    """Digest that masks and signatures are bound to: of the members, and of those whose shares came."""
+    return digest(b"shared", group, encode_numbers(shared))
+
+
+def ring(session: bytes, members: Sequence[int]) -> list[int]:
+    """The order of the members on the ring; everybody works out the same."""
+    return sorted(members, key=lambda number: digest(b"place", session, packed(number)))
+
+
+def neighbours(order: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
+    """Everybody's neighbours on a ring."""
     n, half = len(order), degree // 2
     if degree >= n - 1:
         return {one: tuple(sorted(other for other in order if other != one)) for one in order}
@@ -549,3 +574,13 @@ def neighbours(session: bytes, members: Sequence[int], degree: int) -> dict[int,
         one: tuple(sorted(order[(place + step) % n] for step in range(-half, half + 1) if step))
         for place, one in enumerate(order)
     }
+
+
+def holds_together(order: Sequence[int], degree: int, left: Collection[int]) -> bool:
+    """Whether those who are left are one part of the ring, in which everybody is linked to everybody."""
+    there = set(left)
+    places = [place for place, one in enumerate(order) if one in there]
+    if degree >= len(order) - 1 or not places:
+        return True
+    steps = (later - earlier for earlier, later in pairwise([*places, places[0] + len(order)]))
+    return sum(step > degree // 2 for step in steps) < 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from veilrec.core.errors import VeilrecError
@@ -21,9 +22,7 @@ from veilrec.federation.secagg.pairs import (
     PairwiseProposal,
     PairwiseSum,
     encode_parts,
-    group_of,
     read_signatures,
-    session_of,
 )
 from veilrec.federation.secagg.terms import (
     DIGEST_BYTES,
@@ -36,8 +35,11 @@ from veilrec.federation.secagg.terms import (
     cohort_digest,
     digest,
     encode_numbers,
+    group_of,
     packed,
     read_numbers,
+    session_of,
+    sharing_of,
 )
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import SIGNATURE_BYTES, check_signature
@@ -130,6 +132,7 @@ class PairwiseTranscript(Message):
 
     proposal: PairwiseProposal
     adverts: tuple[RoundKey, ...]
+    shared: tuple[int, ...]  # whose shares came, for whom the vectors were masked
     survivors: tuple[int, ...]
     signatures: Mapping[int, bytes]
 
@@ -151,7 +154,7 @@ class PairwiseTranscript(Message):
     def encode(self) -> bytes:
         """Encode for the coordinator's folder."""
         adverts = packed(len(self.adverts)) + b"".join(advert.encode() for advert in self.adverts)
-        signed = encode_numbers(self.survivors) + encode_parts(self.signatures)
+        signed = encode_numbers(self.shared) + encode_numbers(self.survivors) + encode_parts(self.signatures)
         return _PAIRS + self.proposal.encode() + adverts + signed
 
     @classmethod
@@ -159,21 +162,23 @@ class PairwiseTranscript(Message):
         """Take what `encode` wrote, behind its first bytes."""
         proposal = PairwiseProposal.read(reader)
         adverts = tuple(RoundKey.read(reader, KEYS) for _ in range(reader.count(MAX_CLIENTS)))
-        return cls(proposal, adverts, read_numbers(reader), read_signatures(reader))
+        return cls(proposal, adverts, read_numbers(reader), read_numbers(reader), read_signatures(reader))
 
     def problems(self, known: Known) -> Iterator[str]:
         """What does not hold."""
         woven = known.woven(self.terms.round_number)
         session, members = session_of(self.terms, woven), tuple(advert.number for advert in self.adverts)
         yield from _of_terms(self.terms, self.proposal.cohort, self.counted, known)
-        if not set(self.survivors) <= set(members) <= set(self.proposal.cohort) or len(members) < woven.clients:
+        listed = (self.survivors, self.shared, members, self.proposal.cohort)
+        if any(not set(few) <= set(more) for few, more in pairwise(listed)) or len(members) < woven.clients:
             yield f"{len(members)} clients entered it: too few, or not those who may be counted"
         yield from _of_keys(members, known)
         for advert in self.adverts:
             key = known.registered.get(advert.number, bytes(32))
             if _fails(lambda: advert.check(key, session, "client")):  # noqa: B023
                 yield f"client {advert.number} has not signed the digest of this sum"
-        told = digest(b"survivors", group_of(session, members), encode_numbers(self.survivors))
+        sharing = sharing_of(group_of(session, members), self.shared)
+        told = digest(b"survivors", sharing, encode_numbers(self.survivors))
         signers = [
             number
             for number, signature in self.signatures.items()

@@ -35,7 +35,11 @@ class NewsTrainer:
         for name in prepared.frozen:
             self.net.get_parameter(name).requires_grad_(False)
         self.optimiser = torch.optim.AdamW(
-            self.parameters.values(), lr=config.rate, weight_decay=config.decay, foreach=False
+            self.parameters.values(),
+            lr=config.rate,
+            betas=(0.9, config.second_momentum),
+            weight_decay=config.decay,
+            foreach=False,
         )
 
     def step(self, number: int) -> StepReport:

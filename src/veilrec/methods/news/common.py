@@ -60,6 +60,7 @@ class TextConfig(Config):
 
     words: str = "learned"  # "learned", "glove" (of the package), or the path of a GloVe text file
     freeze_words: bool = False  # public word vectors stay as they are
+    pad_words: bool = False  # short texts are filled with a word of its own, which learns and is not masked
     # vectors of title and abstract, which are never changed: none; of a language model; of the catalogue's own words
     sentences: Sentences = "none"
     sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
@@ -83,6 +84,7 @@ class NewsConfig(Config):
     batch: Count = 1024  # clicks per step of Adam
     rate: Positive = 0.005  # learning rate
     decay: NotNegative = 0.0  # weight decay, as in AdamW
+    second_momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999  # beta_2 of Adam
 
 
 class PlmConfig(NewsConfig):

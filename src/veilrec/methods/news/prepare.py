@@ -14,12 +14,12 @@ from veilrec.core import rng
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import unknown_name
 from veilrec.data.news_text import NewsNames, NewsText, all_words, news_text, occurring, other_news_text
-from veilrec.data.population import ItemTable
+from veilrec.data.population import ItemTable, Strings
 from veilrec.methods.base import NewsData
 from veilrec.methods.news.common import Sentences, SizeConfig, TextConfig
 from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes, learnt_sentences, learnt_titles, sentence_vectors
 from veilrec.models.federated_news import FedNewsRec, InterestNaml, InterestNrms, InterestPlmNr, PublicHead
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, news_input
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, news_input, take_news
 from veilrec.models.news_networks import Dan, Dfm, Dkn, Ebnr, Fm, Lstur, Naml, Npa, Nrms, PlmNr, SentenceHead
 from veilrec.models.text_embeddings import WordVectors, read_word_vectors
 
@@ -46,6 +46,13 @@ MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
 }
 
 
+def reads_words(name: str) -> bool:
+    """Whether a news model has a table of words."""
+    with torch.device("meta"):
+        model = MODELS[name](NewsSizes(), NewsShape(1, 1, 1, 1, sentence_dim=1))
+    return any(part == "words" for part, _ in model.named_children())
+
+
 def make_model(name: str, sizes: NewsSizes, shape: NewsShape, generator: torch.Generator) -> NewsModel:
     """A model with starting weights drawn from the generator."""
     if name not in MODELS:
@@ -64,12 +71,20 @@ class NewsReader:
     names: NewsNames
     sentences: Sentences
     axes: SentenceAxes | TitleAxes | None = None  # of the sentence vectors; None: all dimensions
-    pad_word: int | None = None  # the code that short texts are filled with; None: they stay short
+    pad_word: int | None = None  # e0: the code that short texts are filled with; None: they stay short
 
     def read(self, catalogue: ItemTable) -> NewsInput:
         """What the model reads of these news."""
         sentences = None if self.sentences == "none" else _vectors_of(catalogue, self.axes)
         return _filled(_input(other_news_text(catalogue, self.names), sentences), self.pad_word)
+
+    def pad(self) -> NewsInput | None:
+        """A news of nothing but pad words, whose vector is r0 (PrivateRec, Algorithm 2, line 1); None without any."""
+        if self.pad_word is None:
+            return None
+        nothing = Strings.of([""])
+        one = self.read(ItemTable(nothing, nothing, nothing, nothing, nothing))
+        return take_news(with_pad(one, self.pad_word), slice(-1, None))
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,9 @@ def prepare(
 
     The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news. With
     `pad_words` there is one more, which fills short texts and learns like any other (e0 of PrivateRec, section 3.3).
+    It starts at zero: most of a title are pads, and with long ones all titles would be alike.
     """
+    pad_words = (pad_words or text.pad_words) and reads_words(network)
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     vectors = None if text.words == "learned" else _word_vectors(text.words, data.catalogue, abstracts)
     if vectors is not None:
@@ -142,7 +159,7 @@ def prepare(
     model = architecture.start(generator)
     pad_word = len(codes.names.words) if pad_words else None
     news = _filled(_input(codes, sentences), pad_word)
-    frozen = _fill_in(model, codes, vectors, text) | model.take_in(news)
+    frozen = _fill_in(model, codes, vectors, text, pad_word) | model.take_in(news)
     reader = NewsReader(codes.names, text.sentences, axes, pad_word)
     return ReadNews(architecture, model, news, frozen, reader)
 
@@ -175,7 +192,9 @@ def _input(codes: NewsText, sentences: Floats | None) -> NewsInput:
     return news_input(codes.titles, codes.abstracts, codes.categories, codes.subcategories, codes.entities, sentences)
 
 
-def _fill_in(model: NewsModel, codes: NewsText, vectors: WordVectors | None, text: TextConfig) -> frozenset[str]:
+def _fill_in(
+    model: NewsModel, codes: NewsText, vectors: WordVectors | None, text: TextConfig, pad_word: int | None
+) -> frozenset[str]:
     """Public vectors into the tables of words and entities; the names of the tables that stay frozen."""
     frozen = set()
     for name, module in model.named_modules():
@@ -191,4 +210,6 @@ def _fill_in(model: NewsModel, codes: NewsText, vectors: WordVectors | None, tex
         if last == "entities" and codes.entity_vectors is not None:
             weight.copy_(torch.from_numpy(codes.entity_vectors))
         weight[0].zero_()  # padding
+        if last == "words" and pad_word is not None:
+            weight[pad_word].zero_()
     return frozenset(frozen)

@@ -315,8 +315,13 @@ class NewsUsers:
 
     @property
     def pad(self) -> Doubles | None:
-        """What a padded click looks like, [dim]; None where the model has no pad."""
-        return None if self._interests is None else self._interests.pad_state().detach().numpy().astype(np.float64)
+        """r0, what a padded click looks like, [dim]: what training padded with; None where the model has no pad."""
+        if self._interests is None:
+            return None
+        news = self._scorer.reader.pad()
+        with torch.inference_mode():
+            state = self._interests.pad_state() if news is None else self._interests.encode_news(news)[0]
+        return state.detach().numpy().astype(np.float64)
 
     def users(self, histories: Csr) -> Floats:
         """The user vectors that the model ranks with."""

@@ -99,7 +99,7 @@ class Family(ABC, Generic[C]):
     def guarantee(self, config: C, *caveats: str) -> Guarantee:
         """Guarantee of a configuration: proven per user, or the paper's claim; `caveats` go with the former."""
         if config.calibration == "as-published":
-            return as_published(config.privacy, self.flaw)
+            return as_published(config.privacy, self.flaws(config))
         return proven(config.privacy, config.cohort, *caveats)
 
     def guarantee_of_run(self, config: C, problem: Problem, *caveats: str) -> Guarantee:
@@ -117,6 +117,10 @@ class Family(ABC, Generic[C]):
             note=self.honest_note,
             doing=takes_part(times),
         )
+
+    def flaws(self, config: C) -> str:
+        """Why the paper's claim does not hold with these settings."""
+        return self.flaw
 
     def honest_delta(self, config: C) -> float:
         """The delta at which the honest value is stated."""
@@ -149,6 +153,7 @@ class SelectionSettings:
     unit: Literal["user", "click"] = "user"  # proven: one histogram on sums, or randomised bits that trust nobody
     max_items: int = 100  # of a user that the histogram counts
     reports: Literal["everybody", "cohort"] = "everybody"  # who is asked, where bits are randomised
+    cut: bool = True  # whether estimates (eq. 8, which prints none) are kept from 0 to 1: it moves their mean
     fresh: bool = False  # whether bits are randomised anew every round, as published, or drawn once
 
     def __post_init__(self) -> None:
@@ -188,7 +193,7 @@ def published_selection(selection: SelectionSettings, problem: Problem, *, estim
 
 def _randomised(selection: SelectionSettings, bits: RandomisedResponse, *, estimate: bool = True) -> Selection:
     threshold = ReportThreshold(
-        keep_probability=bits.keep_probability, estimate=estimate, threshold=selection.threshold
+        keep_probability=bits.keep_probability, estimate=estimate, threshold=selection.threshold, cut=selection.cut
     )
     reports = ReportSpec(mechanism=RandomisedReports(bits), who=selection.reports, fresh=selection.fresh)
     return Selection(reports, ReportedItems(threshold))
@@ -214,7 +219,8 @@ def proven_selection(
         adjacency=adjacency,
         carried=carried_by(privacy, clients_with_data(problem)),
     )
-    return Selection(ReportSpec(mechanism=histogram), ReportedItems(ReportThreshold(threshold=selection.threshold)))
+    threshold = ReportThreshold(threshold=selection.threshold, cut=selection.cut)
+    return Selection(ReportSpec(mechanism=histogram), ReportedItems(threshold))
 
 
 def _refuse_telling_reports(selection: SelectionSettings, cohort: CohortSettings, problem: Problem) -> None:
@@ -262,7 +268,7 @@ class OnPart:
     def guarantee(self, config: Any, *caveats: str) -> Guarantee:
         """User-level over the whole run with the selection in it, or the paper's claim."""
         if config.calibration == "as-published":
-            return as_published(config.privacy, self.family.flaw, REPORTS)
+            return as_published(config.privacy, self.family.flaws(config), REPORTS)
         promise = self.family.guarantee(config, *caveats)
         if config.selection.unit == "user":
             return replace(promise, caveats=(HISTOGRAM, *promise.caveats))
@@ -331,14 +337,14 @@ def total(numbers_per_message: float, dataset: str) -> float:
     return numbers_per_message * CLIENTS[dataset] * ROUNDS / 1e6
 
 
-def selected_items(interactions: Csr, seed: int, *, rounds: int = 5) -> float:
+def selected_items(interactions: Csr, seed: int, *, rounds: int = 5, cut: bool = True) -> float:
     """How many items DP-SUB chooses as published: everybody's bits, drawn anew every round; the mean of a few.
 
     Items are those that somebody has used, as the paper counts them: 3,706 films of ML-1M, not all 3,883.
     """
     used, items = np.unique(interactions.items, return_inverse=True)
     problem = Problem(Csr(interactions.offsets, items.astype(np.int32)), len(used), seed, rounds)
-    chosen = published_selection(SelectionSettings(epsilon=EPSILON, fresh=True), problem)
+    chosen = published_selection(SelectionSettings(epsilon=EPSILON, cut=cut, fresh=True), problem)
     return sum(chosen.size(problem, number) for number in range(rounds)) / rounds
 
 

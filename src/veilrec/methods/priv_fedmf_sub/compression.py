@@ -3,9 +3,10 @@
 DP-FedMF-SVD, as published: the noisy update is cut to its r largest singular values, which is post-processing. proven:
 r directions named anew every round by a public seed; choosing them by the update would cost privacy.
 
-DP-FedMF-TopK, as published: the largest entries of the raw update are sent with noise, which reveals where the update
-is large: no epsilon is finite. proven: a round covers the rows that the released model has moved most, and some at
-random; the choice is post-processing.
+DP-FedMF-TopK, as published: the largest entries are sent, chosen in the noisy update (post-processing, as the low rank
+is) or in the raw one, which reveals where it is large: no epsilon is finite. The paper does not say which
+(`compression.noise`). proven: a round covers the rows that the released model has moved most, and some at random; the
+choice is post-processing.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from veilrec.methods.base import Problem, described
 from veilrec.methods.priv_fedmf_sub.fedmf import DP_FEDMF, FAMILY, DpFedMfConfig
 from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank
+from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, NoiseOrder
 from veilrec.server.round_specs import MovedRows, SeededDirections
 
 _SEEDED = "The directions of a round come from a public seed."
+_RELEASED = "The rows of a round are chosen by the released model."
 
 
 class DpFedMfSvdConfig(DpFedMfConfig):
@@ -79,10 +81,17 @@ class CompressionSettings:
         check_share("compression.share", self.share)
 
 
+@dataclass(frozen=True)
+class TopKSettings(CompressionSettings):
+    """How much of an update is sent, and when it is chosen."""
+
+    noise: NoiseOrder = "last"  # as published: before the entries are chosen, or on those that were chosen
+
+
 class DpFedMfTopKConfig(DpFedMfConfig):
     """Settings of DP-FedMF-TopK."""
 
-    compression: CompressionSettings = CompressionSettings()
+    compression: TopKSettings = TopKSettings()
 
 
 def plan(config: DpFedMfTopKConfig, problem: Problem) -> Plan:
@@ -90,16 +99,23 @@ def plan(config: DpFedMfTopKConfig, problem: Problem) -> Plan:
     share, seed = config.compression.share, problem.public_seed
     if config.calibration == "as-published":
         noisy = FAMILY.noisy(config, FAMILY.schema(config, problem))
-        return FAMILY.plan(config, problem, LargestEntries(noisy, share=share))
+        return FAMILY.plan(config, problem, LargestEntries(noisy, share=share, noise=config.compression.noise))
     start = mf.start_weights(problem.n_items, config.local.dim, config.local.start, seed)[mf.ITEMS]
     return FAMILY.proven(config, problem, round_planner=MovedRows(start, mf.ITEMS, share, seed))
 
 
 def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
-    """Guarantee of DP-FedMF-TopK; as published, no epsilon is finite."""
-    if config.calibration == "as-published":
+    """Guarantee of DP-FedMF-TopK; as published with noise last, no epsilon is finite."""
+    if config.calibration == "as-published" and config.compression.noise == "last":
         return tells_largest(config.privacy, "entries")
-    return FAMILY.guarantee(config, "The rows of a round are chosen by the released model.")
+    return FAMILY.guarantee(config, _RELEASED)
+
+
+def topk_guarantee_of_run(config: DpFedMfTopKConfig, problem: Problem) -> Guarantee:
+    """Guarantee of a DP-FedMF-TopK run; with noise first, beside the paper's claim the epsilon that holds."""
+    if config.calibration == "as-published" and config.compression.noise == "last":
+        return guarantee(config)
+    return FAMILY.guarantee_of_run(config, problem, _RELEASED)
 
 
 DP_FEDMF_TOPK = replace(
@@ -109,5 +125,5 @@ DP_FEDMF_TOPK = replace(
     config=DpFedMfTopKConfig,
     plan=plan,
     guarantee=guarantee,
-    guarantee_of_run=None,
+    guarantee_of_run=topk_guarantee_of_run,
 )

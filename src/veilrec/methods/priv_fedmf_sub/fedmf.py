@@ -3,7 +3,8 @@
 FedMF: no noise; the baseline of the communication paper (Xue et al. 2026).
 
 DP-FedMF, as published (eq. 10): every row of a client update is clipped to C (`privacy.clip_norm`) and gets Laplace
-noise on the client. proven: the whole update of a user is clipped, and the sum of a round gets Gaussian noise.
+noise of scale Delta_f / epsilon on the client; what Delta_f is, and how often a client uploads, are `published`.
+proven: the whole update of a user is clipped, and the sum of a round gets Gaussian noise.
 
 FedMF-Lean (ours, not private): rows travel as 4-bit integers with one scale each, both ways. That costs no accuracy:
 a client trains on the rounded table and sends rounded updates, and the server adds them to an unrounded table, so
@@ -13,8 +14,8 @@ part of the items, named by a public seed; on ml-1m that saves less than it slow
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -25,7 +26,7 @@ from veilrec.core.schema import Schema, ValueCoding
 from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
 from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields
-from veilrec.privacy.mechanisms.local import RowwiseLaplace
+from veilrec.privacy.mechanisms.local import RowwiseLaplace, SensitivityTaken
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, SeededParts
@@ -49,18 +50,18 @@ def schema_of(config: FedMfConfig, problem: Problem) -> Schema:
 def mf_plan(config: FedMfConfig, problem: Problem, mechanism: UpdateMechanism, **parts: Any) -> Plan:
     """Federated matrix factorisation with any protection; `parts` are further fields of a plan."""
     local, seed = config.local, problem.public_seed
-    return Plan(
-        schema=mechanism.schema,
-        start=mf.start_weights(problem.n_items, local.dim, local.start, seed),
-        trainer=mf.MfLocalTrainer(local),
-        mechanism=mechanism,
-        rounds=problem.rounds,
-        cohort=config.cohort,
-        aggregation=config.aggregation,
-        server=config.server,
-        ranker=MfRanker(replace(local, epochs=config.adapt_epochs), seed),
-        **parts,
-    )
+    fields: dict[str, Any] = {
+        "schema": mechanism.schema,
+        "start": mf.start_weights(problem.n_items, local.dim, local.start, seed),
+        "trainer": mf.MfLocalTrainer(local),
+        "mechanism": mechanism,
+        "rounds": problem.rounds,
+        "cohort": config.cohort,
+        "aggregation": config.aggregation,
+        "server": config.server,
+        "ranker": MfRanker(replace(local, epochs=config.adapt_epochs), seed),
+    }
+    return Plan(**(fields | parts))
 
 
 def plan(config: FedMfConfig, problem: Problem) -> Plan:
@@ -79,8 +80,18 @@ FEDMF: Method[Any] = Method(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowNoise:
+    """How eq. 10 and Algorithm 2 are read, as published."""
+
+    sensitivity: SensitivityTaken = "2C"  # Delta_f, which the paper does not print
+    uploads: Literal["round", "epoch"] = "round"  # epoch: each local epoch's gradient is clipped, at epsilon / e
+
+
 class DpFedMfConfig(PrivateFields, FedMfConfig):
     """Settings of DP-FedMF."""
+
+    published: RowNoise = RowNoise()
 
 
 class MfFamily(Family[DpFedMfConfig]):
@@ -90,6 +101,7 @@ class MfFamily(Family[DpFedMfConfig]):
         "The claim does not hold: the rows are clipped in L2 but Laplace noise needs the L1 norm, every row of "
         "the message is charged as if it were the only one, and rounds do not add up."
     )
+    half_flaw = " The sensitivity is taken to be C: two clipped rows are twice the clip norm apart."
     honest_note = "of one message, rows times sqrt(dim) times the claim"
     pure = True
 
@@ -98,15 +110,26 @@ class MfFamily(Family[DpFedMfConfig]):
         return schema_of(config, problem)
 
     def noisy(self, config: DpFedMfConfig, schema: Schema) -> RowwiseLaplace:
-        """Laplace(2 C / epsilon) on every row (eq. 10): the L2 distance of two clipped rows, taken for L1."""
+        """Laplace(Delta_f / epsilon) on every row (eq. 10), for every upload of a round."""
         privacy = config.privacy
         return RowwiseLaplace(
-            schema=schema, clip_norm=privacy.clip_norm, epsilon=privacy.epsilon, calibration="as-published"
+            schema=schema,
+            clip_norm=privacy.clip_norm,
+            epsilon=privacy.epsilon,
+            calibration="as-published",
+            taken=config.published.sensitivity,
+            uploads=config.local.epochs if config.published.uploads == "epoch" else 1,
         )
 
     def plan(self, config: DpFedMfConfig, problem: Problem, mechanism: UpdateMechanism, **parts: Any) -> Plan:
         """Matrix factorisation with any protection."""
+        if config.calibration == "as-published" and config.published.uploads == "epoch":
+            parts["trainer"] = mf.MfLocalTrainer(config.local, clip_epochs=config.privacy.clip_norm)
         return mf_plan(config, problem, mechanism, **parts)
+
+    def flaws(self, config: DpFedMfConfig) -> str:
+        """Why the claim does not hold, and what the sensitivity adds."""
+        return self.flaw + (self.half_flaw if config.published.sensitivity == "C" else "")
 
 
 FAMILY = MfFamily()

@@ -3,7 +3,8 @@
 FedNCF: no noise; the deep model of the communication paper (Xue et al. 2026).
 
 DP-FedNCF, as published: the whole client update is clipped to C (`privacy.clip_norm`) and gets Gaussian noise on the
-client (eq. 14). The paper does not tie sigma to its epsilon; here it is the textbook formula. proven: noise on the sum.
+client (eq. 14). The paper does not tie sigma to its epsilon; here it is the textbook formula, whose sensitivity is
+`published.sensitivity`. proven: noise on the sum.
 
 DP-FedNCF-DGC: deep gradient compression (Lin et al. 2018). As published, the largest accumulated entries are clipped
 and get Gaussian noise, which reveals where they lie: no epsilon is finite. proven: a public seed names the entries of
@@ -12,8 +13,8 @@ the network and the item rows anew every round, the rest accumulates on the clie
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pydantic import PositiveInt
 
@@ -24,9 +25,10 @@ from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, described, unprotected
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
 from veilrec.methods.private import LARGEST_ENTRIES, PrivateFields, tells_largest
+from veilrec.models.scores import NeumfShape
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
-from veilrec.privacy.mechanisms.local import UpdateNoise
+from veilrec.privacy.mechanisms.local import SensitivityTaken, UpdateNoise
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
 from veilrec.server.aggregation import ServerRate
 from veilrec.server.round_specs import CohortSettings, SeededParts
@@ -83,8 +85,27 @@ FEDNCF = Method(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpdateClip:
+    """How eq. 14 and Algorithm 3 are read, as published."""
+
+    sensitivity: SensitivityTaken = "C"  # that the noise of the textbook formula is for
+    clips: Literal["whole", "parts"] = "whole"  # parts: the deep layers by themselves (Algorithm 3, lines 5 and 6)
+
+
 class DpFedNcfConfig(PrivateFields, FedNcfConfig):
     """Settings of DP-FedNCF."""
+
+    published: UpdateClip = UpdateClip()
+
+
+SHALLOW_LAYERS = 2  # section 5.2.1: the embedding and the one or two layers that follow
+
+
+def deep_tensors(shape: NeumfShape) -> tuple[str, ...]:
+    """Everything behind the shallow layers, the output layer included."""
+    shallow = tuple(f"layer{number}." for number in range(1, SHALLOW_LAYERS + 1))
+    return tuple(name for name in shape.network() if not name.startswith(shallow))
 
 
 class NcfFamily(Family[DpFedNcfConfig]):
@@ -92,8 +113,10 @@ class NcfFamily(Family[DpFedNcfConfig]):
 
     flaw = (
         "The claim does not hold: Gaussian noise never gives a pure epsilon, the formula is proved for epsilon below "
-        "1, two updates differ by twice the clip norm, and rounds do not add up."
+        "1, and rounds do not add up."
     )
+    half_flaw = " The sensitivity is taken to be C: two clipped updates are twice the clip norm apart."
+    parts_flaw = " Two parts are clipped, each to C, and the noise is that of one."
     honest_note = "of one message"
     pure = False
 
@@ -102,14 +125,25 @@ class NcfFamily(Family[DpFedNcfConfig]):
         return schema_of(config, problem)
 
     def noisy(self, config: DpFedNcfConfig, schema: Schema) -> UpdateNoise:
-        """N(0, sigma^2 C^2) on every entry (eq. 14), sigma by the textbook formula with sensitivity C.
+        """N(0, sigma^2 C^2) on every entry (eq. 14), sigma by the textbook formula.
 
-        One clip holds for all of a message, however many rows there are.
+        A clip holds for all of a message or of a part, however many rows there are.
         """
         p = config.privacy
         return UpdateNoise(
-            schema=schema, clip_norm=p.clip_norm, epsilon=p.epsilon, delta=p.delta, calibration="as-published"
+            schema=schema,
+            clip_norm=p.clip_norm,
+            epsilon=p.epsilon,
+            delta=p.delta,
+            calibration="as-published",
+            taken=config.published.sensitivity,
+            deep=deep_tensors(config.local.shape) if config.published.clips == "parts" else (),
         )
+
+    def flaws(self, config: DpFedNcfConfig) -> str:
+        """Why the claim does not hold, and what the sensitivity and the clips add."""
+        half = self.half_flaw if config.published.sensitivity == "C" else ""
+        return self.flaw + half + (self.parts_flaw if config.published.clips == "parts" else "")
 
     def plan(self, config: DpFedNcfConfig, problem: Problem, mechanism: UpdateMechanism, **parts: Any) -> Plan:
         """NeuMF with any protection."""

@@ -16,14 +16,11 @@ from veilrec.core.plan import Plan
 from veilrec.methods.base import Problem, described
 from veilrec.methods.priv_fedmf_sub.common import REPORTS, OnPart, SelectionSettings
 from veilrec.methods.priv_fedmf_sub.compression import CompressionSettings
-from veilrec.methods.priv_fedmf_sub.fedncf import DP_FEDNCF, FAMILY, DpFedNcfConfig
+from veilrec.methods.priv_fedmf_sub.fedncf import DP_FEDNCF, FAMILY, DpFedNcfConfig, deep_tensors
 from veilrec.methods.private import LARGEST_ENTRIES, tells_largest
-from veilrec.models.scores import NeumfShape
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compression import SparseDeep
 from veilrec.server.round_specs import RoundPlanner, SeededParts
-
-SHALLOW_LAYERS = 2  # section 5.2.1: the embedding and the one or two layers that follow
 
 
 class PrivFedNcfSubConfig(DpFedNcfConfig):
@@ -37,12 +34,6 @@ class PrivFedNcfSubCompressConfig(DpFedNcfConfig):
 
     selection: SelectionSettings = SelectionSettings()
     compression: CompressionSettings = CompressionSettings(share=0.1)
-
-
-def deep_tensors(shape: NeumfShape) -> tuple[str, ...]:
-    """Everything behind the shallow layers, the output layer included."""
-    shallow = tuple(f"layer{number}." for number in range(1, SHALLOW_LAYERS + 1))
-    return tuple(name for name in shape.network() if not name.startswith(shallow))
 
 
 class Compressed(OnPart):
@@ -74,7 +65,7 @@ def plan(config: PrivFedNcfSubCompressConfig, problem: Problem) -> Plan:
 def guarantee(config: PrivFedNcfSubCompressConfig) -> Guarantee:
     """User-level over the whole run with the selection in it, or the paper's claim."""
     if config.calibration == "as-published":
-        return tells_largest(config.privacy, "entries of the deep layers", FAMILY.flaw, REPORTS)
+        return tells_largest(config.privacy, "entries of the deep layers", FAMILY.flaws(config), REPORTS)
     return COMPRESSED.guarantee(config, "The entries of the deep layers come from a public seed.")
 
 

@@ -152,9 +152,14 @@ class PrivateRecConfig(ModelConfig):
                 raise BadInput("privacy.law is gaussian: reports have Laplace noise; use privacy.law=laplace")
             if self.cohort.sampling == "poisson" and self.cohort.size:
                 raise BadInput("reports are counted in cyclic order: use cohort.sampling=cyclic, or cohort.size=0")
-        if self.pads == "words" and self.model == "plm-nr":
-            raise BadInput("pads is words: plm-nr reads sentences, and has none; use pads=vector")
         return self
+
+    @property
+    def pads_are_titles(self) -> bool:
+        """Whether a padded click is a title of pad words, which fill short titles as well."""
+        return (
+            self.network != "public-head" and self.model != "plm-nr" and (self.pads == "words" or self.text.pad_words)
+        )
 
 
 def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
@@ -184,7 +189,7 @@ def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
         problem,
         "privaterec",
         whole_catalogue=config.calibration == "proven",
-        pad_words=config.pads == "words" and config.network != "public-head",
+        pad_words=config.pads_are_titles,
     )
 
 
@@ -320,6 +325,8 @@ def ready(config: PrivateRecConfig) -> tuple[str, ...]:
         )
     if config.network != "public-head" and config.size.train_basis:
         notes.append("size.train_basis does not count: basis vectors always learn where the whole model does")
+    if config.pads == "words" and not config.pads_are_titles:
+        notes.append(f"pads words does not count: {config.network} reads no words, and its pad is a vector that learns")
     if config.network == "public-head" and config.model != "nrms":
         notes.append(f"model {config.model} does not count: the public head reads vectors of the news")
     return tuple(notes)

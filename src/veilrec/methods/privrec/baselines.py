@@ -61,10 +61,10 @@ FOFL_SELF = replace(
 
 def nn_self_plan(config: MetaConfig, problem: Problem) -> Plan:
     """Assemble NN-SELF."""
-    if config.local.loss == "rating" or config.local.batch != 0 or config.local.proximal:
+    if config.local.reads_ratings or config.local.batch != 0 or config.local.proximal:
         raise BadInput(
             "nn-self adapts to whole support sets, without ratings and proximal term: leave local.batch and"
-            " local.proximal at 0, and local.loss at logistic or softmax"
+            " local.proximal at 0, local.positives at used, and local.loss at logistic or softmax"
         )
     from veilrec.client.maml import MamlLocalTrainer  # torch: a list of methods needs none
 
@@ -151,8 +151,11 @@ class PopularityHeadConfig(Config):
 
 def popularity_head_plan(config: PopularityHeadConfig, problem: Problem) -> Plan:
     """Assemble popularity-head: one round of noisy votes."""
-    if config.local.loss == "rating":
-        raise BadInput("popularity-head knows what was used, and no ratings: leave local.loss at softmax, or logistic")
+    if config.local.reads_ratings:
+        raise BadInput(
+            "popularity-head knows what was used, and no ratings: leave local.loss at softmax, or logistic, and"
+            " local.positives at used"
+        )
     items = chosen_features(problem, config.features).items
     nobody = Side((), np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
     inputs = Inputs(nobody, items, embedding=0, popularity=True)

@@ -16,6 +16,7 @@ from veilrec.core.features import Feature, Features, Side, assembled, without_ro
 from veilrec.core.plan import Aggregation, Plan, ReportSpec
 from veilrec.core.schema import Schema
 from veilrec.data.datasets import DATASETS
+from veilrec.evaluation.split import join_rows
 from veilrec.methods.base import Config, Problem
 from veilrec.models.feature_net import Activation, FeatureNet, Inputs
 from veilrec.privacy.mechanisms.reports import PlainVotes
@@ -102,22 +103,38 @@ def item_ids(problem: Problem) -> Features:
 def clients(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients: their items, and the features of their users."""
     users = chosen_features(problem, config.features).users
-    return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
+    return _own(config, problem, users)
+
+
+def _own(config: MetaConfig, problem: Problem, users: Side) -> OwnItemsAndFeatures:
+    ratings = _ratings(config, problem)
+    if ratings is None:
+        return OwnItemsAndFeatures(problem.train if problem.records is None else problem.records, users)
+    if problem.disliked is None or config.local.positives == "used":
+        return OwnItemsAndFeatures(problem.train, users, ratings)
+    rows = join_rows(problem.train, problem.disliked)
+    order = np.argsort(np.concatenate([problem.train.row_numbers(), problem.disliked.row_numbers()]), kind="stable")
+    low = np.zeros(len(problem.disliked.items), np.float32)  # whatever it was, it is below a liking
+    return OwnItemsAndFeatures(rows, users, np.concatenate([ratings, low])[order])
 
 
 def clients_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """Local data of clients for models that know items by their ids only."""
-    return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
+    return _own(config, problem, item_ids(problem).users)
 
 
 def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:
-    if config.local.loss != "rating":
+    if not config.local.reads_ratings:
         return None
+    what = "local.loss is rating" if config.local.loss == "rating" else "local.positives is liked"
     if problem.ratings is None:
-        raise BadInput("local.loss is rating, and this data has no ratings with a scale: use logistic or softmax")
+        raise BadInput(
+            f"{what}, and this data has no ratings with a scale: use --set local.loss=logistic (or softmax) and"
+            " --set local.positives=used"
+        )
     if ((problem.ratings < 0.0) | (problem.ratings > 1.0)).any():
         raise BadInput(
-            "local.loss is rating, and there are ratings beyond the scale of this data: say which it has, with"
+            f"{what}, and there are ratings beyond the scale of this data: say which it has, with"
             " `veilrec data import --rating-scale LOW-HIGH`, or use logistic or softmax"
         )
     return problem.ratings

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.client import local_training
-from veilrec.client.rankers import Arrays, ModelParts, PopularityRanker, RandomRanker, Ranker
+from veilrec.client.rankers import Arrays, ModelParts, OwnHistoryRanker, PopularityRanker, RandomRanker, Ranker
 from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
@@ -84,6 +84,22 @@ POPULARITY = Method(
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=popularity_trainer,
+    guarantee=unprotected("The counts are exact and made from everybody's data in one place."),
+)
+
+
+def own_history_trainer(config: NoSettings, problem: Problem) -> Trainer:
+    """Count once; everybody's own uses come first."""
+
+    uses = np.bincount(problem.train.items, minlength=problem.n_items).astype(np.float32)
+    return OneStep(lambda: {PopularityRanker.USES: uses}, OwnHistoryRanker(), problem.train)
+
+
+OWN_HISTORY = Method(
+    **described("own-history"),
+    datasets=EVERY_DATASET,
+    config=NoSettings,
+    trainer=own_history_trainer,
     guarantee=unprotected("The counts are exact and made from everybody's data in one place."),
 )
 

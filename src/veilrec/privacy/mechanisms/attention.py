@@ -385,7 +385,7 @@ class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
         if isinstance(inner, GaussianEvent):
             return base.lattice_delta(self.event(), epsilon, self.noise.basis)
         rate = 1.0 - self.pad_probability
-        left = inner.epsilon - math.log1p(math.expm1(epsilon) / rate)
+        left = inner.epsilon - (base_epsilon(epsilon, pad_probability=self.pad_probability) if epsilon > 0.0 else 0.0)
         return -rate * math.expm1(-left / 2.0) if left > 1e-12 * inner.epsilon else 0.0
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:

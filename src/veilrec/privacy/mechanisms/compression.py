@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,8 @@ from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
 
 Bits: TypeAlias = NDArray[np.uint32]
+
+NoiseOrder = Literal["first", "last"]  # before the entries that are sent are chosen, or after
 
 _SIGNLESS = np.uint32(0x7FFFFFFF)
 _DIGITS = ((20, 11), (10, 10), (0, 10))  # (lowest bit, number of bits) of the three digits of a size
@@ -219,21 +221,42 @@ class _SomeEntries(_Compressed):
 
 
 class LargestEntries(_SomeEntries):
-    """DP-FedMF-TopK: the largest entries of the clipped update."""
+    """DP-FedMF-TopK: the largest entries of the clipped update, chosen after the noise or before it.
+
+    The paper does not say which. Of a noisy message the choice is post-processing; of the raw update it tells where it
+    is large, and no epsilon is finite.
+    """
 
     name = "top-k-update"
+
+    def __init__(self, inner: NoisyMessage, *, share: float, noise: NoiseOrder = "last") -> None:
+        super().__init__(inner, share=share)
+        self.noise = noise
 
     def chooses_entries(self, tensor: Tensor) -> bool:
         """Those of every table."""
         return tensor.by_row
 
     def perturb_each(self, bounded: ClientUpdates, spec: RoundSpec, source: Source) -> ClientUpdates:
-        """Choose, then add noise to what was chosen."""
+        """Choose among noisy entries, or add noise to what was chosen."""
+        if self.noise == "first":
+            return self._choose(self.inner.perturb(bounded, spec, source), spec)
+        return self.inner.add_noise(self._choose(bounded, spec), source)
+
+    def _choose(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
         entries = {
-            t.name: largest_of_rows(bounded.tables[t.name], share_of(t.size, self.share))
+            t.name: largest_of_rows(updates.tables[t.name], share_of(t.size, self.share))
             for t in spec.view(self.schema).tables
         }
-        return self.inner.add_noise(replace(bounded, tables={}, entries=entries), source)
+        return replace(updates, tables={}, entries=entries)
+
+    def event(self) -> Event:
+        """That of the noisy message where noise comes first; otherwise nothing holds."""
+        return self.inner.event() if self.noise == "first" else super().event()
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """That of the noisy message where noise comes first."""
+        return self.inner.worst_pair() if self.noise == "first" else super().worst_pair()
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor, copied, filled
-from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability
+from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
 from veilrec.privacy.mechanisms import base
 from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
@@ -20,6 +22,8 @@ from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import Law
 
 _NOISE_REACH = 64.0  # scales
+SensitivityTaken = Literal["C", "2C"]  # as published, of a clip to C: what papers write as Delta_f
+CLIP_NORMS: dict[SensitivityTaken, float] = {"C": 1.0, "2C": 2.0}
 _EXAMPLE = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
 
 
@@ -56,27 +60,47 @@ class UpdateNoise(NoisyMessage, ClippedWhole):
     """A user's whole update, clipped to one L2 norm, with Gaussian noise.
 
     As published (Priv-FedNCF-Sub-Compress, eq. 14, whose sigma is not tied to its epsilon) the noise is that of the
-    textbook formula with sensitivity C; two clipped updates are up to 2 C apart.
+    textbook formula with the sensitivity that is taken (C or 2C); two clipped updates are up to 2 C apart. The tensors
+    named by `deep` may have a clip of their own (Algorithm 3, lines 5 and 6): then they are up to sqrt(8) C apart.
     """
 
     name = "update-noise"
     law = "gaussian"
 
     def __init__(
-        self, *, schema: Schema, clip_norm: float, epsilon: float, delta: float, calibration: Calibration = "proven"
+        self,
+        *,
+        schema: Schema,
+        clip_norm: float,
+        epsilon: float,
+        delta: float,
+        calibration: Calibration = "proven",
+        taken: SensitivityTaken = "C",
+        deep: tuple[str, ...] = (),
     ) -> None:
         self._set_calibration(calibration)
         positive(clip_norm=clip_norm, epsilon=epsilon)
         probability(delta=delta)
         self.unit, self.adjacency = "user", "replace-one"
-        self.schema, self.clip_norm = schema, clip_norm
-        self.sensitivity = Sensitivity(clipped_l2(clip_norm, "replace-one"), "L2")
+        self.schema, self.clip_norm, self.deep = schema, clip_norm, deep
+        parts = 2.0 if deep else 1.0
+        self.sensitivity = Sensitivity(clipped_l2(clip_norm, "replace-one") * math.sqrt(parts), "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         if calibration == "proven":
             # Cutting towards zero keeps the norm, so the lattice costs nothing here.
             self.scale = self.sensitivity.value / base.lattice_mu(epsilon, delta, self.dimension)
         else:
-            self.scale = base.classical_sigma(epsilon, delta, clip_norm)
+            self.scale = base.classical_sigma(epsilon, delta, CLIP_NORMS[taken] * clip_norm)
+
+    def bound(self, updates: ClientUpdates, spec: RoundSpec) -> ClientUpdates:
+        """Scale down the whole update, or its shallow and its deep part by themselves."""
+        if not self.deep:
+            return super().bound(updates, spec)
+        deep = {name: values for name, values in updates.dense.items() if name in self.deep}
+        shallow = {name: values for name, values in updates.dense.items() if name not in self.deep}
+        first = super().bound(replace(updates, dense=shallow), spec)
+        second = super().bound(ClientUpdates(updates.round_number, updates.count, dense=deep), spec)
+        return replace(first, dense={name: {**first.dense, **second.dense}[name] for name in updates.dense})
 
     def event(self) -> GaussianEvent:
         """Gaussian, for any two updates."""
@@ -101,7 +125,13 @@ class _ClippedLaplace(NoisyMessage):
     law = "laplace"
 
     def __init__(
-        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
+        self,
+        *,
+        schema: Schema,
+        clip_norm: float,
+        epsilon: float,
+        calibration: Calibration = "proven",
+        taken: SensitivityTaken = "2C",
     ) -> None:
         self._set_calibration(calibration)
         positive(clip_norm=clip_norm, epsilon=epsilon)
@@ -112,7 +142,7 @@ class _ClippedLaplace(NoisyMessage):
         if calibration == "proven":
             self.scale = base.laplace_scale(epsilon, self.sensitivity.value, self.dimension)
         else:
-            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+            self.scale = CLIP_NORMS[taken] * clip_norm / epsilon
 
     @abstractmethod
     def _l1_distance(self) -> float:
@@ -144,11 +174,46 @@ class UpdateLaplace(_ClippedLaplace, ClippedWhole):
 class RowwiseLaplace(_ClippedLaplace):
     """Every row of an update clipped in L2, with Laplace noise (eq. 10 of Priv-FedMF-Sub).
 
-    As published the scale is Delta_f / epsilon with Delta_f = 2 clip_norm, an L2 distance; Laplace noise needs the L1
-    distance, sqrt(width) times as much, for every row.
+    As published the scale is Delta_f / epsilon with the Delta_f that is taken, C or 2C; Laplace noise needs the L1
+    distance, 2 C sqrt(width), for every row. Where a message adds up the uploads of several local epochs (Algorithm 2,
+    client, lines 6 and 7), each of them is clipped to C and has noise of its own, at its share of epsilon.
     """
 
     name = "rowwise-laplace"
+
+    def __init__(
+        self,
+        *,
+        schema: Schema,
+        clip_norm: float,
+        epsilon: float,
+        calibration: Calibration = "proven",
+        taken: SensitivityTaken = "2C",
+        uploads: int = 1,
+    ) -> None:
+        whole(uploads=uploads)
+        if calibration == "proven" and uploads > 1:
+            raise BadInput("several uploads in one message are of the noise as published: use uploads=1")
+        self.uploads = uploads
+        super().__init__(
+            schema=schema, clip_norm=uploads * clip_norm, epsilon=epsilon, calibration=calibration, taken=taken
+        )
+
+    def add_noise(self, updates: ClientUpdates, source: Source) -> ClientUpdates:
+        """One draw for every upload."""
+        for _ in range(self.uploads):
+            updates = super().add_noise(updates, source)
+        return updates
+
+    def noise_of_messages(
+        self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
+    ) -> dict[str, Floats]:
+        """The sum of the noise of all uploads of all clients."""
+        return super().noise_of_messages(view, np.repeat(weights, self.uploads), generator)
+
+    def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
+        """As of one upload, so many times."""
+        return weight * (self.clip_norm + self.uploads * _NOISE_REACH * self.scale)
 
     def _l1_distance(self) -> float:
         return sum(t.shape[0] * self._of_row(t) for t in self.schema.tensors)
@@ -165,15 +230,16 @@ class RowwiseLaplace(_ClippedLaplace):
         return kept
 
     def event(self) -> Event:
-        """One release per row: the user's vector moves all of them at once."""
+        """One release per row and upload: the user's vector moves all of them at once."""
         each = (
-            (self._of_row(t) / self.scale + base.sampler_epsilon(t.shape[1]), t.shape[0]) for t in self.schema.tables
+            (self._of_row(t) / self.uploads / self.scale + base.sampler_epsilon(t.shape[1]), t.shape[0])
+            for t in self.schema.tables
         )
-        return ComposedEvent(tuple((LaplaceEvent(epsilon), rows) for epsilon, rows in each))
+        return ComposedEvent(tuple((LaplaceEvent(epsilon), self.uploads * rows) for epsilon, rows in each))
 
     def delta(self, epsilon: float) -> float:
         """An upper bound, by the L1 distance; 0 from the sum over the rows on."""
-        total = self.sensitivity.value / self.scale + base.sampler_epsilon(self.dimension)
+        total = self.sensitivity.value / self.scale + self.uploads * base.sampler_epsilon(self.dimension)
         return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:

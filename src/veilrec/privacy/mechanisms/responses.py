@@ -103,15 +103,17 @@ class RandomisedResponse(Mechanism[Bools, Bools]):
         )
 
 
-def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float) -> Doubles:
-    """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] (eq. 8 of Priv-FedMF-Sub, with
-    q = 1 - p).
+def estimate_frequency(
+    counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float, cut: bool = True
+) -> Doubles:
+    """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] by the cut (eq. 8 of Priv-FedMF-Sub,
+    with q = 1 - p).
 
     Without the cut it is unbiased; with it, it maximises the likelihood.
     """
     whole(reports=reports)
     raw = (np.asarray(counts, np.float64) / reports - noise_probability) / (keep_probability - noise_probability)
-    return np.clip(raw, 0.0, 1.0)
+    return np.clip(raw, 0.0, 1.0) if cut else raw
 
 
 class KaryResponse(Mechanism[Offsets, Offsets]):
@@ -147,9 +149,8 @@ class KaryResponse(Mechanism[Offsets, Offsets]):
 
     def delta(self, epsilon: float) -> float:
         """Exact: only the first of the two categories is likelier than e^epsilon times."""
-        excess = self.keep_probability - math.exp(epsilon) * self.other_probability
-        # Exactly at the limit the difference is a rounding error, not a leak.
-        return excess if excess > 1e-14 * self.keep_probability else 0.0
+        # The true category is e^claimed times as likely as another one: no power of e that could overflow is left.
+        return -self.keep_probability * math.expm1(min(epsilon - self.claimed_epsilon, 0.0))
 
     def worst_pair(self) -> tuple[Offsets, Offsets]:
         """Any two categories."""
@@ -202,13 +203,15 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
         self.items, self.negatives = items, negatives
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
         self.beta = max(0.0, epsilon + math.log(negatives / (items - 1)))
+        odds = negatives * math.exp(-self.beta)  # of another label; e^beta itself may overflow
+        self._lie = odds / (1.0 + odds)
 
     def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
         """Candidates and a label per click `[...]`; one event each."""
         clicks = categories(self.items, click=value)
         flat = clicks.reshape(-1)
         others = _others(flat, self.items, self.negatives, source)
-        lies = happens(self.negatives / (self.negatives + math.exp(self.beta)), flat.shape, source)
+        lies = happens(self._lie, flat.shape, source)
         at = (source.words(flat.size) % np.uint64(self.negatives)).astype(np.int64)
         label = np.where(lies, others[np.arange(flat.size), at], flat)
         candidates = np.sort(np.concatenate((flat[:, np.newaxis], others), axis=1), axis=1)
@@ -222,9 +225,7 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
     def delta(self, epsilon: float) -> float:
         """Exact, over the enumerated outcomes: candidates without the other click give it away."""
         seen = self.negatives / (self.items - 1)
-        weight = math.exp(self.beta)
-        excess = weight - math.exp(epsilon)
-        return 1.0 - seen + seen * max(excess if excess > 1e-14 * weight else 0.0, 0.0) / (self.negatives + weight)
+        return 1.0 - seen - seen * (1.0 - self._lie) * math.expm1(min(epsilon - self.beta, 0.0))
 
     def worst_pair(self) -> tuple[Offsets, Offsets]:
         """Any two clicks."""

@@ -201,7 +201,7 @@ def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Stud
     for module in _NEEDED:
         require(f"veilrec reproduce {experiment.name}", module)
     options = _checked(experiment, options)
-    notes = [_quick_note(experiment)] if options.quick else []
+    notes = [_quick_note(experiment, options.presets)] if options.quick else []
     chosen = _panels(experiment, options, notes)
     panels = []
     for panel, data in chosen:
@@ -226,12 +226,17 @@ def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Stud
     return replace(study, notes=tuple(dict.fromkeys((*notes, *_notes_of(study)))))
 
 
-def _quick_note(experiment: Experiment) -> str:
+def _quick_note(experiment: Experiment, asked: tuple[str, ...]) -> str:
     methods = [get(row.method).kind for panel in experiment.panels for row in panel.rows if row.method in METHODS]
-    quick = experiment.quick
+    quick, usual = experiment.quick, () if asked else experiment.usual_presets
     epochs = f" ({counted(quick.epochs, 'epoch')} where all data lies in one place)" if "centralised" in methods else ""
     without = f", without {', '.join(quick.without)}" if quick.without else ""
-    return f"Quick: {counted(quick.rounds, 'round')}{epochs} of one seed{without}: to see that it runs, not to quote."
+    both = any(len(set(row.presets) & set(usual)) > 1 for panel in experiment.panels for row in panel.rows)
+    tuned = ", preset tuned where there is one (--preset paper for the other)" if both else ""
+    return (
+        f"Quick: {counted(quick.rounds, 'round')}{epochs} of one seed{without}{tuned}: to see that it runs, not to"
+        " quote."
+    )
 
 
 def _checked(experiment: Experiment, options: StudyOptions) -> StudyOptions:
@@ -336,8 +341,10 @@ def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Experimen
 def variants_of(row: ExperimentRow, conditions: PanelConditions) -> list[RowVariant]:
     """Make a variant of a row for each preset and calibration."""
     options = conditions.options
-    presets = [name for name in row.presets if name in (options.presets or conditions.experiment.usual_presets)]
-    if conditions.quick is not None and "tuned" in presets:
+    wanted = options.presets or conditions.experiment.usual_presets
+    # A preset that belongs to one row stands where tuned ones are asked for.
+    presets = [name for name in row.presets if (name if name in BOTH_PRESETS else "tuned") in wanted]
+    if conditions.quick is not None and not options.presets and "tuned" in presets:
         presets = ["tuned"]
     if row.method not in METHODS:
         problem = f"not available: this version has no method {row.method}"
