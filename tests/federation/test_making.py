@@ -131,11 +131,12 @@ def test_clients_that_rehearse_nothing_draw_all_noise_anew(tmp_path):
 def test_no_sum_opens_with_fewer_clients_than_its_noise_allows_for(name, tmp_path):
     """Of clients and validation clients a third may be lost, rounded down."""
     settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.34")
-    basis = basis_of(ContractSubject(name), *settings, users=16, rounds=1)
+    basis = basis_of(ContractSubject(name), *settings, users=60, rounds=1)
     made = lay_out_in(tmp_path, basis, secagg="helpers")
     assert made.least == made.clients - int(0.34 * made.clients) > 3
     assert made.least_reported == made.least
     assert made.least_compared == max(2, made.validators - int(0.34 * made.validators))
+    assert (made.least_compared > 5) == (name == "dp-fedrec")
 
 
 def test_the_budget_of_a_client_trusts_nobody_more_than_its_messages_do():

@@ -612,7 +612,7 @@ class Bold:
 )
 def test_noise_of_the_clients_in_reports_gains_and_rounds_is_that_of_the_simulation(name, secagg, users, tmp_path):
     """Nobody adds noise but clients: what is opened has it already, in every sum of a run."""
-    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.lost=0.2")
+    settings = ("cohort.size=0", "privacy.noise=distributed", "privacy.silent=0.2", "privacy.lost=0.2")
     basis = loopback.basis_of(subjects(name)[0], *settings, users=users, rounds=1)
     made = loopback.lay_out_in(tmp_path, basis, secagg=secagg, round_seconds=loopback.LONG)
     assert made.guarantee["trust"] == "server sees only noisy sums"
