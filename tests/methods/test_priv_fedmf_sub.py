@@ -105,6 +105,7 @@ def test_a_smaller_sensitivity_does_not_make_the_claim_truer():
     whole, half = (promise("dp-fedmf", f"published.sensitivity={taken}") for taken in ("C", "2C"))
     assert half.honest_epsilon == pytest.approx(EPSILON * ITEMS * math.sqrt(32), rel=1e-3)
     assert whole.honest_epsilon == pytest.approx(2.0 * half.honest_epsilon, rel=1e-3)
+    assert "twice that for a sensitivity of C" in whole.honest_note and "twice" not in half.honest_note
     epochs = promise("dp-fedmf", "published.sensitivity=2C", "published.uploads=epoch")
     assert epochs.honest_epsilon == pytest.approx(half.honest_epsilon, rel=1e-3)  # e messages at epsilon / e
 

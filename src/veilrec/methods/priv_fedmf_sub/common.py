@@ -114,13 +114,17 @@ class Family(ABC, Generic[C]):
             message,
             repeated(message, times),
             self.honest_delta(config),
-            note=self.honest_note,
+            note=self.note(config),
             doing=takes_part(times),
         )
 
     def flaws(self, config: C) -> str:
         """Why the paper's claim does not hold with these settings."""
         return self.flaw
+
+    def note(self, config: C) -> str:
+        """What the honest epsilon is of."""
+        return self.honest_note
 
     def honest_delta(self, config: C) -> float:
         """The delta at which the honest value is stated."""

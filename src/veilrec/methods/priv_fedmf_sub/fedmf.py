@@ -127,6 +127,12 @@ class MfFamily(Family[DpFedMfConfig]):
             parts["trainer"] = mf.MfLocalTrainer(config.local, clip_epochs=config.privacy.clip_norm)
         return mf_plan(config, problem, mechanism, **parts)
 
+    def note(self, config: DpFedMfConfig) -> str:
+        """What the honest epsilon is of, and what the sensitivity makes of it."""
+        return self.honest_note + (
+            ", and twice that for a sensitivity of C" if config.published.sensitivity == "C" else ""
+        )
+
     def flaws(self, config: DpFedMfConfig) -> str:
         """Why the claim does not hold, and what the sensitivity adds."""
         return self.flaw + (self.half_flaw if config.published.sensitivity == "C" else "")
