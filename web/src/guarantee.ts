@@ -56,6 +56,11 @@ const WORDS: Readonly<Record<string, readonly unknown[]>> = {
   trust: [null, "nobody", "server sees only noisy sums", "server sees only sums", "server"],
 };
 
+const NAMES = [
+  ...["basis", "unit", "adjacency", "epsilon", "delta", "scope", "trust", "caveats", "honest_epsilon", "honest_delta"],
+  ...["honest_note", "event", "obstacle", "disclosure"],
+];
+
 /** Whether a value of JSON is a statement that Python would read: known words, and an epsilon with all that belongs to it. */
 export function isGuarantee(value: unknown): value is Guarantee {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
@@ -66,6 +71,8 @@ export function isGuarantee(value: unknown): value is Guarantee {
   const isCost = (cost: unknown, below: number): boolean => cost === null || (typeof cost === "number" && cost >= 0 && cost < below);
   const stated = [of("unit"), of("adjacency"), epsilon, delta, of("scope"), of("trust")].map((each) => each !== null);
   return (
+    Object.keys(fields).every((name) => NAMES.includes(name)) &&
+    (!Object.hasOwn(fields, "obstacle") || typeof fields["obstacle"] === "string") &&
     Object.entries(WORDS).every(([name, words]) => words.includes(of(name))) &&
     (basis === "none" ? event === null && !stated.includes(true) : !stated.includes(false)) &&
     (basis === "as published" ? true : honest === null && !note) &&
