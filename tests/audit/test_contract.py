@@ -99,7 +99,8 @@ def changed(tmp_path):
 
 
 _SENT = "values=rows.values * self._damping"
-_CAVEATS = '        "The server sees the change of every item row that a client touched: it can tell which items a user has.",\n'
+_TOUCHED = "The server sees the change of every item row that a client touched: it can tell which items a user has."
+_CAVEATS = f'        "{_TOUCHED}",\n'
 _MADE = "PlantedLocalTrainer(local, config.damping)"
 _OWN_RANKER = (
     ("def plan(", 'class Ranker(MfRanker):\n    """Mine."""\n\n    kind = "mine"\n\n\ndef plan('),

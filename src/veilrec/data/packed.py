@@ -132,8 +132,7 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
             node = node.setdefault(part, {})
         node[last] = array
     listed, found = manifest["features"], {name: _value(node) for name, node in tree.items()}
-    if listed is not None:
-        sides = {name: _side(side, found["features"][name]) for name, side in listed.items()}
+    sides = [] if listed is None else [_side(listed[name], found["features"][name]) for name in ("users", "items")]
     return Population(
         manifest["name"],
         found["users"],
@@ -142,18 +141,18 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         {name: Impressions(**found["impressions"][name]) for name in manifest["impressions"]},
         ItemTable(**found["catalogue"]) if "catalogue" in found else None,
         manifest["facts"],
-        None if listed is None else Features(**sides),
+        Features(*sides) if sides else None,
         found.get("fixed_test"),
         manifest["cut"],
         None if manifest["rating_scale"] is None else tuple(manifest["rating_scale"]),
         manifest["unlisted_items"],
         tuple(manifest["exact"]),
-        _side(manifest["contexts"], found.get("contexts")),
+        None if manifest["contexts"] is None else _side(manifest["contexts"], found["contexts"]),
     )
 
 
-def _side(listed: list[dict[str, Any]] | None, arrays: Any) -> Side | None:
-    return None if listed is None else Side(Side.from_json(listed).features, **arrays)
+def _side(listed: list[dict[str, Any]], arrays: Any) -> Side:
+    return Side(Side.from_json(listed).features, **arrays)
 
 
 def _value(node: Any) -> Any:
