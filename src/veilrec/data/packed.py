@@ -134,6 +134,7 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
     listed, found = manifest["features"], {name: _value(node) for name, node in tree.items()}
     if listed is not None:
         sides = {name: _side(side, found["features"][name]) for name, side in listed.items()}
+    contexts = manifest["contexts"]
     return Population(
         manifest["name"],
         found["users"],
@@ -148,12 +149,12 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         None if manifest["rating_scale"] is None else tuple(manifest["rating_scale"]),
         manifest["unlisted_items"],
         tuple(manifest["exact"]),
-        _side(manifest["contexts"], found.get("contexts")),
+        None if contexts is None else _side(contexts, found["contexts"]),
     )
 
 
-def _side(listed: list[dict[str, Any]] | None, arrays: Any) -> Side | None:
-    return None if listed is None else Side(Side.from_json(listed).features, **arrays)
+def _side(listed: list[dict[str, Any]], arrays: Arrays) -> Side:
+    return Side(Side.from_json(listed).features, **arrays)
 
 
 def _value(node: Any) -> Any:

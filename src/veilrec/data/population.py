@@ -207,7 +207,7 @@ def some_users(population: Population, users: Offsets) -> Population:
         impressions={name: _impressions_of(split, users) for name, split in population.impressions.items()},
         features=None if features is None else Features(features.users.take(users), features.items),
         fixed_test=None if fixed is None else (fixed[0][users], fixed[1][users]),
-        contexts=None if population.contexts is None else population.contexts.take(rows.items),
+        contexts=None if population.contexts is None else population.contexts.take(rows.items.astype(np.int64)),
     )
 
 

@@ -149,7 +149,7 @@ def _rating_errors(cases: Cases, rated: Rated, scorer: Scorer) -> dict[str, floa
     told = scorer.score_some(owners, cases.positives.items[:, np.newaxis])[:, 0]
     sums = np.bincount(rated.rows.row_numbers(), rated.known, minlength=len(cases))
     means = (sums / np.maximum(rated.rows.lengths(), 1))[owners]
-    errors = {}
+    errors: dict[str, float] = {}
     for name, found in (("", np.asarray(told, np.float64)), ("_of_mean", means)):
         off = np.clip(found * high, low, high) - rated.asked.astype(np.float64) * high
         errors |= {f"rmse{name}": math.sqrt(np.mean(off**2)), f"mae{name}": float(np.mean(np.abs(off)))}

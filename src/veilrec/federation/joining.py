@@ -24,7 +24,7 @@ from veilrec.core.errors import BadInput, counted
 from veilrec.core.features import Features, Side
 from veilrec.core.files import Seal, key_in, new_folder
 from veilrec.core.plan import Plan
-from veilrec.data.population import Impressions, Population, chosen_impressions
+from veilrec.data.population import Impressions, Population, chosen_impressions, ratings_out_of_one
 from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as client_folder
 from veilrec.federation.client.folder import arrays_of
@@ -35,7 +35,6 @@ from veilrec.federation.identity import Invitation, keep
 from veilrec.methods.base import NewsData, Problem
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.runs.request import ratings_out_of_one
 
 Places = tuple[tuple[int, Role], ...]
 """Free places: the number of the client, and what it will do."""

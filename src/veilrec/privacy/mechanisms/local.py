@@ -209,7 +209,8 @@ class RowwiseLaplace(_ClippedLaplace):
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
         """The sum of the noise of all uploads of all clients."""
-        return super().noise_of_messages(view, np.repeat(weights, self.uploads), generator)
+        of_uploads: Doubles | Offsets = np.repeat(weights, self.uploads)
+        return super().noise_of_messages(view, of_uploads, generator)
 
     def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
         """As of one upload, so many times."""
