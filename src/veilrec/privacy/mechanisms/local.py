@@ -209,7 +209,7 @@ class RowwiseLaplace(_ClippedLaplace):
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
     ) -> dict[str, Floats]:
         """The sum of the noise of all uploads of all clients."""
-        of_uploads: Doubles | Offsets = np.repeat(weights, self.uploads)
+        of_uploads = np.repeat(np.asarray(weights, np.float64), self.uploads)
         return super().noise_of_messages(view, of_uploads, generator)
 
     def reach(self, tensor: Tensor, spec: RoundSpec, weight: int = 1) -> float:
