@@ -220,7 +220,10 @@ def test_privaterecs_own_settings_and_other_data_are_run_only_where_they_are_ask
     assert [panel.panel.source for panel in study.panels] == ["Table 1 of v2, NewsFeeds"]
     assert any("NewsFeeds, ours of synthetic-news: they cannot be compared" in note for note in study.notes)
     monkeypatch.setattr("veilrec.models.text_embeddings.dimensions", lambda source: 50)  # as if installed
-    for options, presets in (({}, {"tuned", "sums", "reports"}), ({"presets": ("paper",), "methods": ("fedrec",)}, {"paper"})):
+    for options, presets in (
+        ({}, {"tuned", "sums", "reports"}),
+        ({"presets": ("paper",), "methods": ("fedrec",)}, {"paper"}),
+    ):
         found = variants("privaterec-training", "synthetic-news", seeds=1, **options)
         assert {variant.preset for variant in found} == presets
 
