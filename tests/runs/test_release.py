@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from tests.runs.conftest import NEWS, REQUESTS, client
+from veilrec.client.queries import PlacedInput
+from veilrec.client.recommender import QueryBudget, ServerLink
+from veilrec.client.released import asking_of, offers_of, one_history
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
+from veilrec.methods.news.ranker import NewsUsers
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import embedder, texts_of
+from veilrec.runs.release_model import embedder, open_client, ranking_of, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
+from veilrec.serving.edition import Edition
 from veilrec.wire.releases import open_release
 from veilrec.wire.signing import Rotation, new_key
 
@@ -129,7 +134,10 @@ def test_odd_offers_and_places_are_refused_with_nothing_written(trained, tmp_pat
         (["interest:x"], "MODE:EPSILON"),
         (["interest:1", "interest:2"], "twice"),
         (["unheard:1"], "unheard"),
-        (["vector:1"], "worth less"),
+        (["interest:1,noise=gaussian"], "noise means nothing"),
+        (["interest:1,nonsense=2"], "nonsense"),
+        (["interest:1,pool=some"], "pool"),
+        (["pooled:1:1e-6,sensitive=health"], "sensitive"),
         (["interest:-1"], "epsilon"),
     ):
         with pytest.raises(BadInput, match=line):
@@ -140,6 +148,66 @@ def test_odd_offers_and_places_are_refused_with_nothing_written(trained, tmp_pat
     with pytest.raises(BadInput, match="no release"):
         make_release(run, out, key, ReleaseOptions(unprotected=True))
     assert (out / "mine").read_text() == "mine"
+
+
+def test_a_release_serves_as_the_paper_does_where_that_is_asked_for(tmp_path, key):
+    """Padding, SoftPlus, both laws and both calibrations: client and server do what `evaluate` measures."""
+    asked = replace(
+        PRIVATE, noise="seeded", settings=("calibration=as-published", "privacy.pad_probability=0.5", "cohort.size=10")
+    )
+    train(prepare(asked), tmp_path / "run")
+    for number, (offer, wanted) in enumerate(
+        (
+            ("attention:10,calibration=as-published,padding=0.5", ("laplace", "softplus", "as-published", 0.5)),
+            ("attention:10:1e-3,calibration=as-published", ("gaussian", "softplus", "as-published", None)),
+            ("attention:4,padding=0.5", ("laplace", "simplex", "proven", 0.5)),
+            ("attention:4:1e-6,normalise=relu", ("gaussian", "relu", "proven", None)),
+            ("vector:10,calibration=as-published", ("laplace", None, "as-published", None)),
+        )
+    ):
+        out = tmp_path / str(number)
+        release = make_release(tmp_path / "run", out, key, ReleaseOptions(unprotected=True, offers=[offer]))
+        (mode, found), model = next(iter(offers_of(release).items())), ranking_of(release)
+        asking = asking_of(found, model, release.arrays("serving.safetensors"))
+        mechanism, fields = asking.mechanism, found.fields
+        law, normalise, calibration, padding = wanted
+        assert (fields["noise"], mechanism.calibration) == (law, calibration)
+        assert (fields.get("normalise"), fields.get("padding")) == (normalise, padding)
+        assert getattr(mechanism, "pad_probability", None) == padding
+        assert mechanism.claimed_epsilon == float(offer.split(":")[1].split(",")[0])
+        edition = Edition(release)
+        assert normalise is None or edition.normalisation == normalise
+        roomy = QueryBudget(history=1e4, click=1e4)
+        state = open_client(tmp_path / f"state-{number}", release, server=Answers(release), allowance=roomy)
+        state.read(*(texts_of(release).ids[row] for row in (3, 5)))
+        assert state.recommend(3, mode).mode == mode
+        if padding is not None:
+            users, slots = NewsUsers(open_model(tmp_path / "run").for_users), model.longest
+            histories = one_history(np.array([3, 5, 9], np.int32))
+            np.testing.assert_allclose(model.pad, users.pad, atol=1e-6)
+            given = PlacedInput(users.news, users.pad, slots, fill=calibration == "proven").inputs(histories)
+            own = asking.encoder.inputs(histories)
+            np.testing.assert_allclose(own.vectors, given.vectors, atol=1e-5)
+            np.testing.assert_array_equal(own.taken, given.taken)
+            expected = users.users_in_slots(given.vectors, given.taken)
+            np.testing.assert_allclose(model.users_in_slots(own.vectors, own.taken), expected, atol=1e-4)
+
+
+class Answers(ServerLink):
+    """A server that answers every query with the first items."""
+
+    def __init__(self, release):
+        self.release = release
+
+    def best(self, query, k):
+        ids = texts_of(self.release).ids
+        return [{"id": ids[row], "title": "", "score": -float(row)} for row in range(k)]
+
+
+def test_padding_is_offered_only_of_a_model_that_learnt_it(released, tmp_path, key):
+    run, _ = released("privaterec")
+    with pytest.raises(BadInput, match="trained with padding of 0"):
+        make_release(run, tmp_path / "release", key, ReleaseOptions(offers=["attention:4,padding=0.5"]))
 
 
 @pytest.mark.parametrize("kind", ["news", "privaterec"])

@@ -284,7 +284,7 @@ class HistoryStore:
             raise VeilrecError(f"{self._path} cannot be written ({error}): nothing was changed") from None
 
 
-Mode = Literal["none-sent", "interest", "attention", "pooled", "plain", "nobody"]
+Mode = Literal["none-sent", "interest", "attention", "pooled", "vector", "plain", "nobody"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # nobody: not personal
 _SPARE = 100  # asked for beside what is needed, whatever was read
 _PERIOD_SECONDS = 3600.0
@@ -344,8 +344,8 @@ def beyond_budget(release: Release) -> tuple[str, ...]:
     """Offers of a release whose one query costs more than a client allows unless its user raises the budget."""
     told = []
     for mode, offer in offers_of(release).items():
-        if mode == "plain":
-            continue
+        if mode == "plain" or not {"epsilon", "delta"} <= offer.fields.keys():
+            continue  # nothing that a client would ask with
         mechanism = offer.mechanism()
         for budget in QueryBudget().budgets():
             cost = budget.cost(mechanism.event(), mechanism.unit, mechanism.adjacency)

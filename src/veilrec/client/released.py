@@ -26,6 +26,8 @@ from veilrec.client.queries import (
     AttentionInput,
     Encoder,
     NearestInterest,
+    Padding,
+    PlacedInput,
     PooledInput,
     QueryMethod,
     Serving,
@@ -41,7 +43,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.models.scores import FactorScores, Model, RestsOn, SaysWhatItUses
 from veilrec.models.veil import ALONE, Content, ItemPlaces
-from veilrec.privacy.mechanisms.attention import decompose
+from veilrec.privacy.mechanisms.attention import PaddedAttention, decompose
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.wire.queries import QueryShape
@@ -194,8 +196,6 @@ class ReleasedModel(Protocol):
 class ReleasedNews:
     """A news model: the user vector comes from the encoder's program; the news have vectors."""
 
-    pad: Doubles | None = None  # padded attention is not offered by releases
-
     def __init__(self, release: Release) -> None:
         program, sizes = release.manifest["encoder"], release.manifest["sizes"]
         if program is None:
@@ -224,6 +224,11 @@ class ReleasedNews:
     def interests(self) -> Floats | None:
         """The user vector of each interest alone, [B, dim]."""
         return self._serving.get("interests")
+
+    @cached_property
+    def pad(self) -> Doubles | None:
+        """What a padded click looks like, [dim]; None where no offer pads."""
+        return None if "pad" not in self._serving else np.asarray(self._serving["pad"], np.float64)
 
     def users(self, histories: Csr) -> Floats:
         """The user vectors that news are ranked with."""
@@ -331,19 +336,30 @@ class Offer:
         pool = self.fields.get("pool")
         return None if pool is None else int(pool)
 
-    def mechanism(self) -> Mechanism[Any, Any]:
-        """Mechanism that releases the query; its noise follows from the guarantee alone."""
+    def mechanism(self, padding: Padding | None = None) -> Mechanism[Any, Any]:
+        """Mechanism that releases the query; its noise follows from the guarantee alone.
+
+        One that pads releases something only with the model's part in it.
+        """
         f, mode, size = self.fields, self.fields["mode"], int(self.fields["size"])
         clip = f.get("clip")
+        padding = padding or Padding(_no_encoder, np.eye(size), np.zeros(size))
         how = Serving(
             mode=mode,
             epsilon=float(f["epsilon"]),
             delta=float(f["delta"]) or None,
             noise=f.get("noise"),
             clip=clip if mode in ("attention", "vector") else None,
+            padding=f.get("padding"),
+            calibration=f.get("calibration"),
         )
-        sizes = Sizes(dim=size, basis=size, axes=size, slots=int(f.get("slots", 1)), pooled_clip=float(clip or 1.0))
+        slots = int(f.get("slots", 1))
+        sizes = Sizes(dim=size, basis=size, axes=size, slots=slots, pooled_clip=float(clip or 1.0), padding=padding)
         return make_mechanism(how, sizes)
+
+
+def _no_encoder(clicks: Doubles, taken: Bools) -> Doubles:
+    raise TypeError("this mechanism was made to be charged for, without a model to encode with")
 
 
 def offers_of(release: Release) -> dict[str, Offer]:
@@ -354,7 +370,13 @@ def offers_of(release: Release) -> dict[str, Offer]:
 def asking_of(offer: Offer, model: ReleasedNews | ReleasedFactors, serving: Mapping[str, NDArray[Any]]) -> QueryMethod:
     """How this device asks in the way of an offer."""
     encoder: Encoder
-    if offer.mode == "pooled":
+    mechanism = offer.mechanism()
+    if offer.mode == "attention" and isinstance(mechanism, PaddedAttention):
+        if model.basis is None or model.pad is None or mechanism.slots != model.longest:
+            raise BadRelease("the release offers padded attention without a pad, or for other places: get it again")
+        mechanism = offer.mechanism(Padding(model.users_in_slots, model.basis, model.pad))
+        encoder = PlacedInput(model.news, model.pad, model.longest, fill=mechanism.calibration == "proven")
+    elif offer.mode == "pooled":
         along = (model.news.astype(np.float64) - serving["pooled.centre"]) @ serving["pooled.axes"]
         encoder = PooledInput(clip_flat(along, float(offer.fields["clip"])), int(offer.fields["slots"]))
     elif model.basis is not None and offer.mode in ("attention", "interest"):
@@ -365,7 +387,7 @@ def asking_of(offer: Offer, model: ReleasedNews | ReleasedFactors, serving: Mapp
         encoder = UserVectors(model)
     else:
         raise BadRelease(f"the release offers {offer.mode!r} without what that needs: get it again")
-    return QueryMethod(encoder, offer.mechanism(), offer.question, model.n_items)
+    return QueryMethod(encoder, mechanism, offer.question, model.n_items)
 
 
 RANKING_FILE = "ranking.safetensors"

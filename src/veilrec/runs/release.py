@@ -33,6 +33,7 @@ from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
 from veilrec.runs.release_model import parts_of
+from veilrec.runs.serving import trained_padding
 from veilrec.wire.releases import (
     FORMAT,
     MANIFEST,
@@ -104,7 +105,7 @@ def make_release(
     earlier = _earlier(out, key, sentences)
     sentences = tuple(dict.fromkeys([*(earlier.keys if earlier else ()), *sentences]))
     version = _version_of(wishes, earlier, name)
-    parts = parts_of(files, wishes.offers)
+    parts = parts_of(files, wishes.offers, trained_padding(run))
     made = _made()
     if not 1 <= wishes.days <= _MOST_DAYS:
         raise BadInput(f"the release cannot be good for {wishes.days} days: give 1 to {_MOST_DAYS}")

@@ -32,13 +32,14 @@ from veilrec.client.released import (
 from veilrec.client.veil_ranker import VeilModel, VeilRanker
 from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
-from veilrec.core.errors import BadInput
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, made_up_histories, make_plan, pooled_space
 from veilrec.models.scores import Model
-from veilrec.privacy.mechanisms.attention import PrivateAttention
-from veilrec.privacy.mechanisms.interests import PooledInterest
+from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
+from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest
 from veilrec.runs.model_files import ModelFiles, load_model
+from veilrec.runs.serving import refuse_unlearnt_padding
 from veilrec.serving.answering import FromInterest, FromPooled
 from veilrec.wire.releases import BadRelease, Release
 
@@ -74,11 +75,14 @@ class ReleaseParts:
         return 0 if found is None else len(found)
 
 
-def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
-    """The parts of a model; `asked` are offers, MODE:EPSILON[:DELTA] or plain; None: the private ones it can make."""
+def parts_of(files: ModelFiles, asked: Sequence[str] | None, padding: float = 0.0) -> ReleaseParts:
+    """The parts of a model; `asked` are offers, see `_way`; None: the private ones that are worth something.
+
+    `padding` is the share of clicks that training replaced by the pad.
+    """
     model = _model(files)
     if files.ranker.kind == "news":
-        return _news(model, asked)
+        return _news(model, asked, padding)
     if isinstance(model, FactorModel | FcfModel):
         users = ReleasedFactors(model)
         return _with_queries(ReleaseParts("factors", users.news.shape[1], users.longest), users, asked)
@@ -116,7 +120,7 @@ def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
             )
 
 
-def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
+def _news(model: Model, asked: Sequence[str] | None, padding: float) -> ReleaseParts:
     from veilrec.methods.news.encoder_export import encoder_program, encoder_weights
     from veilrec.methods.news.ranker import NewsScorer, NewsUsers
 
@@ -127,7 +131,9 @@ def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
     users = NewsUsers(model)
     _check_encoder(users, program, weights)
     arrays = {"encoder.safetensors": weights}
-    return _with_queries(ReleaseParts("news", users.news.shape[1], model.longest, program, arrays), users, asked)
+    return _with_queries(
+        ReleaseParts("news", users.news.shape[1], model.longest, program, arrays), users, asked, padding
+    )
 
 
 def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
@@ -157,14 +163,16 @@ def _check_encoder(users: Any, program: Mapping[str, Any], weights: Mapping[str,
             )
 
 
-def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None) -> ReleaseParts:
+def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None, padding: float = 0.0) -> ReleaseParts:
     """Add what private queries need, and what is offered; an offer by default that cannot be made is left out."""
     tables: dict[str, NDArray[Any]] = {"nobody": users.users(_NO_HISTORY)[0]}
     offers: list[dict[str, Any]] = []
     left_out: list[str] = []
     for text in DEFAULT_OFFERS if asked is None else asked:
         try:
-            made, more = _offer(_way(text), users)
+            way = _way(text)
+            refuse_unlearnt_padding(way, padding)
+            made, more = _offer(way, users)
         except BadInput as reason:
             if asked is not None:
                 raise
@@ -184,24 +192,34 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None) 
     return replace(parts, arrays=arrays | parts.arrays, offers=offers, left_out=tuple(left_out))
 
 
+_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("noise", "normalise", "calibration"), str),
+    **dict.fromkeys(("clip", "padding"), float),
+    **dict.fromkeys(("axes", "interests", "pool"), int),
+}
+
+
 def _way(text: str) -> Serving:
-    """MODE:EPSILON or MODE:EPSILON:DELTA; or plain, the exact user vector, which nothing protects."""
+    """MODE:EPSILON[:DELTA], and options of serving behind commas; or plain, the exact user vector."""
     if text == "plain":
         return Serving(mode="plain")
-    mode, *numbers = text.split(":")
+    head, *rest = text.split(",")
+    mode, *numbers = head.split(":")
+    options = dict(each.partition("=")[::2] for each in rest)
+    if unknown := next((name for name in options if name not in _OPTIONS), None):
+        raise unknown_name("option of an offer", unknown, _OPTIONS)
     try:
         values = [float(number) for number in numbers]
+        chosen: Any = {"mode": mode} | {name: _OPTIONS[name](value) for name, value in options.items()}
     except ValueError:
         values = []
     if not 1 <= len(values) <= 2:
         raise BadInput(
             f"--offer {text!r}: give MODE:EPSILON or MODE:EPSILON:DELTA, such as interest:1 or pooled:5:1e-6, with MODE"
-            f" one of {', '.join(m for m in PRIVATE if m != 'vector')}; or plain, which nothing protects"
+            f" one of {', '.join(PRIVATE)}, and perhaps options of serving with numbers as they take them, such as"
+            " attention:5,padding=0.5; or plain, which nothing protects"
         )
-    if mode == "vector":
-        raise BadInput("--offer vector: a noisy user vector is worth less than any other query: offer interest")
-    chosen: Any = mode
-    return Serving(mode=chosen, epsilon=values[0], delta=values[1] if values[1:] else None)
+    return Serving(epsilon=values[0], delta=values[1] if values[1:] else None, **chosen)
 
 
 def _offer(way: Serving, users: ServedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -229,9 +247,16 @@ def _offer(way: Serving, users: ServedModel) -> tuple[dict[str, Any], dict[str, 
     if isinstance(plan.reads, FromInterest):
         offer |= {"pool": plan.pool, "how": "attention" if users.basis is not None else "nearest"}
         tables = {"interests": plan.reads.interests, "chances": plan.reads.chances}
-    if isinstance(mechanism, PrivateAttention):
+    if isinstance(mechanism, PrivateAttention | PaddedAttention):
         noise = mechanism.noise
-        offer |= {"noise": noise.noise, "scale": noise.scale, "clip": noise.clip_norm, "normalise": "simplex"}
+        offer |= {"noise": noise.noise, "scale": noise.scale, "clip": noise.clip_norm, "normalise": way.normalisation}
+    if isinstance(mechanism, PaddedAttention):
+        offer |= {"padding": mechanism.pad_probability, "slots": mechanism.slots}
+        tables = {"pad": mechanism.pad.astype(np.float32)}
+    if isinstance(mechanism, EmbeddingNoise):
+        offer |= {"noise": mechanism.noise, "scale": mechanism.scale, "clip": mechanism.clip_norm}
+    if mechanism.calibration != "proven":
+        offer["calibration"] = mechanism.calibration
     if isinstance(mechanism, PooledInterest) and isinstance(plan.reads, FromPooled):
         space = pooled_space(users.news, plan.asking.question.size)
         offer |= {"sigma": mechanism.sigma, "clip": space.clip_norm, "slots": users.longest}

@@ -84,6 +84,15 @@ def trained_padding(folder: Path) -> float:
     return float(privacy.get("pad_probability", 0.0)) if settings.get("calibration") == "as-published" else 0.0
 
 
+def refuse_unlearnt_padding(serving: Serving, trained: float) -> None:
+    """Refuse padding where training had none."""
+    if serving.padding and not trained:
+        raise BadInput(
+            "the run was trained with padding of 0, so that its pad is nothing that was learnt: leave padding out, or"
+            " train privaterec with calibration=as-published and privacy.pad_probability above 0"
+        )
+
+
 def _numbers(text: str | None) -> tuple[float, ...]:
     """Numbers with commas between, each once, in their order."""
     try:
@@ -130,11 +139,7 @@ class _Asked:
     def served(self, serving: Serving) -> dict[str, Any]:
         """Measure one serving mode: metrics, guarantee, bytes, recall, skew."""
         users = _users_of(self._asked, serving)
-        if serving.padding and not self._padding:
-            raise BadInput(
-                "the run was trained with padding of 0, so that its pad is nothing that was learnt: leave --padding"
-                " out, or train privaterec with calibration=as-published and privacy.pad_probability above 0"
-            )
+        refuse_unlearnt_padding(serving, self._padding)
         served = serve(serving, users, self._impressions, self._plain_scores, self._texts, self._categories)
         measured = TestMetrics(validator_impressions(self._impressions, served.scores), self._baselines).to_json()
         mechanism = None if served.plan is None else served.plan.asking.mechanism

@@ -374,6 +374,13 @@ def _arrays(release: Release, file: str) -> dict[str, NDArray[Any]]:
     return load(content)
 
 
+def _chances(given: NDArray[Any], count: int) -> Floats:
+    chances: Doubles = whole_numbers(given, count, count)
+    if (chances < 0).any() or abs(chances.sum(axis=1) - 1).max() > 1e-6:
+        raise BadInput("the chances of the release do not add up to 1: release it again")
+    return chances.astype(np.float32)
+
+
 class Edition:
     """A release with its index; items come and go by one thread, while any number ask."""
 
@@ -382,6 +389,8 @@ class Edition:
         self.ranks_here = release.family in ("news", "factors")
         self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
         self.kinds = frozenset(str(offer["kind"]) for offer in release.manifest["offers"])  # of queries that it reads
+        how = (str(offer["normalise"]) for offer in release.manifest["offers"] if offer.get("normalise"))
+        self.normalisation: Any = next(how, "simplex")  # of noisy attention
         self.largest_pool = max((int(offer.get("pool") or 0) for offer in release.manifest["offers"]), default=0)
         self._lock = Lock()
         self._nobody: tuple[int, Offsets, Floats] | None = None  # and of which version of the catalogue
@@ -400,10 +409,8 @@ class Edition:
         self.chances: Floats | None = None
         if self.n_interests:
             self.interests = whole_numbers(serving["interests"], self.n_interests, self.dim)
-            chances: Doubles = whole_numbers(serving["chances"], self.n_interests, self.n_interests)
-            if (chances < 0).any() or abs(chances.sum(axis=1) - 1).max() > 1e-6:
-                raise BadInput("the chances of the release do not add up to 1: release it again")
-            self.chances = chances.astype(np.float32)
+            if "chances" in serving:  # where an interest may be told
+                self.chances = _chances(serving["chances"], self.n_interests)
         self._readers: Floats | None = None
         if release.has("readers.safetensors"):
             readers = _arrays(release, "readers.safetensors")["vectors"]

@@ -465,7 +465,7 @@ def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats
     if kind == "interest":
         return _of_interest(int(told[0]), edition), None
     if kind == "attention":
-        return normalise(told.astype(np.float64), "simplex").astype(np.float32), None
+        return normalise(told.astype(np.float64), edition.normalisation).astype(np.float32), None
     if np.abs(told).max() > LARGEST_NUMBER:
         raise RequestRefused(400, f"the query has numbers beyond {LARGEST_NUMBER:.0e}: no model has such")
     return None, _of_pooled(told, edition) if kind == "pooled" else told
