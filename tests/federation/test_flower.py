@@ -24,6 +24,6 @@ def test_without_flower_one_line_says_what_to_install(tmp_path):
 
 def test_a_federation_by_way_of_flower_has_the_weights_of_its_simulation(tmp_path):
     pytest.importorskip("flwr", reason="Flower is not installed: make test-flower")
-    init(tmp_path / "f", "fedmf", "--clients", "4", "--rounds", "2", "--rehearsal")
+    init(tmp_path / "f", "fedmf", "--clients", "4", "--rounds", "2", "--rehearsal", "--trust", "server")
     veilrec("federate", "up", str(tmp_path / "f"), "--transport", "flower", timeout=300.0)
     assert told("federate", "rehearse", str(tmp_path / "f"))["same"]
