@@ -10,7 +10,6 @@ import sys
 import tempfile
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -143,8 +142,9 @@ def take_part():
     from veilrec.wire import messages, rounds
 
     shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
-    plan = SimpleNamespace(schema=shape, trainer=MfLocalTrainer(MfSettings(dim=DIM)), mechanism=NoNoise(shape))
-    plan.reports, plan.model_selection, plan.sends_examples = None, None, False
+    whole = {"rounds": 1, "cohort": CohortSettings(), "aggregation": "sum", "server": ServerRate(), "ranker": None}
+    parts = {"trainer": MfLocalTrainer(MfSettings(dim=DIM)), "mechanism": NoNoise(shape)}
+    plan = Plan(schema=shape, start=weights, **parts, **whole)
     own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
     budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
     broadcast = rounds.encode(RoundSpec(0), whole_model(shape, weights, 0), shape)
@@ -154,8 +154,7 @@ def take_part():
         FederatedClient.create(Path(folder), plan, own, [budget], **how) as client,
     ):
         message = client.take_part(broadcast, 0)
-    whole = {"rounds": 1, "cohort": CohortSettings(), "aggregation": "sum", "server": ServerRate(), "ranker": None}
-    server = Server(Plan(schema=shape, start=weights, trainer=plan.trainer, mechanism=plan.mechanism, **whole))
+    server = Server(plan)
     server.receive(message)
     server.step()
     answer = messages.decode_update(message, shape, 0).tables[ITEMS]

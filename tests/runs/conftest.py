@@ -31,6 +31,7 @@ REQUESTS = {
     "veil": ratings("veil", "people=20000", rounds=6),
     "veil-news": RunRequest("veil", NEWS, seed=1, rounds=2),
     "random": ratings("random"),
+    "own-history": ratings("own-history"),
     "features": ratings("privrec", "cohort.size=20", *WITH_PEOPLE, rounds=2),
     "news": RunRequest("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
 }

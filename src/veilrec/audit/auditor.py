@@ -327,7 +327,9 @@ def case_of(mechanism: Mechanism[Any, Any], attacks: tuple[Attack, ...] | None =
 
 def _size(mechanism: Mechanism[Any, Any]) -> str:
     sizes = ("dimension", "length", "categories", "items", "rows")
-    return next((f"{size} {getattr(mechanism, size)}" for size in sizes if hasattr(mechanism, size)), "")
+    size = next((f"{size} {getattr(mechanism, size)}" for size in sizes if hasattr(mechanism, size)), "")
+    shares = getattr(mechanism, "shares", None)
+    return size if shares is None else f"{size} in shares".strip()
 
 
 def select(name: str) -> tuple[ClaimCase, ...]:

@@ -237,7 +237,7 @@ class ClaimCase:
     @property
     def key(self) -> str:
         """A key that identifies the case."""
-        claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency} {self.trust}"
+        claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency}"
         return f"{self.name} {self.calibration} {self.size} {claim}"
 
     @property

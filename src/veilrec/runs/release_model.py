@@ -34,12 +34,19 @@ from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.data.population import ItemTable, Strings
-from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, made_up_histories, make_plan, pooled_space
+from veilrec.evaluation.serving import (
+    SIMULATED,
+    ServedModel,
+    guarantee_of,
+    made_up_histories,
+    make_plan,
+    pooled_space,
+    refuse_unlearnt_padding,
+)
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest
 from veilrec.runs.model_files import ModelFiles, load_model
-from veilrec.runs.serving import refuse_unlearnt_padding
 from veilrec.serving.answering import FromInterest, FromPooled
 from veilrec.wire.releases import BadRelease, Release
 

@@ -9,7 +9,15 @@ from typing import Any
 from veilrec.client.queries import MODES, PRIVATE, Serving
 from veilrec.core.errors import BadInput
 from veilrec.evaluation.evaluator import validator_impressions
-from veilrec.evaluation.serving import PublicTexts, UnavailableMode, composed, every_way, guarantee_of, serve
+from veilrec.evaluation.serving import (
+    PublicTexts,
+    UnavailableMode,
+    composed,
+    every_way,
+    guarantee_of,
+    refuse_unlearnt_padding,
+    serve,
+)
 from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation
 
@@ -82,15 +90,6 @@ def trained_padding(folder: Path) -> float:
     settings = read_config(folder).get("config") or {}
     privacy = settings.get("privacy") or {}
     return float(privacy.get("pad_probability", 0.0)) if settings.get("calibration") == "as-published" else 0.0
-
-
-def refuse_unlearnt_padding(serving: Serving, trained: float) -> None:
-    """Refuse padding where training had none."""
-    if serving.padding and not trained:
-        raise BadInput(
-            "the run was trained with padding of 0, so that its pad is nothing that was learnt: leave padding out, or"
-            " train privaterec with calibration=as-published and privacy.pad_probability above 0"
-        )
 
 
 def _numbers(text: str | None) -> tuple[float, ...]:
