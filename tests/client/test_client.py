@@ -176,7 +176,7 @@ def test_the_exact_vector_ends_every_promise(release, tmp_path):
 
 
 def test_an_unprotected_query_is_sent_only_if_the_operator_offers_it(run, key, tmp_path):
-    release = make_release(run, tmp_path / "shy", key, ReleaseOptions())
+    release = make_release(run, tmp_path / "shy", key, ReleaseOptions(offers=DEFAULT_OFFERS))
     assert [offer["mode"] for offer in release.manifest["offers"]] == ["interest", "attention", "pooled"]
     server = Server(release)
     client = opened(release, tmp_path / "client", server)

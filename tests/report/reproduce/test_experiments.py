@@ -210,7 +210,7 @@ def test_our_ways_of_training_privaterec_have_presets_of_their_own(monkeypatch):
 def test_one_run_of_privaterec_is_served_in_many_modes():
     budget = variants("privaterec-budget", "synthetic-news", seeds=1)
     assert len({trial.folder for variant in budget for trial in variant.trials}) == 10
-    assert len({probe.place for variant in budget for probe in variant.probes}) == 4 * 4 + 2
+    assert len({probe.place for variant in budget for probe in variant.probes}) == 6 * 4 + 2
 
 
 def test_privaterecs_own_settings_and_other_data_are_run_only_where_they_are_asked_for(monkeypatch):
