@@ -112,7 +112,7 @@ def make(
 
 
 def _warn_of_offers(release: Release) -> None:
-    from veilrec.client.recommender import beyond_budget
+    from veilrec.runs.release_model import beyond_budget
 
     for line in beyond_budget(release):
         say(f"Offer {line}.")
