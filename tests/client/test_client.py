@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.harm import harmed, refused
-from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink, beyond_budget
+from veilrec.client.recommender import NotConnected, QueryBudget, ServerAway, ServerLink
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import ReleaseOptions, make_release
-from veilrec.runs.release_model import DEFAULT_OFFERS, open_client, texts_of
+from veilrec.runs.release_model import DEFAULT_OFFERS, beyond_budget, open_client, texts_of
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.wire.queries import Pool, PoolInfo, QueryShape, decode
@@ -176,7 +176,7 @@ def test_the_exact_vector_ends_every_promise(release, tmp_path):
 
 
 def test_an_unprotected_query_is_sent_only_if_the_operator_offers_it(run, key, tmp_path):
-    release = make_release(run, tmp_path / "shy", key, ReleaseOptions())
+    release = make_release(run, tmp_path / "shy", key, ReleaseOptions(offers=DEFAULT_OFFERS))
     assert [offer["mode"] for offer in release.manifest["offers"]] == ["interest", "attention", "pooled"]
     server = Server(release)
     client = opened(release, tmp_path / "client", server)

@@ -204,6 +204,20 @@ class Answers(ServerLink):
         return [{"id": ids[row], "title": "", "score": -float(row)} for row in range(k)]
 
 
+def test_default_offers_are_those_that_are_worth_something_and_it_is_said(released, tmp_path, key):
+    """At epsilon 1e-3 attention is noise alone: it finds no more of the ten best than chance."""
+    run, release = released("privaterec")
+    modes = {offer["mode"] for offer in release.manifest["offers"]}
+    figures, card = release.manifest["figures"], release.content("model-card.md").decode()
+    assert len(figures["offers"]) == len(modes) and all("% of the ten best" in line for line in figures["offers"])
+    assert {line.partition(":")[0] for line in figures["not_offered"]} == {"interest", "attention", "pooled"} - modes
+    assert all(line in card for line in figures["not_offered"])
+    offers = ("attention:0.001", "vector:1000000")
+    asked = make_release(run, tmp_path / "asked", key, ReleaseOptions(offers=offers)).manifest["figures"]["offers"]
+    noise, exact = (int(line.partition("keeps ")[2].partition("%")[0]) for line in asked)
+    assert noise < 30 and exact > 90  # of 10 among 60 or more news, chance is 17 at most
+
+
 def test_padding_is_offered_only_of_a_model_that_learnt_it(released, tmp_path, key):
     run, _ = released("privaterec")
     with pytest.raises(BadInput, match="trained with padding of 0"):

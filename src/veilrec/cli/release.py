@@ -58,7 +58,8 @@ def make(
         list[str] | None,
         typer.Option(
             help="A private query that clients may send, as MODE:EPSILON[:DELTA], of one query; may be repeated. Unless"
-            " given: interest:1, attention:5 and pooled:5:1e-6, as far as the model can. plain: the exact user vector,"
+            " given: those of interest:1, attention:5 and pooled:5:1e-6 that keep half of the exact ten best of"
+            " synthetic readers. Options follow behind commas: attention:10,padding=0.5. plain: the exact user vector,"
             " which nothing protects; a server refuses what is not offered."
         ),
     ] = None,
@@ -103,12 +104,15 @@ def make(
     made = make_release(
         run, out, signing, wishes, [_sentence(path) for path in (*(rotation or ()), *(revocation or ()))]
     )
+    figures = made.manifest["figures"]
+    for line in (*figures["offers"], *(f"not offered: {why}" for why in figures["not_offered"])):
+        say(f"Offer {line}." if line in figures["offers"] else f"{line[0].upper()}{line[1:]}.")
     _warn_of_offers(made)
     _tell(_facts(made), json_output)
 
 
 def _warn_of_offers(release: Release) -> None:
-    from veilrec.client.recommender import beyond_budget
+    from veilrec.runs.release_model import beyond_budget
 
     for line in beyond_budget(release):
         say(f"Offer {line}.")

@@ -350,6 +350,14 @@ class Serving:
             if value is not None and value < 1:
                 raise BadInput(f"{name} is {value}: give at least 1")
 
+    def check_padding(self, trained: float) -> None:
+        """Refuse padding with what nobody learnt; `trained` is the share of clicks that training padded."""
+        if self.padding and not trained:
+            raise BadInput(
+                "the run was trained with padding of 0, so that its pad is nothing that was learnt: leave padding out,"
+                " or train privaterec with calibration=as-published and privacy.pad_probability above 0"
+            )
+
     @property
     def calibrated(self) -> Calibration:
         """Proven unless told otherwise."""

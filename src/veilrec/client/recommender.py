@@ -340,25 +340,6 @@ class QueryBudget:
         return Budget(unit=unit, adjacency="replace-one", epsilon=epsilon, delta=self.delta, lifetime_epsilon=ever)
 
 
-def beyond_budget(release: Release) -> tuple[str, ...]:
-    """Offers of a release whose one query costs more than a client allows unless its user raises the budget."""
-    told = []
-    for mode, offer in offers_of(release).items():
-        if mode == "plain" or not {"epsilon", "delta"} <= offer.fields.keys():
-            continue  # nothing that a client would ask with
-        mechanism = offer.mechanism()
-        for budget in QueryBudget().budgets():
-            cost = budget.cost(mechanism.event(), mechanism.unit, mechanism.adjacency)
-            if cost is not None and not budget.allows(cost, cost):
-                told.append(
-                    f"{mode}: one query, ({mechanism.claimed_epsilon:g}, {mechanism.claimed_delta:g}) per"
-                    f" {mechanism.unit}, is more than the ({budget.epsilon:g}, {budget.delta:g}) per {budget.unit} that"
-                    " clients allow a release: only those made with a larger --budget can ask so"
-                )
-                break
-    return tuple(told)
-
-
 @dataclass
 class RecommenderClient:
     """One user's device."""

@@ -218,15 +218,6 @@ class ServingPlan:
     pool: int | None = None  # news that come back for the client to rank; None: the server ranks
 
 
-def refuse_unlearnt_padding(serving: Serving, trained: float) -> None:
-    """Refuse padding where training had none."""
-    if serving.padding and not trained:
-        raise BadInput(
-            "the run was trained with padding of 0, so that its pad is nothing that was learnt: leave padding out, or"
-            " train privaterec with calibration=as-published and privacy.pad_probability above 0"
-        )
-
-
 def make_plan(serving: Serving, model: ServedModel, categories: list[str] | None) -> ServingPlan:
     """What a private mode does with a model; `categories` are those of the news, where they are known."""
     if serving.mode == "attention":

@@ -169,6 +169,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def trained_padding(folder: Path) -> float:
+    """The share of clicks that clients replaced by the pad in training: 0 where nothing learnt what a pad is."""
+    settings = read_config(folder).get("config") or {}
+    privacy = settings.get("privacy") or {}
+    return float(privacy.get("pad_probability", 0.0)) if settings.get("calibration") == "as-published" else 0.0
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """result.json of a finished run."""
     path = folder / RESULT

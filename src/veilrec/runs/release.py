@@ -29,11 +29,10 @@ from veilrec.core.files import new_folder
 from veilrec.data.datasets import SYNTHETIC
 from veilrec.data.population import Strings
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.checkpoint import read_config, read_result
+from veilrec.runs.checkpoint import read_config, read_result, trained_padding
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
 from veilrec.runs.release_model import parts_of
-from veilrec.runs.serving import trained_padding
 from veilrec.wire.releases import (
     FORMAT,
     MANIFEST,
@@ -133,7 +132,8 @@ def make_release(
             "encoder": parts.encoder,
             "offers": parts.offers,
             "data": {"dataset": str(result.get("dataset", "")), "protocol": str(result.get("protocol", ""))},
-            "figures": _figures(result, files.guarantee, wishes),
+            "figures": _figures(result, files.guarantee, wishes)
+            | {"offers": list(parts.kept), "not_offered": list(parts.left_out)},
         }
         (folder / CARD).write_text(model_card(manifest, parts.left_out), encoding="utf-8")
         for path in folder.rglob("*"):

@@ -25,6 +25,7 @@ from veilrec.client.released import (
     ReleasedModel,
     ReleasedNews,
     ReleasedRanker,
+    offers_of,
     packed,
     program_of,
     unpacked,
@@ -34,20 +35,13 @@ from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.data.population import ItemTable, Strings
-from veilrec.evaluation.serving import (
-    SIMULATED,
-    ServedModel,
-    guarantee_of,
-    made_up_histories,
-    make_plan,
-    pooled_space,
-    refuse_unlearnt_padding,
-)
+from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, made_up_histories, make_plan, pooled_space
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest
+from veilrec.privacy.randomness import SeededSource
 from veilrec.runs.model_files import ModelFiles, load_model
-from veilrec.serving.answering import FromInterest, FromPooled
+from veilrec.serving.answering import FromInterest, FromPooled, best_of
 from veilrec.wire.releases import BadRelease, Release
 
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -60,6 +54,8 @@ _READERS, _PUBLIC_SEED = 1000, 0  # synthetic readers
 _LARGEST_HALF = 65_000.0  # that 16 bits hold
 MODEL_FILES = ("ranker.json", "ranker.safetensors", "model.safetensors", "items.safetensors", "guarantee.json")
 DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
+_WORTH = 0.5  # of the exact ten best that an offer keeps, so that it is made where nobody chose the offers
+_TEN = 10
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,8 @@ class ReleaseParts:
     encoder: dict[str, Any] | None = None
     arrays: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)  # file -> tensors
     offers: list[dict[str, Any]] = field(default_factory=list)
-    left_out: tuple[str, ...] = ()  # offers that this model cannot make, and why
+    left_out: tuple[str, ...] = ()  # offers that are not made, and why
+    kept: tuple[str, ...] = ()  # how much of the exact ten best each offer keeps
     model_files: tuple[str, ...] = MODEL_FILES  # of the run's own, those that go with it
 
     @property
@@ -175,10 +172,11 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None, 
     tables: dict[str, NDArray[Any]] = {"nobody": users.users(_NO_HISTORY)[0]}
     offers: list[dict[str, Any]] = []
     left_out: list[str] = []
+    kept: list[str] = []
     for text in DEFAULT_OFFERS if asked is None else asked:
         try:
             way = _way(text)
-            refuse_unlearnt_padding(way, padding)
+            way.check_padding(padding)
             made, more = _offer(way, users)
         except BadInput as reason:
             if asked is not None:
@@ -187,6 +185,13 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None, 
             continue
         if any(offer["mode"] == made["mode"] for offer in offers):
             raise BadInput(f"{made['mode']} is offered twice: each way of asking once")
+        share = _overlap(way, users)
+        pool = f" in a pool of {made['pool']:,} of {len(users.news):,}" if made.get("pool") else ""
+        told = f"{text} keeps {share:.0%} of the ten best of synthetic readers{pool}"
+        if asked is None and share < _WORTH:
+            left_out.append(f"{told}: it is offered only if you say so, --offer {text}")
+            continue
+        kept.append(told)
         offers.append(made)
         tables |= more
     if "interests" not in tables and users.interests is not None:
@@ -196,7 +201,21 @@ def _with_queries(parts: ReleaseParts, users: Any, asked: Sequence[str] | None, 
         "serving.safetensors": tables,
         "readers.safetensors": _readers(users),
     }
-    return replace(parts, arrays=arrays | parts.arrays, offers=offers, left_out=tuple(left_out))
+    return replace(parts, arrays=arrays | parts.arrays, offers=offers, left_out=tuple(left_out), kept=tuple(kept))
+
+
+def _overlap(way: Serving, users: ServedModel) -> float:
+    """The mean share of a reader's exact ten best that a list asked for in a way keeps, over synthetic readers."""
+    histories = made_up_histories(users.news, users.longest, _PUBLIC_SEED)
+    some = histories.take(np.arange(min(_READERS, len(histories)), dtype=np.int64))
+    ten = min(_TEN, len(users.news))
+    exact = best_of(users.users(some), users.news, ten)
+    if way.mode == "plain":
+        return 1.0
+    plan = make_plan(way, users, None)
+    guessed = plan.reads.users(plan.asking.told(some, SeededSource(_PUBLIC_SEED)))
+    found = best_of(guessed, users.news, plan.pool or ten)  # of a pool the client finds its own ten best
+    return float(np.mean([np.isin(own, got).mean() for own, got in zip(exact, found, strict=True)]))
 
 
 _OPTIONS: Mapping[str, Callable[[str], Any]] = {
@@ -293,6 +312,25 @@ def ranking_of(release: Release) -> ReleasedModel:
     if release.family == "factors" and isinstance(model, FactorModel | FcfModel):
         return ReleasedFactors(model, release.arrays(SERVING_FILE))
     return ReleasedRanker(model)
+
+
+def beyond_budget(release: Release) -> tuple[str, ...]:
+    """Offers of a release whose one query costs more than a client allows unless its user raises the budget."""
+    told = []
+    for mode, offer in offers_of(release).items():
+        if mode == "plain" or not {"epsilon", "delta"} <= offer.fields.keys():
+            continue  # nothing that a client would ask with
+        mechanism = offer.mechanism()
+        for budget in QueryBudget().budgets():
+            cost = budget.cost(mechanism.event(), mechanism.unit, mechanism.adjacency)
+            if cost is not None and not budget.allows(cost, cost):
+                told.append(
+                    f"{mode}: one query, ({mechanism.claimed_epsilon:g}, {mechanism.claimed_delta:g}) per"
+                    f" {mechanism.unit}, is more than the ({budget.epsilon:g}, {budget.delta:g}) per {budget.unit} that"
+                    " clients allow a release: only those made with a larger --budget can ask so"
+                )
+                break
+    return tuple(told)
 
 
 def open_client(

@@ -9,16 +9,8 @@ from typing import Any
 from veilrec.client.queries import MODES, PRIVATE, Serving
 from veilrec.core.errors import BadInput
 from veilrec.evaluation.evaluator import validator_impressions
-from veilrec.evaluation.serving import (
-    PublicTexts,
-    UnavailableMode,
-    composed,
-    every_way,
-    guarantee_of,
-    refuse_unlearnt_padding,
-    serve,
-)
-from veilrec.runs.checkpoint import read_config, read_result
+from veilrec.evaluation.serving import PublicTexts, UnavailableMode, composed, every_way, guarantee_of, serve
+from veilrec.runs.checkpoint import read_result, trained_padding
 from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation
 
 ALL = "all"  # every serving mode
@@ -85,13 +77,6 @@ def ask_for(
     return evaluate_servings(folder, every_way(chosen, epsilons, dict(options)), protocol, data, method=method)
 
 
-def trained_padding(folder: Path) -> float:
-    """The share of clicks that clients replaced by the pad in training: 0 where nothing learnt what a pad is."""
-    settings = read_config(folder).get("config") or {}
-    privacy = settings.get("privacy") or {}
-    return float(privacy.get("pad_probability", 0.0)) if settings.get("calibration") == "as-published" else 0.0
-
-
 def _numbers(text: str | None) -> tuple[float, ...]:
     """Numbers with commas between, each once, in their order."""
     try:
@@ -138,7 +123,7 @@ class _Asked:
     def served(self, serving: Serving) -> dict[str, Any]:
         """Measure one serving mode: metrics, guarantee, bytes, recall, skew."""
         users = _users_of(self._asked, serving)
-        refuse_unlearnt_padding(serving, self._padding)
+        serving.check_padding(self._padding)
         served = serve(serving, users, self._impressions, self._plain_scores, self._texts, self._categories)
         measured = TestMetrics(validator_impressions(self._impressions, served.scores), self._baselines).to_json()
         mechanism = None if served.plan is None else served.plan.asking.mechanism

@@ -207,10 +207,22 @@ def test_our_ways_of_training_privaterec_have_presets_of_their_own(monkeypatch):
     assert not any("(ours)" in one.row.label for one in paper)
 
 
+def test_tables_of_privaterec_have_rows_with_padding_beside_those_without():
+    for name in ("privaterec-training", "privaterec-serving"):
+        for panel in PRIVATEREC[name].panels:
+            rows = {row.label: row for row in panel.rows}
+            padded = {label.removesuffix(", p 0.5"): row for label, row in rows.items() if label.endswith(", p 0.5")}
+            assert len(padded) == 3 and padded.keys() <= rows.keys()
+            for label, row in padded.items():
+                assert "privacy.pad_probability=0.5" in row.settings and row.presets == ("tuned",)
+                assert (row.serving is None) == (rows[label].serving is None)
+                assert row.serving is None or row.serving.padding == 0.5
+
+
 def test_one_run_of_privaterec_is_served_in_many_modes():
     budget = variants("privaterec-budget", "synthetic-news", seeds=1)
     assert len({trial.folder for variant in budget for trial in variant.trials}) == 10
-    assert len({probe.place for variant in budget for probe in variant.probes}) == 4 * 4 + 2
+    assert len({probe.place for variant in budget for probe in variant.probes}) == 6 * 4 + 2
 
 
 def test_privaterecs_own_settings_and_other_data_are_run_only_where_they_are_asked_for(monkeypatch):
