@@ -213,7 +213,7 @@ def _traffic(run: Simulation, validators: int) -> Traffic:
 
 
 def _central(prepared: PreparedRun, dataset: str) -> Config:
-    """The same settings with noise of the server, cohorts drawn as they are where it adds the noise."""
+    """Settings with noise of the server, and cohorts drawn as they are where it adds the noise."""
     settings = (*prepared.request.settings, f"{_NOISE}=central", f"{_SILENT}=0", f"{_LOST}=0")
     config = replace(prepared.request, settings=settings).configured(dataset)[0]
     cohorts: list[Any] = [getattr(one, "cohort", None) for one in (config, prepared.config)]

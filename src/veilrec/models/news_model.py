@@ -118,7 +118,7 @@ class SelfAttention(nn.Module):
         return self.mix(self.projections(values), mask)
 
     def mix(self, projected: Tensor, mask: Tensor) -> Tensor:
-        """The same of queries, keys and values that are there: [n, l, 3 * heads * width]."""
+        """Mix given queries, keys and values, [n, l, 3 * heads * width]: all real positions look at all real ones."""
         n, length, _ = projected.shape
         projected = projected.view(n, length, 3, self.heads, self.width)
         queries, keys, content = projected.permute(2, 0, 3, 1, 4)  # [n, heads, l, width] each
@@ -199,7 +199,7 @@ class MultiHeadPooling(nn.Module):
         return self.pool(self.mix.projections(vectors), mask)
 
     def pool(self, projected: Tensor, mask: Tensor) -> Tensor:
-        """The same of queries, keys and values that are there."""
+        """One vector per sequence, of given queries, keys and values."""
         pooled: Tensor = self.attention(self.dropout(self.mix.mix(projected, mask)), mask)
         return pooled
 
@@ -219,7 +219,7 @@ class MultiHeadUsers:
         return self.clicks.pool(clicks, mask)
 
     def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
-        """The same, from the states of the clicked news."""
+        """The user vector, from the states of the clicked news."""
         return self.encode_clicks(self.as_clicks(history), mask)
 
 
