@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.methods.tiny_news import SMALL
 from veilrec.privacy import samplers
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, ParallelEvent, SampledEvent, training_event
 from veilrec.runs.request import RunRequest, prepare
@@ -49,7 +50,7 @@ def put_ratings(folder, more):
     people = [f"u{number:02d}" for number in range(PEOPLE)]
     uses = {who: [(n * 7 + step * 3) % ITEMS for step in range(5 + n % 4)] for n, who in enumerate(people)} | more
     lines = [
-        f"{who},i{item:02d},{1 + item % 5},{1e9 + place:.0f}"
+        f"{who},i{item:02d},{1 + (item + place) % 5},{1e9 + place:.0f}"
         for who, own in uses.items()
         for place, item in enumerate(own)
     ]
@@ -133,6 +134,7 @@ BY_STARS = ("cohort.size=0", "model.popularity=false", "local.loss=logistic", "l
         ("veil", put_news, (), ""),
         ("privaterec", put_news, (), ""),
         ("privaterec", put_news, ("train_share=0.7",), ""),
+        ("privaterec", put_news, ("training=sums", "pads=words", *SMALL), ""),
     ],
 )
 def test_one_person_more_moves_sums_by_one_message_and_nothing_else(
