@@ -58,7 +58,9 @@ def of_1m(folder, rows):
 
 
 def of_frappe(folder, rows):
-    (folder / "frappe.csv").write_text(HEADER + "".join(f"{u}\t{i}\t{r}{CONTEXT_TAIL}" for u, i, t, r in rows))
+    tails = [CONTEXT_TAIL.replace("morning", daytime) for daytime in ("morning", "night", "unknown")]
+    lines = [f"{u}\t{i}\t{r}{tails[(t + k) % 3]}" for u, i, t, r in rows for k in range(1 + t % 2)]
+    (folder / "frappe.csv").write_text(HEADER + "".join(lines))
     return frappe.read(folder)
 
 
@@ -200,6 +202,7 @@ def cases_by_name(cases, users):
     for row, user in enumerate(cases.users):
         drawn = None if cases.candidates is None else cases.candidates[row].tolist()
         rest = [None if part is None else part.row(row).tolist() for part in (cases.adapt, cases.set_aside)]
+        rest += [None if cases.people is None else cases.people.codes[row].tolist()]
         found[users[user]].append((cases.positives.row(row).tolist(), drawn, rest))
     return {} if cases.impressions is None else impressions_by_name(cases.impressions, users), found
 
@@ -215,6 +218,12 @@ def all_of(name, person, protocol, seed, validation):
     if split.train_impressions is not None:
         parts["train impressions"] = impressions_by_name(split.train_impressions, users)
     problem = problem_of(population, split, seed, 1)
+    for part in ("records", "disliked", "liked"):
+        if (rows := getattr(split, part)) is not None:
+            parts[part] = rows_by_name(rows, users)
+    if problem.features is not None:
+        known = problem.features.users
+        parts["people"] = dict(zip(users, zip(known.codes.tolist(), known.numbers.tolist(), strict=True), strict=True))
     if problem.ratings is not None:
         parts["ratings"] = rows_by_name(Csr(split.train.offsets, problem.ratings), users)
     return (split.cut, population.rating_scale, list(population.items)), parts

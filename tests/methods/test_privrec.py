@@ -9,12 +9,14 @@ from tests.audit.bounded_plans import PRIVACY, PUBLISHED, data, people, plain_pl
 from tests.evaluation.toys import csr, rated_population
 from veilrec.client.reptile import MetaSettings
 from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.schema import BOUND
 from veilrec.data.synthetic_ratings import generate
 from veilrec.evaluation.evaluator import evaluate_cases
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.privrec.dp_privrec import published_guarantee, published_plan
+from veilrec.methods.public import data_in_plan
 from veilrec.methods.registry import get
 from veilrec.models.feature_net import POPULARITY
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
@@ -37,6 +39,17 @@ def plan_of(name, problem, *settings, preset="tuned"):
     method = get(name)
     config, _ = configure(method, preset=preset, dataset="", settings=settings)
     return method.plan(config, problem)
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_how_many_values_of_a_feature_somebody_has_is_not_in_the_plan(problem, most):
+    likes = Feature("likes", "categories", ("a", "b", "c", "d"))
+    rows, codes = [*range(150), *[7] * (most - 1)], [1] * 150 + list(range(2, most + 1))
+    people = assembled((likes,), 150, [(np.array(rows), np.array(codes, np.int32))], [])
+    likers, method = replace(problem, features=Features(people, problem.features.items)), get("dp-privrec")
+    config, _ = configure(method, preset="tuned", dataset="", settings=(*SMALL, "features.users=[likes]"))
+    assert data_in_plan(method, config, likers, neighbours=False) is None
+    assert method.clients(config, likers).people.codes.shape[1] == most  # each client knows its own
 
 
 def test_who_is_replaced_moves_votes_further_than_who_is_added(problem):

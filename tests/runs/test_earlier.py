@@ -116,6 +116,26 @@ def test_a_news_model_keeps_the_vectors_of_the_words_it_knew(tmp_path):
         prepare(RunRequest("naml", news(4), settings=SMALL, rounds=1, start_from=tmp_path / "first"))
 
 
+@pytest.mark.parametrize(("before", "after"), [(True, True), (False, True), (True, False)])
+def test_the_word_that_fills_short_titles_goes_on_behind_all_others(tmp_path, before, after):
+    def asked(seed, pads, **more):
+        data = f"synthetic-news:users=60,news=200,days=3,seed={seed}"
+        settings = (*SMALL, f"text.pad_words={str(pads).lower()}")
+        return RunRequest("nrms", data, settings=settings, rounds=1, **more)
+
+    train(prepare(asked(3, before)), tmp_path / "first")
+    parts = prepare(asked(4, after, start_from=tmp_path / "first")).trainer.parts()
+    old, name = load_model(tmp_path / "first" / "model"), next(name for name in parts.weights if "words" in name)
+    now, then = (found.ranker.reader for found in (parts, old))
+    assert len(parts.weights[name]) == len(now.names.words) + after
+    shared = next(word for word in now.names.words.words if word in then.names.words.words)
+    reserved = len(now.names.words) - len(now.names.words.words)
+    places = [reader.names.words.words.index(shared) + reserved for reader in (now, then)]
+    assert np.array_equal(parts.weights[name][places[0]], old.weights[name][places[1]])
+    if after:  # e0 starts at zero, unless it has learnt before
+        assert np.array_equal(parts.weights[name][-1], old.weights[name][-1] if before else 0.0 * old.weights[name][-1])
+
+
 def test_it_learns_on_and_says_where_it_came_from(first, logs, tmp_path):
     request = ask("fedmf", logs[1], start_from=first)
     result = train(prepare(request), tmp_path / "second")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.methods.tiny_news import SMALL
 from veilrec.privacy import samplers
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, ParallelEvent, SampledEvent, training_event
 from veilrec.runs.request import RunRequest, prepare
@@ -49,7 +50,7 @@ def put_ratings(folder, more):
     people = [f"u{number:02d}" for number in range(PEOPLE)]
     uses = {who: [(n * 7 + step * 3) % ITEMS for step in range(5 + n % 4)] for n, who in enumerate(people)} | more
     lines = [
-        f"{who},i{item:02d},{1 + item % 5},{1e9 + place:.0f}"
+        f"{who},i{item:02d},{1 + (item + place) % 5},{1e9 + place:.0f}"
         for who, own in uses.items()
         for place, item in enumerate(own)
     ]
@@ -84,13 +85,13 @@ def put_news(folder, more):
     return f"impressions:{folder / 'log.jsonl'}"
 
 
-def trained(monkeypatch, folder, put, more, method, settings, before=None):
+def trained(monkeypatch, folder, put, more, method, settings, protocol, before=None):
     """A run of such people, with the sums that it added noise to."""
     tap = Tap(before)
     monkeypatch.setattr(samplers, "add_gaussian", tap)
     data = put(folder / "own", more)
     rounds = None if method in ("private-gram", "dpals", "private-popularity") else 3
-    protocol = "loo-full" if put is put_ratings else "mind"
+    protocol = protocol or ("loo-full" if put is put_ratings else "mind")
     request = RunRequest(method, data, 0, protocol, settings=settings, rounds=rounds, noise="secure", people=50)
     prepared = prepare(request, secret=SECRET)
     train(prepared, folder / "run")
@@ -114,29 +115,36 @@ def published(folder):
     return {path.name: path.read_bytes() for path in sorted((folder / "run" / "model").iterdir())}
 
 
-EVERYTHING = list(range(ITEMS - 1))
+EVERYTHING = [*range(ITEMS - 1), 3, 3]  # one of them again and again
+BY_STARS = ("cohort.size=0", "model.popularity=false", "local.loss=logistic", "local.positives=liked")
 
 
 @pytest.mark.parametrize(
-    ("method", "put", "settings"),
+    ("method", "put", "settings", "protocol"),
     [
-        ("dp-fedmf", put_ratings, ()),
-        ("dp-fedmf", put_ratings, ("cohort.available=0.7", "cohort.drop_out=0.3")),
-        ("dp-fedncf-dgc", put_ratings, ()),
-        ("priv-fedmf-sub", put_ratings, ()),
-        ("dp-privrec", put_ratings, ("cohort.size=0",)),
-        ("private-gram", put_ratings, ()),
-        ("veil", put_ratings, ()),
-        ("veil", put_news, ()),
-        ("privaterec", put_news, ()),
-        ("privaterec", put_news, ("train_share=0.7",)),
+        ("dp-fedmf", put_ratings, (), ""),
+        ("dp-fedmf", put_ratings, ("cohort.available=0.7", "cohort.drop_out=0.3"), ""),
+        ("dp-fedncf-dgc", put_ratings, (), ""),
+        ("priv-fedmf-sub", put_ratings, (), ""),
+        ("dp-privrec", put_ratings, ("cohort.size=0",), ""),
+        ("dp-privrec", put_ratings, BY_STARS, "holdout-users-liked"),
+        ("dp-privrec", put_ratings, ("cohort.size=0", "features.users=[age]"), "holdout-records"),
+        ("private-gram", put_ratings, (), ""),
+        ("veil", put_ratings, (), ""),
+        ("veil", put_news, (), ""),
+        ("privaterec", put_news, (), ""),
+        ("privaterec", put_news, ("train_share=0.7",), ""),
+        ("privaterec", put_news, ("training=sums", "pads=words", *SMALL), ""),
     ],
 )
-def test_one_person_more_moves_sums_by_one_message_and_nothing_else(tmp_path, monkeypatch, method, put, settings):
-    first, sums = trained(monkeypatch, tmp_path / "few", put, {}, method, settings)
+def test_one_person_more_moves_sums_by_one_message_and_nothing_else(
+    tmp_path, monkeypatch, method, put, settings, protocol
+):
+    first, sums = trained(monkeypatch, tmp_path / "few", put, {}, method, settings, protocol)
     most = spent(training_event(first.plan)) ** 0.5
     for who in ("a", "u20x", "z0"):  # before all others, among them, and behind them; one of them validates
-        other_run, other = trained(monkeypatch, tmp_path / who, put, {who: EVERYTHING}, method, settings, before=sums)
+        more = {who: EVERYTHING}
+        other_run, other = trained(monkeypatch, tmp_path / who, put, more, method, settings, protocol, before=sums)
         assert other.moved(sums) <= most * (1 + 1e-6), who
         # whoever got the same noisy sums makes the same of them, and has the same files, to the byte
         assert other_run.trainer.selection == first.trainer.selection

@@ -83,6 +83,22 @@ def test_a_run_that_was_stopped_goes_on_with_its_own_noise(tmp_path):
         kept_secret(out)
 
 
+OUTSIDE = """
+from dataclasses import replace
+from veilrec.methods.registry import get
+METHOD = replace(get("dp-fedmf"), name="outside", rounds_are_fixed=False)
+"""
+
+
+def test_a_proven_run_gets_no_rounds_that_its_noise_was_not_chosen_for(tmp_path):
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    two = replace(SECURE, method=str(tmp_path / "outside.py"), rounds=2)
+    train(prepare(two), tmp_path / "run")
+    longer = prepare(replace(two, rounds=4), secret=kept_secret(tmp_path / "run"))
+    with pytest.raises(BadInput, match="cannot resume .* its rounds is 2, now asked for 4"):
+        train(longer, tmp_path / "run", resume=True)
+
+
 def test_only_proven_runs_with_secure_noise_may_be_published(secure, tmp_path):
     seeded = train(prepare(replace(SECURE, noise="seeded")), tmp_path / "seeded")
     assert (result_of(secure)["publishable"], seeded["publishable"]) == (True, False)

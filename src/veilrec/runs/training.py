@@ -128,7 +128,8 @@ def _open_folder(out: Path, prepared: PreparedRun, *, resume: bool) -> None:
 def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, Any]) -> None:
     saved = {"noise": "seeded", "caveats": []} | read_config(out)
     free = {"veilrec", "checkpoint_every"}
-    if not prepared.method.rounds_are_fixed:
+    proven = prepared.method.guarantee(prepared.config).basis == "proven"
+    if not (prepared.method.rounds_are_fixed or proven):
         free.add("rounds")  # a run can be made longer, but not one whose noise was chosen for its length
     if prepared.request.patience is None:
         free.add("evaluate_every")  # it decides nothing but how often one looks

@@ -229,7 +229,10 @@ def _rows_by_name(weight: str, ranker: Any, old: Any) -> Indices | None:
     now, then = getattr(ranker.reader.names, table), getattr(old.reader.names, table)
     reserved = len(now) - len(now.words)  # padding, and what is unknown
     places = _places(now.words, Strings.of(then.words))
-    return np.concatenate([np.arange(reserved, dtype=np.int32), np.where(places < 0, -1, places + reserved)])
+    rows = np.concatenate([np.arange(reserved, dtype=np.int32), np.where(places < 0, -1, places + reserved)])
+    if table != "words" or ranker.reader.pad_word is None:
+        return rows
+    return np.append(rows, -1 if old.reader.pad_word is None else old.reader.pad_word)  # behind all words
 
 
 def _carry_clients(

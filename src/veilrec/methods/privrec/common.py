@@ -163,7 +163,7 @@ def parts(config: MetaConfig, problem: Problem, features: Features) -> MetaParts
             "local.loss is rating, and model.popularity adds the logarithm of votes to every score, which is no rating:"
             " use --preset ratings, or --set model.popularity=false"
         )
-    people = Side(features.users.features, features.users.codes[:0], features.users.numbers[:0])
+    people = without_rows(features.users.features)  # how many values somebody has is nobody's to know
     inputs = Inputs(people, features.items, m.embedding, m.popularity)
     adapter = Adapter(inputs.net(m.hidden, m.activation), inputs, config.local)
     known = (PopularityTensor().tensor(problem.n_items),) if m.popularity else ()
