@@ -15,7 +15,15 @@ from itertools import pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from veilrec.core.errors import VeilrecError
-from veilrec.federation.secagg.helpers import ANSWER, HelperSum, MaskRequest, Proposal, check_claim, read_answer, signed_session
+from veilrec.federation.secagg.helpers import (
+    ANSWER,
+    HelperSum,
+    MaskRequest,
+    Proposal,
+    check_claim,
+    read_answer,
+    signed_session,
+)
 from veilrec.federation.secagg.pairs import (
     KEYS,
     SURVIVORS,
