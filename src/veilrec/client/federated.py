@@ -19,6 +19,7 @@ Guarantees
   which is no secret.
 - A model within these bounds that overflows on a client's data, or from which it learns more than a sum has room for,
   is answered with an update of zeros (with its noise, if the client adds any): silence would tell what data it has.
+  The training state stays as it was, so that one such model does not take a client out of all later rounds.
   `overflown` counts these rounds, for the client alone. Under secure aggregation everybody of a sum has acted on the
   same model (`secagg.terms`), so that a server cannot have all but one overflow by what it tells them. It can choose
   one model that overflows for some data, and those with such data then hide nobody: what bounds what a sum of few tells
@@ -52,7 +53,9 @@ from veilrec.client.local_training import (
     is_within,
     nothing_if_overflown,
     nothing_learnt,
+    overflown,
     places,
+    put_back,
 )
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
@@ -305,6 +308,7 @@ class FederatedClient(Generic[Data]):
         try:
             learnt = examples_if_asked(plan.trainer.learn(cohort, weights, spec).updates, plan.sends_examples)
             updates = nothing_if_overflown(learnt)
+            put_back(private, self._private(kept), overflown(learnt))
             message, event = make(updates, spec, view, source)
         except (Diverged, np.linalg.LinAlgError):  # learning broke down, or no sum has room for what came out
             learnt, private = None, self._private(kept)
