@@ -274,8 +274,8 @@ class PairwiseMaskedAnswers(MaskedAnswers):
 
     def _check(self, spec: Summed, given: bytes, content: bytes) -> None:
         own = self._entered_before(spec.number)
+        own.pairing.ready(given, content)
         agree(own.pairing.terms, self._made, self._plan, spec)
-        own.pairing.terms.check_content(content)
 
     def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
         self._check(spec, given, content)

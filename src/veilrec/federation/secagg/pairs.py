@@ -247,6 +247,7 @@ class PairwiseSumClient:
         self.number, self.identity, self._registered = number, identity, registered
         self.federation, self.neighbourhood, self.least = federation, neighbourhood, least
         self._step = 0
+        self._boxes = b""  # that have been opened
 
     def _next(self, step: int) -> None:
         if step != self._step + 1:
@@ -320,13 +321,17 @@ class PairwiseSumClient:
         key = agreed_key(self._box_key, self._keys[other][:KEY_BYTES], b"box", self._group, packed(low), packed(high))
         return ChaCha20Poly1305(key)
 
-    def mask(self, boxes: bytes, content: bytes, values: Offsets) -> bytes:
-        """The vector under the client's own mask, and one with every neighbour whose shares came.
+    def ready(self, boxes: bytes, content: bytes) -> None:
+        """Open the neighbours' boxes before anything is learnt: what cannot be masked is not learnt for, and for free.
 
-        `content` is what the client has acted on, as it came.
+        `content` is what the client acts on, as it came.
         """
-        self._next(3)
+        if self._step != 2:
+            self._next(3)
         self.terms.check_content(content)
+        if boxes == self._boxes:
+            return
+        self._step = -1  # until they are open
         self._shared, sealed = whole(boxes, lambda reader: (read_numbers(reader), read_boxes(reader)))
         self._check_shared(sealed)
         self._held = {other: self._opened(other, box) for other, box in sealed.items()}
@@ -334,6 +339,12 @@ class PairwiseSumClient:
             raise TooFew(
                 f"{len(self._held)} neighbours sent shares: {self.neighbourhood.threshold} at least are needed"
             )
+        self._boxes, self._step = boxes, 2
+
+    def mask(self, boxes: bytes, content: bytes, values: Offsets) -> bytes:
+        """The vector under the client's own mask, and one with every neighbour whose shares came."""
+        self.ready(boxes, content)
+        self._next(3)
         words = self.terms.to_words(values)
         self._sharing = sharing_of(self._group, self._shared)
         _own_mask(self._seed, self._sharing).add_to(words)
