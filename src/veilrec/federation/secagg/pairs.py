@@ -351,7 +351,7 @@ class PairwiseSumClient:
         """Refuse a list of sharers that is too short for a sum, or has other neighbours than the boxes that came."""
         needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
         if len(self._shared) < needed:
-            raise TooFew(f"{len(self._shared)} clients are said to have shared their secrets: {needed} have to")
+            raise TooFew(f"{len(self._shared)} clients are said to have shared secrets: {needed} at least have to")
         if self.number not in self._shared or not set(self._shared) <= set(self._members):
             raise BadMessage("those who are said to have shared their secrets are not members, or not this device")
         if set(sealed) != set(self._keys) & set(self._shared):
