@@ -83,6 +83,19 @@ def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path, m
     assert (charged(client), client.overflown()) == (1, 1)
 
 
+def test_a_model_that_overflows_takes_a_client_out_of_no_later_round(tmp_path):
+    """Its state would be none from then on, and all its later updates zeros, which hide nobody."""
+    plan = plan_of("fedncf")
+    client = make(tmp_path, plan, unprotected=True)
+    before, draws = client.private, np.random.default_rng(1)
+    weights = {name: 2.0**20 * np.sign(draws.standard_normal(values.shape)) for name, values in plan.start.items()}
+    loud = whole_model(plan.schema, {name: values.astype(np.float32) for name, values in weights.items()}, 0)
+    client.take_part(rounds.encode(RoundSpec(0), loud, plan.schema), 0)
+    assert client.overflown() == 1 and all(np.array_equal(client.private[name], before[name]) for name in before)
+    sent = messages.decode_update(client.take_part(broadcast(plan, 1), 1), plan.schema, 1)
+    assert client.overflown() == 1 and np.abs(sent.tables[ITEMS].values).max() > 0.0
+
+
 @pytest.mark.parametrize(
     ("weight", "reason"), [(3e38, "beyond the bound"), (-(2.0**20) - 1, "beyond the bound"), (np.nan, "not finite")]
 )

@@ -186,6 +186,28 @@ def test_models_that_are_none_are_refused_free_of_charge(tmp_path):
         one.validate(model(), model(2.0), LAST)
 
 
+def test_nothing_is_compared_for_a_sum_that_is_refused(tmp_path, monkeypatch):
+    """It would cost nothing, and how long it took would tell of the data, for any two models."""
+    number, _ = validator_and_trainer()
+    compared, gains = [], NewsValidator.gains
+
+    def counted(self, *given):
+        compared.append(1)
+        return gains(self, *given)
+
+    def refuse():
+        raise BadMessage("of another sum")
+
+    monkeypatch.setattr(NewsValidator, "gains", counted)
+    with client(tmp_path, number) as one:
+        with pytest.raises(BadMessage, match="another sum"):
+            one.validate(model(), model(-1.0), LAST, mask=bytes, in_sum=0, check=refuse)
+        assert (compared, charged(one)) == ([], 0)
+        sent = one.validate(model(), model(-1.0), LAST, mask=bytes, in_sum=0, check=lambda: None)
+        assert (compared, charged(one)) == ([1], 1)
+        assert one.validate(b"", b"", LAST, mask=bytes, in_sum=0, check=refuse) == sent  # which has left already
+
+
 def test_a_plan_without_model_selection_has_no_validators(tmp_path):
     number, _ = validator_and_trainer()
     one = client(tmp_path, number, replace(made()[0], model_selection=None))

@@ -247,6 +247,18 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table)
     raises(RoundIsOver, "round 0 is over", table.ask, 0, "advertise", terms(table, 0))  # rounds do not go back
 
 
+def test_nothing_is_learnt_for_a_sum_that_cannot_be_masked(table, monkeypatch):
+    """Its message would not leave and not be paid for; how long it took would tell of the data, as often as asked."""
+    contents, learnt = table.share(), []
+    monkeypatch.setattr(type(table.plan.trainer), "learn", lambda *_: learnt.append(1))
+    raises(BadMessage, "not the shares of neighbours|does not open", table.ask, 0, "round", contents[1])
+    raises(BadInput, "it leaves the round", table.ask, 0, "round", contents[0])
+    raises(BadInput, "another round", table.ask, 1, "advertise", terms(table, 2), 1)
+    later = rounds.encode(RoundSpec(1), whole_model(table.plan.schema, table.plan.start, 1), table.plan.schema)
+    raises(BadInput, "it leaves the round", table.ask, 1, "round", joined(later, b""), 1)
+    assert learnt == [] and table.paid() == [0] * AT_TABLE
+
+
 def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table, tmp_path):
     """The coordinator puts a key of its own in the place of client 4, and signs a round key with it."""
     groups = table.advertise()

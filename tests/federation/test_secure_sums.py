@@ -502,10 +502,11 @@ def test_whoever_acted_on_something_else_is_named_and_its_round_void(tmp_path, m
 
     def elsewhere(self, invitation, content, values):
         sent = update(self, invitation, content, values)
-        proposal = HelperInvitation.decode(invitation).proposal
-        if self.number != 2 or proposal.terms.round_number:
+        invited = HelperInvitation.decode(invitation)
+        terms = invited.proposal.terms
+        if self.number != 2 or terms.round_number:
             return sent
-        louder = replace(proposal, terms=proposal.terms.about(b"louder", range(4))).session
+        louder = replace(invited, proposal=replace(invited.proposal, terms=terms.about(b"louder", range(4)))).session
         claim = RoundKey.read(MessageReader(sent))
         signed = RoundKey.signed(claim.public, self.identity, louder, "client", 2)
         return signed.encode() + louder + sent[RoundKey.size() + 32 :]

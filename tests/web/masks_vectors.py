@@ -75,7 +75,7 @@ def _upload(invitation, values):
         "invitation": _text(invitation.encode()),
         "values": [str(value) for value in values.tolist()],
         "check": str(int(check_value(values, invitation.check_key)[0])),
-        "session": invitation.proposal.session.hex(),
+        "session": invitation.session.hex(),
         "sent": _text(sent),
     }
 

@@ -56,7 +56,7 @@ def _schema(trainer):
     return Schema((*rows, *(Tensor(name, shapes[name], by_row=False) for name in trainer.names)))
 
 
-def _about(schema, trainer, bounds):
+def _about(schema, trainer, bounds, kinds):
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
     fields = {"format": FORMAT, "id": ID, "address": "https://127.0.0.1:8471", "plan": "0" * 64, "method": "veil"}
     fields |= {"dataset": "made-up", "rounds": len(bounds), "clients": 5, "guarantee": {}, "largest_content": 1 << 20}
@@ -66,6 +66,7 @@ def _about(schema, trainer, bounds):
     for name, values in (("units", UNITS), ("shares", SHARES), ("clips", CLIPS)):
         fields[name] = {each: values[each] for each in trainer.names}
     fields |= {"noise": dict(trainer.steps.noise), "unit": "user", "adjacency": "add-remove", "delta": 1e-6}
+    fields["asked"] = [[name for name in trainer.names if name in kind] for kind in kinds]
     fields |= {"bounds": list(bounds), "sigma": SIGMA, "sigma_of_votes": SIGMA_OF_VOTES}
     fields |= {"mu_of_report": 1.0 / SIGMA_OF_VOTES, "mu_of_rounds": [bound / SIGMA for bound in bounds]}
     return fields | {"secure_sums": None}
@@ -103,7 +104,7 @@ def _case(name, seed, kinds, *, size):
     sums = ScheduledSum(schema=schema.learnt, clip_norms=bounds, noise_multiplier=4.0, taking_part=people, delta=1e-6)
     generator = np.random.default_rng([93, seed])
     model = _model(schema, learnt.told.popularity, size, generator)
-    about = _about(schema, trainer, bounds)
+    about = _about(schema, trainer, bounds, kinds)
     contents, told = [], []
     for number, asked in enumerate(kinds):
         round_ = RoundSpec(number, clip_norm=bounds[number], tensors=asked)

@@ -20,7 +20,7 @@ export class UnknownKey extends BadRelease {
   }
 }
 
-export type DeclineReason = "not finite" | "beyond the bound" | "another digest";
+export type DeclineReason = "not finite" | "beyond the bound" | "another digest" | "another plan";
 
 /** Why this browser takes no part in a round, before it has looked at anything that was picked: it says so. */
 export class Declined extends BadInput {

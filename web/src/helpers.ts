@@ -37,6 +37,7 @@ export interface Sum {
 
 interface Invitation {
   readonly session: Bytes;
+  readonly signedSession: Bytes; // with the key of the check, which is the same for all who are added up
   readonly keys: readonly Bytes[]; // of the helpers, for this round
   readonly checkKey: Bytes;
 }
@@ -99,10 +100,10 @@ export async function masked(
   own?: CryptoKeyPair,
 ): Promise<Bytes> {
   await checkActedOn(content, acted);
-  const { session, keys, checkKey } = await invited(content, termsOf(federation, about, values.length, sums.least), sums);
+  const { session, signedSession, keys, checkKey } = await invited(content, termsOf(federation, about, values.length, sums.least), sums);
   const pair = own ?? (await roundKey());
   const mine = await publicHalf(pair.publicKey);
-  const said = joined(KEY_PURPOSE, statement(session, "client", signer.place, mine));
+  const said = joined(KEY_PURPOSE, statement(signedSession, "client", signer.place, mine));
   const signature = new Uint8Array(await crypto.subtle.sign(ED25519, signer.key, said));
   const word = about.width <= 32 ? 4 : 8; // bytes
   const plain = new BigUint64Array(values.buffer, values.byteOffset, values.length);
@@ -113,7 +114,7 @@ export async function masked(
     added(check, mask.subarray(0, check.length), 8);
     added(vector, mask.subarray(check.length), word);
   }
-  return joined(packed(signer.place), mine, signature, session, check, vector);
+  return joined(packed(signer.place), mine, signature, signedSession, check, vector);
 }
 
 /**
@@ -153,5 +154,6 @@ async function invited(content: Bytes, terms: Bytes, sums: SecureSums): Promise<
   }
   const checkKey = take(CHECK_BYTES);
   if (at !== content.length) refused("goes on behind its end");
-  return { session, keys, checkKey };
+  const signedSession = await digest(utf8("signed session"), session, await digest(utf8("check key"), checkKey));
+  return { session, signedSession, keys, checkKey };
 }

@@ -1,7 +1,7 @@
 /** A client of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
 import { fromHex, sha256, text, type Bytes } from "./bytes.js";
 import { learningStream } from "./draws.js";
-import { BadInput } from "./errors.js";
+import { BadInput, Declined } from "./errors.js";
 import { checkSecureSums, parted, type SecureSums } from "./helpers.js";
 import { latticeDelta, line, type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
 import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } from "./rounds.js";
@@ -10,7 +10,7 @@ import { VeilRanking, type Reading } from "./veil.js";
 import { Content } from "./veil_content.js";
 import { Among, bothPlaces, placed, unknownPlaces, type Places } from "./veil_places.js";
 
-const FORMAT = 2;
+const FORMAT = 3;
 const MOST_ITEMS = 1_000_000;
 const LARGEST = 2 ** 60; // its square is still a number in single precision
 const BELOW = 1 - 1e-6; // so that rounding makes no message longer than its bound
@@ -39,6 +39,7 @@ export interface AboutFederation {
   readonly adjacency: Adjacency;
   readonly delta: number;
   readonly bounds: readonly number[];
+  readonly asked: readonly (readonly string[])[]; // the tensors that each round is about, in the model's order
   readonly sigma: number;
   readonly sigma_of_votes: number;
   readonly mu_of_report: number;
@@ -153,7 +154,9 @@ export class FederationFile {
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
     const { clipNorm, asked, tensors } = decodeRound(content, about.tensors, number);
-    const bound = Math.min(own, clipNorm ?? own);
+    if (clipNorm !== own || !sameNames(asked, about.asked[number] as readonly string[]))
+      throw new Declined("another plan", "the round asks for something else than the plan: it is not answered");
+    const bound = own;
     const found = this.toSay(asked, tensors, history, learningStream(seed, client));
     const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
     const parts = asked.map((name) => {
@@ -268,6 +271,10 @@ function exponentAbove(value: number): number {
   return exponent;
 }
 
+function sameNames(some: readonly string[], others: readonly string[]): boolean {
+  return some.length === others.length && some.every((name, at) => name === others[at]);
+}
+
 function wrong(what: string): BadInput {
   return new BadInput(`this is not the public file of a federation that a page can take part in (${what}): ask whoever runs it for the one of \`veilrec federate page\``);
 }
@@ -300,7 +307,10 @@ function checkAbout(about: AboutFederation): void {
   const lists = [bounds, mu_of_rounds].every((list) => Array.isArray(list) && list.length === rounds && list.every((value) => value > 0 && value < Infinity));
   if (!lists || ![sigma, sigma_of_votes, mu_of_report].every((value) => value > 0 && value < Infinity) || !(delta > 0 && delta < 1)) throw wrong("its noise");
   if (!Array.isArray(tensors) || !Number.isSafeInteger(about.largest_content) || about.unit !== "user") throw wrong("its model");
-  for (const { name } of tensors.filter(({ learnt }) => learnt))
+  const names = tensors.filter(({ learnt }) => learnt).map(({ name }) => name);
+  const inOrder = (asked: readonly string[]) => Array.isArray(asked) && asked.length > 0 && sameNames(asked, names.filter((name) => asked.includes(name)));
+  if (!Array.isArray(about.asked) || about.asked.length !== rounds || !about.asked.every(inOrder)) throw wrong("its rounds");
+  for (const name of names)
     if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
   if (PASSES.some((pass) => tensors.some(({ name }) => name === pass) && !((about.noise?.[pass] as number) >= 0))) throw wrong("its noise");
   if (about.secure_sums && !checkSecureSums(about.secure_sums, about.clients)) throw wrong("its secure sums");

@@ -19,6 +19,7 @@ Guarantees
   which is no secret.
 - A model within these bounds that overflows on a client's data, or from which it learns more than a sum has room for,
   is answered with an update of zeros (with its noise, if the client adds any): silence would tell what data it has.
+  The training state stays as it was, so that one such model does not take a client out of all later rounds.
   `overflown` counts these rounds, for the client alone. Under secure aggregation everybody of a sum has acted on the
   same model (`secagg.terms`), so that a server cannot have all but one overflow by what it tells them. It can choose
   one model that overflows for some data, and those with such data then hide nobody: what bounds what a sum of few tells
@@ -52,7 +53,9 @@ from veilrec.client.local_training import (
     is_within,
     nothing_if_overflown,
     nothing_learnt,
+    overflown,
     places,
+    put_back,
 )
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
@@ -305,6 +308,7 @@ class FederatedClient(Generic[Data]):
         try:
             learnt = examples_if_asked(plan.trainer.learn(cohort, weights, spec).updates, plan.sends_examples)
             updates = nothing_if_overflown(learnt)
+            put_back(private, self._private(kept), overflown(learnt))
             message, event = make(updates, spec, view, source)
         except (Diverged, np.linalg.LinAlgError):  # learning broke down, or no sum has room for what came out
             learnt, private = None, self._private(kept)
@@ -337,23 +341,34 @@ class FederatedClient(Generic[Data]):
             return _count(kept, _OVERFLOWN)
 
     def validate(
-        self, start: bytes, trained: bytes, number: int, *, mask: Mask | None = None, in_sum: int | None = None
+        self,
+        start: bytes,
+        trained: bytes,
+        number: int,
+        *,
+        mask: Mask | None = None,
+        in_sum: int | None = None,
+        check: Callable[[], object] | None = None,
     ) -> bytes:
         """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
 
         Both come as rounds do, under the number of the round that would follow the last one. Where the server must not
         see gains, `mask` makes the message of what the gain adds to their secure sum, whose number is `in_sum`: the
-        same bytes whenever this sum is asked for.
+        same bytes whenever this sum is asked for. `check` refuses a sum before anything is compared for it.
         """
         with self.ledger.transaction() as kept:
             if mask is None or in_sum is None:
                 return self._compared(start, trained, number, kept)
-            return self._in_sum(kept, in_sum, mask, lambda: self._compared(start, trained, number, kept))
+            return self._in_sum(kept, in_sum, mask, check, lambda: self._compared(start, trained, number, kept))
 
-    def _in_sum(self, kept: Transaction, number: int, mask: Mask, tell: Callable[[], object]) -> bytes:
+    def _in_sum(
+        self, kept: Transaction, number: int, mask: Mask, check: Callable[[], object] | None, tell: Callable[[], object]
+    ) -> bytes:
         """The message to a secure sum: of numbers that were drawn once, and the same bytes for the same sum."""
         answered = _last(kept, _MASKED, number, "sum")
         if answered is None:
+            if check is not None:
+                check()
             tell()
             answered = mask(np.frombuffer(_known(kept, _ADDS), "<i8").astype(np.int64))
             kept.keep(_MASKED, _NUMBER.pack(number) + answered)
@@ -407,7 +422,7 @@ class FederatedClient(Generic[Data]):
         with self.ledger.transaction() as kept:
             if mask is None:
                 return messages.encode_report(self._told(kept, period), number)
-            return self._in_sum(kept, number, mask, lambda: self._told(kept, period))
+            return self._in_sum(kept, number, mask, None, lambda: self._told(kept, period))
 
     def _asked(self) -> ReportSpec:
         if self.plan.reports is None:

@@ -279,6 +279,18 @@ def overflown(updates: ClientUpdates) -> Bools:
     return found
 
 
+def put_back(private: Mapping[str, Floats], before: Mapping[str, Floats], lost: Bools) -> None:
+    """Give clients whose update has overflown, or whose state has, the state that they had before, in place.
+
+    Otherwise one model would take them out of all later rounds, and their user's lists with them.
+    """
+    for values in private.values():
+        lost = lost | ~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    if lost.any():
+        for name, values in private.items():
+            values[lost] = before[name][lost]
+
+
 def is_within(values: Floats, largest: float = _LARGEST) -> bool:
     """Whether no number is larger in size, by default than one that can be squared; NaN compares false."""
     return not values.size or (bool(values.max() <= largest) and bool(values.min() >= -largest))

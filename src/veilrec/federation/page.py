@@ -20,6 +20,7 @@ from safetensors.numpy import save
 from veilrec.client.veil import CLIPS, VeilLocalTrainer
 from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing
+from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec
 from veilrec.federation.facts import FederationFacts, largest_content
 from veilrec.federation.federation import joined
@@ -27,8 +28,9 @@ from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.events import Event, SampledEvent
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum
+from veilrec.wire import rounds
 
-FORMAT = 2
+FORMAT = 3
 ABOUT = "federation"  # in the metadata of the file
 CONTENT = "content."
 
@@ -88,12 +90,21 @@ def about(known: FederationFacts) -> dict[str, Any]:
         "adjacency": sums.adjacency,
         "delta": sums.claimed_delta,
         "bounds": list(sums.clip_norms),
+        "asked": [_asked(plan, number, bound) for number, bound in enumerate(sums.clip_norms)],
         "sigma": sums.sigma,
         "sigma_of_votes": votes.sigma,
         "mu_of_report": _mu(votes.event()),
         "mu_of_rounds": [_mu(sums.event_in(RoundSpec(number))) for number in range(made.rounds)],
         "secure_sums": None if made.secagg == "none" else secure,
     }
+
+
+def _asked(plan: Plan, number: int, bound: float) -> list[str]:
+    """The tensors that a round is about; a browser declines one about others, or with another bound."""
+    spec = plan.round_planner.next(number, plan.start, None)
+    if not rounds.is_planned(spec, RoundSpec(number, clip_norm=bound, tensors=spec.tensors), plan.schema):
+        raise BadInput("a round of this federation is about more than tensors and a bound: a browser cannot tell it")
+    return [tensor.name for tensor in spec.view(plan.schema).tensors]
 
 
 def arrays_of(known: FederationFacts) -> dict[str, NDArray[Any]]:

@@ -20,6 +20,7 @@ from veilrec.client.local_training import (
     examples_if_asked,
     nothing_if_overflown,
     overflown,
+    put_back,
 )
 from veilrec.core import rng
 from veilrec.core.arrays import Bools, Floats, Indices, Offsets
@@ -140,8 +141,11 @@ class CohortWorker:
             data = data.inside(opened.place)
         noise = self.local_noise(spec.number, piece.start)
         cohort = Cohort(piece.numbers, data, piece.private, self.seeds.draws, noise)
+        before = {name: values.copy() for name, values in piece.private.items()}
         learned = plan.trainer.learn(cohort, opened.model, spec)
-        if (lost := overflown(learned.updates)).any():
+        lost = overflown(learned.updates)
+        put_back(piece.private, before, lost)
+        if lost.any():
             learned = replace(learned, loss=np.where(lost, np.float32(np.nan), learned.loss))
         updates = nothing_if_overflown(examples_if_asked(learned.updates, plan.sends_examples))
         return plan.mechanism.bound(updates, spec), learned

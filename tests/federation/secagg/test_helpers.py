@@ -7,7 +7,16 @@ from tests.federation.secagg.rounds import FEDERATION, MODEL, Helped, identity, 
 from tests.wire.raising import raises
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import helpers
-from veilrec.federation.secagg.helpers import MAX_OPEN, HelperRefusal, HelperSum, MaskRequest, Proposal
+from veilrec.federation.secagg.helpers import (
+    MAX_OPEN,
+    HelperInvitation,
+    HelperRefusal,
+    HelperSum,
+    MaskRequest,
+    Proposal,
+    check_digest,
+    signed_session,
+)
 from veilrec.federation.secagg.terms import BrokenSum, MessageReader, RoundKey, Terms, TooFew, Void
 from veilrec.wire.messages import BadMessage, Declined, OtherDigest
 from veilrec.wire.signing import BadSignature
@@ -141,10 +150,11 @@ def test_a_helper_refuses_lists_that_are_not_of_registered_clients_and_their_key
     twice = helped(clients=4, least=4)
     twice.registered[3] = twice.registered[2]
     twice.send(made_values(3, twice.length, 0))
-    session = twice.proposal.session
+    check = check_digest(twice.server.check_key)
+    session = signed_session(twice.proposal, check)
     claims = [RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), session, "client", n) for n in range(4)]
     with pytest.raises(HelperRefusal, match="two clients of the request are one"):
-        twice.made[0].answer(MaskRequest(session, twice.round_number, (0, 1, 2, 3), tuple(claims)).encode())
+        twice.made[0].answer(MaskRequest(session, check, twice.round_number, (0, 1, 2, 3), tuple(claims)).encode())
 
 
 def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
@@ -198,6 +208,22 @@ def test_a_helper_counts_those_on_the_list_who_signed_the_one_digest(helped):
     asked = MaskRequest.decode(few.server.request())
     with_stranger = replace(asked, claims=(RoundKey.read(MessageReader(stranger)), *asked.claims))
     raises(HelperRefusal, "client 0 is not on the list", few.made[0].answer, with_stranger.encode())
+
+
+def test_a_helper_counts_those_who_have_the_same_key_of_the_check(helped):
+    """Under another key for one client the sum of all checks would tell, beside the sum, what that client has sent."""
+    one = helped(length=1)
+    values, given = made_values(one.clients, 1, 0), HelperInvitation.decode(one.invitation())
+    apart = replace(given, check_key=bytes(32))
+    sent = [one.client(n).update((given if n else apart).encode(), MODEL, values[n]) for n in values]
+    raises(OtherDigest, "client 0 has acted", one.server.receive, sent[0])
+    for update in sent[1:]:
+        one.server.receive(update)
+    asked = MaskRequest.decode(one.server.request())
+    everybody = (RoundKey.read(MessageReader(sent[0])), *asked.claims)
+    for changes in ({}, {"session": apart.session}, {"session": apart.session, "check": check_digest(bytes(32))}):
+        raises(VeilrecError, None, one.made[0].answer, replace(asked, claims=everybody, **changes).encode())
+    np.testing.assert_array_equal(one.finish(), total(values, range(1, one.clients)))
 
 
 def test_a_client_acts_on_what_the_terms_name_and_the_server_says_who_acted_on_something_else(helped):

@@ -48,7 +48,7 @@ share = st.tuples(st.sampled_from(["seed", "key"]), exactly(33))
 claims = by_number(keys_of(1)).map(lambda found: tuple(replace(key, number=at) for at, key in found.items()))
 MESSAGES = st.one_of(
     st.builds(helpers.HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), exactly(32)),
-    st.builds(helpers.MaskRequest, exactly(32), number, numbers, claims),
+    st.builds(helpers.MaskRequest, exactly(32), exactly(32), number, numbers, claims),
     numbers.map(lambda some: pairs.PairwiseProposal(TERMS.about(b"model", some), some)),
     st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
     st.builds(SealedShares, number, exactly(32), boxes),

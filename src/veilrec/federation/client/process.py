@@ -133,7 +133,11 @@ class MaskedAnswers(PlaintextAnswers):
         if isinstance(spec, ReportSum):
             return self.client.report(spec.number, task.period, mask=masked)
         start, trained = parted(content)
-        return self.client.validate(start, trained, self._plan.rounds, mask=masked, in_sum=spec.number)
+
+        def check() -> None:
+            self._check(spec, given, content)
+
+        return self.client.validate(start, trained, self._plan.rounds, mask=masked, in_sum=spec.number, check=check)
 
     def _told_once(self, number: int) -> ReportSum | ComparisonSum:
         """The sum with a number, if what this client tells belongs into it."""
@@ -274,8 +278,8 @@ class PairwiseMaskedAnswers(MaskedAnswers):
 
     def _check(self, spec: Summed, given: bytes, content: bytes) -> None:
         own = self._entered_before(spec.number)
+        own.pairing.ready(given, content)
         agree(own.pairing.terms, self._made, self._plan, spec)
-        own.pairing.terms.check_content(content)
 
     def _masked(self, spec: Summed, given: bytes, content: bytes, values: Offsets) -> bytes:
         self._check(spec, given, content)

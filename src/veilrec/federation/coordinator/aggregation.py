@@ -331,12 +331,12 @@ class HelperAggregation:
 
     def check(self, invitation: bytes, client: int, message: bytes) -> None:
         """Refuse what this device has not signed for this round; `OtherDigest` if it acted on something else."""
-        proposal = _decoded(invitation).proposal
-        claim, session, _, _ = read_update(message, proposal.terms)
-        entries = self._entries(proposal.terms)
+        invited = _decoded(invitation)
+        claim, session, _, _ = read_update(message, invited.proposal.terms)
+        entries = self._entries(invited.proposal.terms)
         if not any(entry.number == client and entry.member == claim.number for entry in entries):
             raise BadMessage("the vector is signed as that of another client")
-        check_update(claim, session, keys_of(enrolled(entries)), proposal.session)
+        check_update(claim, session, keys_of(enrolled(entries)), invited.session)
 
     def _entries(self, terms: Terms) -> list[RegistryEntry]:
         return taking_part(self._registry, summed(terms.round_number))

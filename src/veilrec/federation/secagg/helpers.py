@@ -23,6 +23,8 @@ What one honest helper promises to every client
 - What they signed names what they acted on: the session is the digest of the terms, of round spec and weights as they
   came, of the list of clients that may be counted, and of the helpers. The helper gets that list, and counts nobody
   who is not on it. A key of a helper is for one session a round, so that nobody masks for another one.
+- With it they signed a digest of the check's key: all who are counted have the same one. Checks under two keys would
+  add up to more than the sum tells, and be read as what a single client sent.
 - It answers one list a round. What it is about to answer is on disk before it answers, so that no crash and no second
   process makes it answer another one; asked again for the same list, it gives the same answer.
 - Its key for a round is made for that round. Once a later round was answered it is gone, and with it what could ever
@@ -112,11 +114,16 @@ class Proposal(Message):
 
 @dataclass(frozen=True)
 class HelperInvitation(Message):
-    """What a client needs to take part; helpers do not get the key of the check."""
+    """What a client needs to take part; helpers get a digest of the check's key, and not the key."""
 
     proposal: Proposal
     keys: tuple[RoundKey, ...]  # of the helpers, in the proposal's order
     check_key: bytes = field(repr=False)
+
+    @property
+    def session(self) -> bytes:
+        """What clients sign: the proposal's session, and the check's key, which is the same for all of them."""
+        return signed_session(self.proposal, check_digest(self.check_key))
 
     def encode(self) -> bytes:
         """Encode for the wire."""
@@ -136,11 +143,22 @@ class HelperInvitation(Message):
             key.check(helper, self.proposal.session, "helper")
 
 
+def check_digest(key: bytes) -> bytes:
+    """Digest of the check's key, which tells nothing of it."""
+    return digest(b"check key", key)
+
+
+def signed_session(proposal: Proposal, check: bytes) -> bytes:
+    """What the clients of a sum sign, by the digest of the check's key that all of them have."""
+    return digest(b"signed session", proposal.session, check)
+
+
 @dataclass(frozen=True)
 class MaskRequest(Message):
     """Whose vectors came: what helpers are asked about, clients in the order of their numbers."""
 
     session: bytes  # the one digest that all of them have signed
+    check: bytes  # digest of the check's key, which is part of it
     round_number: int
     cohort: tuple[int, ...]  # the clients that may be counted
     claims: tuple[RoundKey, ...]
@@ -148,15 +166,16 @@ class MaskRequest(Message):
     def encode(self) -> bytes:
         """Encode for the wire."""
         claims = b"".join(claim.encode() for claim in self.claims)
-        head = self.session + packed(self.round_number) + encode_numbers(self.cohort)
+        head = self.session + self.check + packed(self.round_number) + encode_numbers(self.cohort)
         return head + packed(len(self.claims)) + claims
 
     @classmethod
     def read(cls, reader: MessageReader) -> Self:
         """Take what `encode` wrote."""
-        session, round_number, cohort = reader.take(32), reader.count(2**32 - 1), read_numbers(reader)
+        session, check = reader.take(DIGEST_BYTES), reader.take(DIGEST_BYTES)
+        round_number, cohort = reader.count(2**32 - 1), read_numbers(reader)
         claims = tuple(RoundKey.read(reader) for _ in range(reader.count(MAX_CLIENTS)))
-        request = cls(session, round_number, cohort, claims)
+        request = cls(session, check, round_number, cohort, claims)
         numbers = [claim.number for claim in request.claims]
         if any(later <= earlier for earlier, later in pairwise(numbers)):
             raise BadMessage("the clients of a request stand in the order of their numbers, each once")
@@ -188,13 +207,13 @@ class HelperSumClient:
         invited = self.invited(invitation, content)
         terms, session = invited.proposal.terms, invited.proposal.session
         own = X25519PrivateKey.generate()
-        claim = RoundKey.signed(public_half(own), self.identity, session, "client", self.number)
+        claim = RoundKey.signed(public_half(own), self.identity, invited.session, "client", self.number)
         check, words = check_value(values, invited.check_key), terms.to_words(values)
         for key in invited.keys:
             stream = MaskStream(mask_key(own, key.public, session, key.number, self.number))
             stream.add_to(check)
             stream.add_to(words)
-        return b"".join((claim.encode(), session, check.data, words.data))
+        return b"".join((claim.encode(), invited.session, check.data, words.data))
 
     def _agree(self, proposal: Proposal) -> None:
         if proposal.terms.federation != self.federation:
@@ -226,6 +245,7 @@ class HelperSum:
     ) -> None:
         self.proposal, self._registered, self.cohort = proposal, registered, tuple(sorted(cohort))
         self.check_key = os.urandom(CHECK_KEY_BYTES) if check_key is None else check_key
+        self._session = signed_session(proposal, check_digest(self.check_key))
         self._total, self._check = np.zeros(proposal.terms.length, proposal.terms.words), np.zeros(1, _ONE_WORD)
         self._claims: dict[int, RoundKey] = {}
         self._request: bytes | None = None
@@ -254,7 +274,7 @@ class HelperSum:
             raise BadMessage("the helpers have been asked already: no vector can be taken in any more")
         if claim.number in self._claims:
             raise BadMessage(f"client {claim.number} has sent a vector already")
-        check_update(claim, session, self._registered, self.proposal.session)
+        check_update(claim, session, self._registered, self._session)
         if claim.number not in self.cohort:
             raise BadMessage(f"client {claim.number} is not in the cohort of this sum")
         self._claims[claim.number] = claim
@@ -271,8 +291,8 @@ class HelperSum:
             )
         if self._request is None:
             claims = tuple(self._claims[number] for number in self.arrived)
-            session, number = self.proposal.session, self.proposal.terms.round_number
-            self._request = MaskRequest(session, number, self.cohort, claims).encode()
+            check, number = check_digest(self.check_key), self.proposal.terms.round_number
+            self._request = MaskRequest(self._session, check, number, self.cohort, claims).encode()
         return self._request
 
     def receive_answer(self, answer: bytes) -> int:
@@ -448,7 +468,7 @@ class Helper(Closing):
         return X25519PrivateKey.from_private_bytes(known.secret)
 
     def _check(self, asked: MaskRequest, proposal: Proposal) -> None:
-        if asked.session != proposal.session:
+        if asked.session != signed_session(proposal, asked.check):
             raise HelperRefusal(f"the request is of another session than round {asked.round_number}")
         if len(asked.claims) < proposal.terms.least:
             raise HelperRefusal(

@@ -247,6 +247,7 @@ class PairwiseSumClient:
         self.number, self.identity, self._registered = number, identity, registered
         self.federation, self.neighbourhood, self.least = federation, neighbourhood, least
         self._step = 0
+        self._boxes = b""  # that have been opened
 
     def _next(self, step: int) -> None:
         if step != self._step + 1:
@@ -294,11 +295,9 @@ class PairwiseSumClient:
 
     def _check_group(self, told: Group) -> None:
         self._members = told.members
-        if len(told.members) < self.neighbourhood.clients or self.number not in told.members:
-            raise TooFew(
-                f"{len(told.members)} clients take part, this one among them or not: the round was planned for "
-                f"{self.neighbourhood.clients} with it"
-            )
+        count, planned = len(told.members), self.neighbourhood.clients
+        if count < planned or self.number not in told.members:
+            raise TooFew(f"{count} clients take part, this one or not: the round was planned for {planned} with it")
         if len(told.members) > self.neighbourhood.most:
             raise BadMessage(f"{len(told.members)} clients take part: {self.neighbourhood.most} at most can")
         if not set(told.members) <= self._cohort:
@@ -320,20 +319,26 @@ class PairwiseSumClient:
         key = agreed_key(self._box_key, self._keys[other][:KEY_BYTES], b"box", self._group, packed(low), packed(high))
         return ChaCha20Poly1305(key)
 
-    def mask(self, boxes: bytes, content: bytes, values: Offsets) -> bytes:
-        """The vector under the client's own mask, and one with every neighbour whose shares came.
-
-        `content` is what the client has acted on, as it came.
-        """
-        self._next(3)
+    def ready(self, boxes: bytes, content: bytes) -> None:
+        """Open the neighbours' boxes, before anything is learnt from `content` for a sum that it could not be in."""
+        if self._step != 2:
+            self._next(3)
         self.terms.check_content(content)
+        if boxes == self._boxes:
+            return
+        self._step = -1  # until they are open
         self._shared, sealed = whole(boxes, lambda reader: (read_numbers(reader), read_boxes(reader)))
         self._check_shared(sealed)
         self._held = {other: self._opened(other, box) for other, box in sealed.items()}
-        if len(self._held) < self.neighbourhood.threshold:
-            raise TooFew(
-                f"{len(self._held)} neighbours sent shares: {self.neighbourhood.threshold} at least are needed"
-            )
+        needed = self.neighbourhood.threshold
+        if len(self._held) < needed:
+            raise TooFew(f"{len(self._held)} neighbours sent shares: {needed} at least are needed")
+        self._boxes, self._step = boxes, 2
+
+    def mask(self, boxes: bytes, content: bytes, values: Offsets) -> bytes:
+        """The vector under the client's own mask, and one with every neighbour whose shares came."""
+        self.ready(boxes, content)
+        self._next(3)
         words = self.terms.to_words(values)
         self._sharing = sharing_of(self._group, self._shared)
         _own_mask(self._seed, self._sharing).add_to(words)
@@ -346,9 +351,7 @@ class PairwiseSumClient:
         """Refuse a list of sharers that is too short for a sum, or has other neighbours than the boxes that came."""
         needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
         if len(self._shared) < needed:
-            raise TooFew(
-                f"{len(self._shared)} clients are said to have shared their secrets: {needed} at least have to"
-            )
+            raise TooFew(f"{len(self._shared)} clients are said to have shared secrets: {needed} at least have to")
         if self.number not in self._shared or not set(self._shared) <= set(self._members):
             raise BadMessage("those who are said to have shared their secrets are not members, or not this device")
         if set(sealed) != set(self._keys) & set(self._shared):

@@ -19,7 +19,8 @@ independent of the others, up to what it takes to break AES-256: a masked vector
 Check: one number more beside every vector, so that a wrong sum is noticed. Server and clients share a key that helpers
 do not have. It names two vectors a and b of 64-bit words. A client reads its numbers as a matrix X, row by row, and
 sends a' X b modulo 2^64 along, under masks like everything else. The sum of these is a' S b for the sum S of all
-matrices: it tells whoever knows S and the key nothing new.
+matrices: it tells whoever knows S and the key nothing new. That needs one key for all: clients sign a digest of it,
+and helpers take masks off only where all have signed the same.
 
 Whoever changes the sum by E and the check by e, without the key, passes if a' E b = e. Take a row of E that is not
 zero, and in it the entry that 2 divides least often, v times. With uniform b the row's product is uniform among the

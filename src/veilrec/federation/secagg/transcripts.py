@@ -15,7 +15,15 @@ from itertools import pairwise
 from typing import NamedTuple, Self, TypeAlias
 
 from veilrec.core.errors import VeilrecError
-from veilrec.federation.secagg.helpers import ANSWER, HelperSum, MaskRequest, Proposal, check_claim, read_answer
+from veilrec.federation.secagg.helpers import (
+    ANSWER,
+    HelperSum,
+    MaskRequest,
+    Proposal,
+    check_claim,
+    read_answer,
+    signed_session,
+)
 from veilrec.federation.secagg.pairs import (
     KEYS,
     SURVIVORS,
@@ -108,7 +116,8 @@ class HelperTranscript(Message):
 
     def problems(self, known: Known) -> Iterator[str]:
         """What does not hold."""
-        proposal, request, session = self.proposal, self.request, self.proposal.session
+        proposal, request = self.proposal, self.request
+        session = signed_session(proposal, request.check)
         yield from _of_terms(self.terms, request.cohort, self.counted, known)
         if proposal.helpers != known.helpers:
             yield "its helpers are not those of the federation"
@@ -121,7 +130,7 @@ class HelperTranscript(Message):
         about = digest(request.encode())
         for place, helper in enumerate(proposal.helpers):
             said = [answer for answer in self.answers if answer.place == place]
-            signed = session + about + (said[0].body if said else b"")
+            signed = proposal.session + about + (said[0].body if said else b"")
             if len(said) != 1 or _fails(lambda: check_signature(helper, ANSWER, signed, said[0].signature)):  # noqa: B023
                 yield f"helper {place} has not signed an answer for this list"
 

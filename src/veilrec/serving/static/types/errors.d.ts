@@ -13,7 +13,7 @@ export declare class UnknownKey extends BadRelease {
     name: string;
     constructor(message: string, key: string, trusted: string);
 }
-export type DeclineReason = "not finite" | "beyond the bound" | "another digest";
+export type DeclineReason = "not finite" | "beyond the bound" | "another digest" | "another plan";
 /** Why this browser takes no part in a round, before it has looked at anything that was picked: it says so. */
 export declare class Declined extends BadInput {
     readonly reason: DeclineReason;

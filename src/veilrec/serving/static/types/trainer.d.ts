@@ -26,6 +26,7 @@ export interface AboutFederation {
     readonly adjacency: Adjacency;
     readonly delta: number;
     readonly bounds: readonly number[];
+    readonly asked: readonly (readonly string[])[];
     readonly sigma: number;
     readonly sigma_of_votes: number;
     readonly mu_of_report: number;
