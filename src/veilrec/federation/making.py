@@ -131,7 +131,10 @@ def trusting(folder: Path, wishes: FederationOptions, asked: TrustWishes) -> tup
         run = made.prepared.trainer
         if not isinstance(run, Simulation):
             raise VeilrecError(f"{wishes.method} is not learnt on clients")
-        found = costs(made.federation, choice, made.prepared, run)
+        problem = made.prepared.problem
+        if wishes.places:
+            problem = facts.FederationFacts(folder, made.federation).problem
+        found = costs(made.federation, choice, made.prepared, run, problem)
         return replace(made, notes=(*told, *made.notes)), replace(found, compare=_compared(found, wishes, made))
     raise VeilrecError("no trust model is left")
 
