@@ -69,6 +69,14 @@ def test_it_names_who_was_invited_and_has_not_come_and_a_federation_that_is_over
         assert (control.driver.status()["stage"], control.driver.status()["waiting_for"]) == ("over", [])
 
 
+def test_it_names_who_was_invited_and_has_not_come_while_a_round_waits_for_them(tmp_path):
+    loopback.lay_out_in(tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1))
+    loopback.rewritten(tmp_path, enrol_seconds=0.1)
+    with loopback.coordinating(tmp_path, loopback.known_in(tmp_path)) as control:
+        loopback.until(lambda: control.driver.queue.kind == "round")
+        assert control.driver.status()["waiting_for"] == ["d00000", "d00001", "d00002"]
+
+
 def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path):
     loopback.lay_out_in(tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2))
     with open_coordinator(tmp_path, loopback.known_in(tmp_path)):
