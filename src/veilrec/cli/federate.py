@@ -41,10 +41,11 @@ _OF_LEDGERS = (
 
 
 class Lines:
-    """A line whenever a round is over; in a terminal, one that is written over."""
+    """A line whenever a round is over or others are waited for; in a terminal, one that is written over."""
 
     def __init__(self) -> None:
         self._last = ""
+        self._awaited: list[str] = []
 
     def show(self, status: Mapping[str, Any]) -> None:
         """Say how far it has come, if that is news."""
@@ -52,10 +53,12 @@ class Lines:
         if not line or line == self._last:
             return
         self._last = line
+        awaited = status.get("waiting_for") or self._awaited
+        others, self._awaited = awaited != self._awaited, awaited
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{line}")
             sys.stderr.flush()
-        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
+        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round") or others:
             say(line)
 
 
@@ -561,7 +564,7 @@ def invite(
     if invited.brought is None:
         say("It has no data yet: its user brings it with `veilrec federate bring`")
     elif invited.brought.left_out:
-        say(f"{counted(invited.brought.left_out, 'item')} left out: this federation does not know them")
+        say(f"Left out: {counted(invited.brought.left_out, 'item')} that this federation does not know")
     for name in unheard:
         say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
 
@@ -578,7 +581,7 @@ def bring(
     from veilrec.federation.joining import bring as put
 
     brought = put(folder, _facts(federation_folder or folder.resolve().parent.parent), load(data), user)
-    left_out = f"; {counted(brought.left_out, 'item')} left out: this federation does not know them"
+    left_out = f"; left out: {counted(brought.left_out, 'item')} that this federation does not know"
     say(f"{folder} has its data{left_out if brought.left_out else ''}")
 
 
