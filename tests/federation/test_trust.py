@@ -61,6 +61,8 @@ def test_costs_are_those_of_the_plan_with_free_places(tmp_path):
     assert made.federation.least == 9
     assert "9 of 13 clients that answer in a round, each with its part of the noise" in costs.parties
     assert costs.noise == {"updates": pytest.approx((13 / 9) ** 0.5, rel=1e-3)}
+    with pytest.raises(BadInput, match="give a larger --lost, fewer --places"):
+        made_by(tmp_path / "b", TrustWishes(trust="noisy-sums", lost=0.1), places=3)
 
 
 def test_whoever_works_with_the_server_adds_no_noise_that_is_counted_on(tmp_path):

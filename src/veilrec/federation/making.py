@@ -191,9 +191,10 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
         basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
     if wishes.secagg != "none" and least > len(trainers(basis.data)):
+        margin = "larger --lost" if basis.plan.mechanism.noise_on == "share" else "smaller --least"
         raise BadInput(
             f"a secure sum of this plan needs {least} clients, and {len(trainers(basis.data))} that can learn are there"
-            " from the start: give a smaller --least, fewer --places, or more --clients"
+            f" from the start: give a {margin}, fewer --places, or more --clients"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     basis = replace(
