@@ -1,11 +1,13 @@
 """The table of methods and trust models: no cell is empty, docs show it as it is, and federations are as it says."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from veilrec.audit.trust import STRONGEST_LAST, of_method, read_trust_models, table
+from veilrec.cli.methods import _print_trust
 from veilrec.core.errors import BadInput
 from veilrec.federation.making import FederationOptions, trusting
 from veilrec.federation.trust import TrustWishes
@@ -64,3 +66,13 @@ def test_federations_have_the_trust_models_that_the_table_says(name, data, setti
     strongest = [option for option in models if row[MODELS[option]]["has"]]
     assert costs.trust == (strongest[-1] if strongest else "sums")
     assert any("not --trust noisy-sums" in note for note in made.notes) == (name == "fedmf")
+
+
+def test_a_terminal_gets_the_table_without_markdown(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    _print_trust({"fedmf", "dp-fedmf"}, json_output=False)
+    said = capsys.readouterr().out
+    assert not {"](", "`"} & {said[at : at + size] for size in (1, 2) for at in range(len(said))}
+    assert all(len(line) <= 100 for line in said.splitlines() if line.startswith("│"))
+    assert "yes: cohort-sum" in said

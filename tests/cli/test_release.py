@@ -101,5 +101,7 @@ def test_an_offer_that_clients_cannot_pay_for_is_warned_of(tmp_path):
     train(prepare(RunRequest("fedmf", RATINGS, seed=1, protocol="loo-full", rounds=1)), tmp_path / "run")
     words = ("release", tmp_path / "run", "--out", tmp_path / "films", "--unprotected", "--offer")
     told_of = " ".join(veilrec(*words, "interest:20").err.split())
-    assert "Offer interest: one query, (20, 0) per history, is more than the (5, 1e-06) per history" in told_of
+    terms = "per history (replace-one)"
+    assert f"Offer interest: one query is charged (20, 0)-DP {terms}, per message, trusting: nobody, proven" in told_of
+    assert f"clients allow (5, 1e-06)-DP {terms} for one release, (20, 1e-06) in its lifetime" in told_of
     assert "Offer interest: one" not in veilrec(*words, "interest:1").err

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.federation import loopback
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.cli.federate import app, status_line
+from veilrec.cli.federate import Lines, app, status_line
 from veilrec.federation.coordinator.process import STATUS, open_coordinator
 from veilrec.federation.federation import COORDINATOR, HELPERS
 from veilrec.federation.finishing import read_end
@@ -67,6 +67,35 @@ def test_it_names_who_was_invited_and_has_not_come_and_a_federation_that_is_over
     with loopback.coordinating(tmp_path, known) as control:
         assert control.driver.queue.over or control.driver._wait(lambda: control.driver.queue.over, 5.0)
         assert (control.driver.status()["stage"], control.driver.status()["waiting_for"]) == ("over", [])
+
+
+def test_it_names_who_was_invited_and_has_not_come_while_a_round_waits_for_them(tmp_path):
+    loopback.lay_out_in(tmp_path, loopback.basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1))
+    loopback.rewritten(tmp_path, enrol_seconds=0.1)
+    with loopback.coordinating(tmp_path, loopback.known_in(tmp_path)) as control:
+        loopback.until(lambda: control.driver.queue.kind == "round")
+        assert control.driver.status()["waiting_for"] == ["d00000", "d00001", "d00002"]
+
+
+def test_without_a_terminal_a_line_says_who_else_is_waited_for(capsys):
+    status = {
+        "round": 0,
+        "rounds": 2,
+        "void": 0,
+        "stage": "open",
+        "clients": {"here": 2, "invited": 3},
+        "messages": 0,
+        "down_bytes": 0,
+        "up_bytes": 0,
+        "this_round": {"messages": 0, "reports": 0},
+    }
+    lines = Lines()
+    for messages, names in enumerate(([], ["d00002"], ["d00002"], [], ["d00002"], ["helper-1"])):
+        lines.show(status | {"messages": messages, "waiting_for": names})
+    assert [one.partition("  clients")[0] for one in capsys.readouterr().err.splitlines()] == [
+        "round 0/2  open, waiting for d00002",
+        "round 0/2  open, waiting for helper-1",
+    ]
 
 
 def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path):

@@ -8,6 +8,7 @@ from veilrec.core.schema import RoundSpec
 from veilrec.federation.facts import FederationFacts, terms_of
 from veilrec.federation.making import FederationOptions, trusting
 from veilrec.federation.trust import TrustWishes, choices
+from veilrec.privacy.mechanisms.shares import DistributedNoise
 
 DATA = "synthetic-ratings:users=30,items=200,seed=1"
 
@@ -47,6 +48,21 @@ def test_the_strongest_that_the_options_allow_comes_first():
     assert found(TrustWishes(), "privacy.noise=central") == ["sums", "server"]
     with_places = choices(TrustWishes(), (), 30, 10)[0]
     assert set(with_places.settings) == {"privacy.noise=distributed", "privacy.silent=0.0", "privacy.lost=0.325"}
+
+
+@pytest.mark.parametrize(("clients", "places", "least"), [(10, 3, 9), (20, 10, 18), (15, 4, 14), (8, 5, 8)])
+def test_a_tenth_of_those_who_are_there_may_drop_out_beside_free_places(clients, places, least):
+    lost = choices(TrustWishes(), (), clients, places)[0].lost
+    assert DistributedNoise(clients + places, lost=lost).least == least
+
+
+def test_costs_are_those_of_the_plan_with_free_places(tmp_path):
+    made, costs = made_by(tmp_path / "a", TrustWishes(), places=3)
+    assert made.federation.least == 9
+    assert "9 of 13 clients that answer in a round, each with its part of the noise" in costs.parties
+    assert costs.noise == {"updates": pytest.approx((13 / 9) ** 0.5, rel=1e-3)}
+    with pytest.raises(BadInput, match="give a larger --lost, fewer --places"):
+        made_by(tmp_path / "b", TrustWishes(trust="noisy-sums", lost=0.1), places=3)
 
 
 def test_whoever_works_with_the_server_adds_no_noise_that_is_counted_on(tmp_path):

@@ -1,9 +1,13 @@
 """A run beside popularity: groups of users, and what a run that loses to it says."""
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.evaluation.toys import TableModel
+from veilrec.cli.output import metrics_table
 from veilrec.data.datasets import load
 from veilrec.evaluation.evaluator import evaluate, evaluate_cases
 from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
@@ -81,6 +85,24 @@ def test_who_does_not_beat_popularity_or_chance_in_what_counts_says_so():
         warnings = " ".join(warnings_of(method, promise(method), lists, both))
         assert "no better than random (ndcg@10 0.2500, random 0.2500)" in warnings
         assert warnings_of("random", promise("random"), lists, both) == []
+
+
+def test_a_model_of_ratings_is_judged_by_its_errors_and_noise_is_not_blamed_where_popularity_fails_as_well():
+    worse, both = {"ndcg@10": 0.1, "rmse": 0.9}, {"popularity": {"ndcg@10": 0.3}, "random": {"ndcg@10": 0.05}}
+    (said,) = warnings_of("privrec", promise("privrec"), worse, both)
+    assert "judge it by their errors" in said
+    assert "use popularity" not in said
+    both = {"popularity": {"ndcg@10": 0.15}, "random": {"ndcg@10": 0.2}}
+    (said,) = warnings_of("dp-fedmf", promise("dp-fedmf"), {"ndcg@10": 0.1}, both)
+    assert "drowned" not in said
+    assert "may be little to learn" in said
+
+
+def test_errors_of_predicted_ratings_stand_below_the_table():
+    own = {"ndcg@10": 0.1, "rmse": 0.94426, "mae": 0.7599, "rmse_of_mean": 0.9675, "mae_of_mean": 0.7849}
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(metrics_table("privrec", {"privrec": own, "popularity": {"ndcg@10": 0.3}}))
+    assert "RMSE 0.9443, MAE 0.7599; a user's mean: 0.9675, 0.7849" in console.export_text()
 
 
 def test_a_run_that_learns_nothing_says_so_in_its_result_but_for_baselines(tmp_path):

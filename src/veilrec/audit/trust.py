@@ -232,18 +232,24 @@ def to_json(row: Row) -> dict[str, dict[str, Any]]:
 
 def table(rows: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> list[str]:
     """Lay out rows as a table in Markdown: what proves a yes, and below it the reasons of every no, by number."""
+    lines, reasons = cells_of(rows)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in lines
+    ]
+    return [*padded, "", *reasons]
+
+
+def cells_of(rows: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]) -> tuple[list[list[str]], list[str]]:
+    """Head and lines of the table, in Markdown, and the numbered reasons."""
     reasons: dict[str, int] = {}
     lines = [["method", *STRONGEST_LAST]]
     for name, by_data in rows.items():
         for data, row in by_data.items():
             shown = f"`{name}`{f' on `{data}`' if data else ''}"
             lines.append([shown, *(_cell(row[trust], reasons) for trust in STRONGEST_LAST)])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    lines.insert(1, ["-" * width for width in widths])
-    padded = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in lines
-    ]
-    return [*padded, "", *(f"{number}. {reason}" for reason, number in reasons.items())]
+    return lines, [f"{number}. {reason}" for reason, number in reasons.items()]
 
 
 def _cell(cell: Mapping[str, Any], reasons: dict[str, int]) -> str:

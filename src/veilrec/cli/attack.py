@@ -308,7 +308,7 @@ def _print_coordinator(found: Sequence[CoordinatorAttack], output: AttackOutput)
 
     from veilrec.attacks.plays import PLAYS, REMAINS
 
-    console, head = Console(), ("attack", "opened", "found", "rate", "95 %", "false", "bound", "refused by")
+    console, head = Console(), ("attack", "opened", "found", "rate", "95 %", "false", "bound")
     for one in found:
         console.print(f"{one.label}: {one.claimed.line()}", style="bold", soft_wrap=True, markup=False)
         console.print(f"{one.clients} clients, sums of {one.least} at least; data {one.data}", markup=False)
@@ -318,10 +318,10 @@ def _print_coordinator(found: Sequence[CoordinatorAttack], output: AttackOutput)
             bound = "none" if f.bound is None else f"{f.bound:.3f}"
             interval = f"{r.interval[0]:.3f}-{r.interval[1]:.3f}"
             numbers = (f"{r.found}/{r.clicks}", f"{r.recall:.3f}", interval, f"{r.false_positive_rate:.4f}", bound)
+            rows.append((f.play, f"{f.opened}/{f.targets}", *numbers))
             by = ", ".join(dict.fromkeys(by for by, _, _ in f.refusals))
-            rows.append((f.play, f"{f.opened}/{f.targets}", *numbers, by))
-            told += [f"{f.play}: {by}: {why}" for by, why, _ in f.refusals[:1]]
-        console.print(text_table(head, rows, left=(0, 7), whole=range(7)))
+            told += [f"{f.play}: refused by {by}: {why}" for _, why, _ in f.refusals[:1]]
+        console.print(text_table(head, rows, whole=range(7)))
         for line in told:
             console.print(line, soft_wrap=True, markup=False)
     for play in dict.fromkeys(f.play for one in found for f in one.findings):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from veilrec.cli.output import Json, data_names, flat_options, method_names, print_json, protocol_names, say
-from veilrec.core.errors import BadInput, some_of
+from veilrec.core.errors import BadInput, counted, some_of
 
 if TYPE_CHECKING:
     from threading import Event
@@ -41,10 +41,11 @@ _OF_LEDGERS = (
 
 
 class Lines:
-    """A line whenever a round is over; in a terminal, one that is written over."""
+    """A line whenever a round is over or others are waited for; in a terminal, one that is written over."""
 
     def __init__(self) -> None:
         self._last = ""
+        self._awaited: list[str] = []
 
     def show(self, status: Mapping[str, Any]) -> None:
         """Say how far it has come, if that is news."""
@@ -52,10 +53,12 @@ class Lines:
         if not line or line == self._last:
             return
         self._last = line
+        awaited = status.get("waiting_for") or self._awaited
+        others, self._awaited = awaited != self._awaited, awaited
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{line}")
             sys.stderr.flush()
-        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
+        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round") or others:
             say(line)
 
 
@@ -223,7 +226,7 @@ def init(
         return
     kept = f" ({made.federation.places} of them come later)" if made.federation.places else ""
     say(
-        f"{folder}: {made.federation.clients} clients{kept}, {made.federation.rounds} rounds of"
+        f"{folder}: {made.federation.clients} clients{kept}, {counted(made.federation.rounds, 'round')} of"
         f" {made.federation.method}"
     )
     say(f"Promised: {guarantee.line()}")
@@ -247,7 +250,8 @@ def cost_lines(costs: TrustCosts) -> list[str]:
     lines.append(
         f"Bytes of a client{told}: a round sends {beside(mine.message, server.message)} and gets"
         f" {beside(mine.model, server.model)}; the run sends {beside(mine.run_up, server.run_up)} and gets"
-        f" {beside(mine.run_down, server.run_down)}, in {mine.rounds:.3g} rounds on average"
+        f" {beside(mine.run_down, server.run_down)}, in {mine.rounds:.3g}"
+        f" {'round' if mine.rounds == 1 else 'rounds'} on average"
     )
     if costs.noise:
         factors = ", ".join(f"{factor:.3g} times on {what}" for what, factor in costs.noise.items())
@@ -518,7 +522,7 @@ def rehearse(folder: Folder, json_output: Json = False) -> None:
         print_json(vars(found))
     else:
         said = "the same weights, bit for bit" if found.same else "OTHER weights"
-        say(f"{found.rounds} rounds: the federation and its simulation have {said}")
+        say(f"{counted(found.rounds, 'round')}: the federation and its simulation have {said}")
         say(f"federation {found.federation}\nsimulation {found.simulation}")
         if found.gaps:
             say(f"In {found.gaps} rounds somebody was missing, and in a simulation nobody is.")
@@ -560,7 +564,7 @@ def invite(
     if invited.brought is None:
         say("It has no data yet: its user brings it with `veilrec federate bring`")
     elif invited.brought.left_out:
-        say(f"{invited.brought.left_out} items are left out: this federation does not know them")
+        say(f"Left out: {counted(invited.brought.left_out, 'item')} that this federation does not know")
     for name in unheard:
         say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
 
@@ -577,7 +581,7 @@ def bring(
     from veilrec.federation.joining import bring as put
 
     brought = put(folder, _facts(federation_folder or folder.resolve().parent.parent), load(data), user)
-    left_out = f"; {brought.left_out} items are left out: this federation does not know them"
+    left_out = f"; left out: {counted(brought.left_out, 'item')} that this federation does not know"
     say(f"{folder} has its data{left_out if brought.left_out else ''}")
 
 

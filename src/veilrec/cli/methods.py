@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 import textwrap
@@ -15,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from veilrec.cli.output import Json, data_names, method_names, print_json, say, text_table
+from veilrec.cli.output import Json, data_names, method_names, print_json, print_wide, say, text_table
 from veilrec.core.errors import BadInput, known_name
 
 if TYPE_CHECKING:
@@ -69,14 +70,20 @@ def methods(
 
 
 def _print_trust(names: set[str], json_output: bool) -> None:
-    """Print the table of trust models, of built-in methods alone."""
-    from veilrec.audit.trust import read_trust_models, table
+    """Print the table of trust models, of built-in methods alone; Markdown, but in a terminal."""
+    from veilrec.audit.trust import cells_of, read_trust_models, table
 
     rows = {name: row for name, row in read_trust_models().items() if name in names}
     if json_output:
         print_json({"trust": rows})
         return
-    typer.echo("\n".join(table(rows)))
+    if not sys.stdout.isatty():
+        typer.echo("\n".join(table(rows)))
+        return
+    (head, *lines), reasons = cells_of(rows)
+    plain = [[re.sub(r"\]\(.*?\)|[\[`]", "", cell) for cell in line] for line in lines]
+    print_wide(text_table(head, plain, left=range(len(head)), whole=(0,)))
+    typer.echo("\n".join(reasons))
 
 
 def _print_list(entries: list[dict[str, Any]]) -> None:

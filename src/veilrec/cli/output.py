@@ -126,10 +126,15 @@ def print_wide(table: Group) -> None:
 
 
 def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
-    """Build a table with a row per method and a column per metric."""
-    shown = [name for name in _COLUMNS if name in next(iter(rows.values()))]
+    """Build a table with a row per method and a column per metric; errors of predicted ratings stand below it."""
+    own = next(iter(rows.values()))
+    shown = [name for name in _COLUMNS if name in own]
     cells = ([name, *(f"{metrics[key]:.4f}" for key in shown)] for name, metrics in rows.items())
-    return text_table(["", *shown], cells, title)
+    table = text_table(["", *shown], cells, title)
+    if "rmse" not in own:
+        return table
+    errors = "Predicted ratings: RMSE {rmse:.4f}, MAE {mae:.4f}; a user's mean: {rmse_of_mean:.4f}, {mae_of_mean:.4f}"
+    return Group(table, Text(errors.format(**own)))
 
 
 def items_table(title: str, items: Iterable[tuple[str, str, float]]) -> Group:

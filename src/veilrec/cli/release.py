@@ -239,7 +239,9 @@ def _tell(facts: dict[str, Any], json_output: bool) -> None:
         print_json(facts)
         return
     for name, value in facts.items():
-        shown = ", ".join(value) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
+        shown = f"{value:,}" if isinstance(value, int) else str(value)
+        if isinstance(value, list):
+            shown = ", ".join(value) or "nothing: clients ask nobody"
         typer.echo(f"{name:>10}  {('yes' if value else 'NO') if isinstance(value, bool) else shown}")
 
 

@@ -338,7 +338,10 @@ class Serving:
         if self.delta is not None:
             probability(delta=self.delta)
         elif self.mode == "pooled" or self.noise == "gaussian":
-            raise BadInput(f"serving by {self.mode} with Gaussian noise needs a delta: give --delta, such as 1e-6")
+            raise BadInput(
+                f"serving by {self.mode} with Gaussian noise needs a delta, such as 1e-6: --delta, or the third of"
+                " --offer MODE:EPSILON:DELTA"
+            )
         if self.calibration == "as-published" and self.mode not in ("attention", "vector"):
             raise BadInput(f"no paper publishes {self.mode}: leave the calibration out, it is proven")
         if self.clip is not None:

@@ -47,7 +47,7 @@ def audit(folder: Path, helping: Path | None = None) -> AuditOfSums:
     """Check all transcripts of a federation, against the journal of a helper too if its folder is given."""
     made = federation.read(folder)
     if made.secagg == "none":
-        raise BadInput(f"{folder} has no secure sums: there is nothing to check; make one with `--secagg`")
+        raise BadInput(f"{folder} has no secure sums: there is nothing to check; leave out --trust server to have them")
     facts = FederationFacts(folder, made)
     with Registry(folder / COORDINATOR) as registry, open_coordinator(folder, facts) as server:
         entries = [*registry.entries("trainer"), *registry.entries("validator")]

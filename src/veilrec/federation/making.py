@@ -131,7 +131,10 @@ def trusting(folder: Path, wishes: FederationOptions, asked: TrustWishes) -> tup
         run = made.prepared.trainer
         if not isinstance(run, Simulation):
             raise VeilrecError(f"{wishes.method} is not learnt on clients")
-        found = costs(made.federation, choice, made.prepared, run)
+        problem = made.prepared.problem
+        if wishes.places:
+            problem = facts.FederationFacts(folder, made.federation).problem
+        found = costs(made.federation, choice, made.prepared, run, problem)
         return replace(made, notes=(*told, *made.notes)), replace(found, compare=_compared(found, wishes, made))
     raise VeilrecError("no trust model is left")
 
@@ -188,9 +191,10 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
         basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
     if wishes.secagg != "none" and least > len(trainers(basis.data)):
+        margin = "larger --lost" if basis.plan.mechanism.noise_on == "share" else "smaller --least"
         raise BadInput(
             f"a secure sum of this plan needs {least} clients, and {len(trainers(basis.data))} that can learn are there"
-            " from the start: give a smaller --least, fewer --places, or more --clients"
+            f" from the start: give a {margin}, fewer --places, or more --clients"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     basis = replace(

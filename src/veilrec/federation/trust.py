@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any, Literal
 
 from veilrec.core.errors import BadInput, counted
@@ -18,7 +18,7 @@ from veilrec.core.schema import ReportSum
 from veilrec.evaluation.evaluator import evaluate_cases
 from veilrec.federation.facts import terms_in, terms_of
 from veilrec.federation.federation import Federation
-from veilrec.methods.base import Config, is_set
+from veilrec.methods.base import Config, Problem, is_set
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.mechanisms.schedules import TreeSum
@@ -112,9 +112,8 @@ def _chosen(
     )
     if trust == "sums":
         return made
-    margin = round(
-        (places + _LOST_BY_ITSELF * clients) / (places + clients), 6
-    )  # a free place is a client that is lost
+    # A free place is a client that is lost. Rounded up: rounded down, it would be a client less.
+    margin = ceil((places + _LOST_BY_ITSELF * clients) / (places + clients) * 1e6 - 1e-6) / 1e6
     lost = margin if wishes.lost is None else wishes.lost
     colluding = made.corrupt if masks == "pairs" else 0.0  # the server knows the noise of those who work with it
     silent = colluding if wishes.silent is None else wishes.silent
@@ -152,37 +151,42 @@ class TrustCosts:
         return asdict(self) | {"noise": dict(self.noise), "parties": list(self.parties)}
 
 
-def costs(made: Federation, choice: TrustChoice, prepared: PreparedRun, run: Simulation) -> TrustCosts:
+def costs(
+    made: Federation, choice: TrustChoice, prepared: PreparedRun, run: Simulation, problem: Problem
+) -> TrustCosts:
     """Work out what a trust model costs: noise from two plans, bytes from their first rounds, which are simulated.
 
     Of a rehearsal, which protects nobody, both plans are simulated to their end and measured.
 
     Args:
         run: the simulation of the federation's people, after its first round.
+        problem: with the free places, of which `prepared` and `run` know nothing.
     """
     plan = central = run.plan
+    whole = whole_central = plan if prepared.method.plan is None else prepared.method.plan(prepared.config, problem)
     if choice.trust == "noisy-sums" and prepared.method.plan is not None:
-        central = prepared.method.plan(_central(prepared, made.dataset), prepared.problem)
+        settings = _central(prepared, made.dataset)
+        central, whole_central = (prepared.method.plan(settings, of) for of in (prepared.problem, problem))
     by_server = _traffic(Simulation(central, run.data, run.histories, run.seeds), made.validators)
     traffic, noise = by_server, dict[str, float]()
     if made.secagg != "none":
-        vector = terms_of(plan, run.server.spec, made.digest, made.least).vector_bytes
+        vector = terms_of(whole, run.server.spec, made.digest, made.least).vector_bytes
         report = by_server.run_up - round(by_server.rounds * by_server.message)
-        if plan.reports is not None and plan.reports.mechanism.under_masks:
-            report = terms_in(made, plan, ReportSum()).vector_bytes
+        if whole.reports is not None and whole.reports.mechanism.under_masks:
+            report = terms_in(made, whole, ReportSum()).vector_bytes
         times = _times(run)
         traffic = Traffic(
             vector, by_server.model, times, round(times * vector) + report, round(times * by_server.model)
         )
     accuracy = dict[str, tuple[float, float]]()
     if central is not plan:
-        noise = _noise(plan, central)
+        noise = _noise(whole, whole_central)
         if made.rehearsal:
             here, there = (
                 _measured(Simulation(p, run.data, run.histories, run.seeds), prepared) for p in (plan, central)
             )
             accuracy = {name: (value, there[name]) for name, value in here.items()}
-    return TrustCosts(choice.trust, traffic, by_server, tuple(parties(made, plan)), noise, accuracy)
+    return TrustCosts(choice.trust, traffic, by_server, tuple(parties(made, whole)), noise, accuracy)
 
 
 def _measured(run: Simulation, prepared: PreparedRun) -> dict[str, float]:

@@ -459,11 +459,11 @@ def proven(
 
 def _margins(privacy: PrivacyTerms) -> str:
     lost, silent = (f"{share:.3g}" for share in (100.0 * privacy.lost, 100.0 * privacy.silent))
+    told = "each adds its own and does not tell the server"
     return (
         "Clients add the noise, each a share, and it is enough as long as of the clients of a sum"
         f" {f'{lost} per cent at most drop out' if privacy.lost else 'none drops out'} (or the sum is void), and"
-        f" {f'{silent} per cent at most add none' if privacy.silent else 'none adds nothing'}, or tell the server"
-        " theirs."
+        f" {f'{silent} per cent at most add none or tell the server theirs' if privacy.silent else told}."
     )
 
 

@@ -142,14 +142,18 @@ def warnings_of(
     name, warnings = _decisive(metrics), []
     popularity, chance = baselines["popularity"], baselines["random"]
     if guarantee.basis == "none" and not _is_baseline(method) and not _beats(metrics, popularity):
+        advice = "Train longer, try other settings, or use popularity."
+        if "rmse" in metrics:
+            advice = "It has learnt to predict ratings: judge it by their errors."
         warnings.append(
             f"This run ranks no better than popularity ({name} {metrics[name]:.4f}, popularity {popularity[name]:.4f}):"
-            " measured so, it is worth no more than a list of what everybody likes. Train longer, try other settings,"
-            " or use popularity."
+            f" measured so, it is worth no more than a list of what everybody likes. {advice}"
         )
     if method != "random" and not _beats(metrics, chance):
         why = "Train longer, or try other settings."
-        if guarantee.basis != "none":
+        if not _beats(popularity, chance):
+            why = "Nor does popularity without noise: there may be little to learn here."
+        elif guarantee.basis != "none":
             why = "The noise has drowned what there was to learn: it takes more people, or a weaker promise."
         warnings.append(
             f"This run ranks no better than random ({name} {metrics[name]:.4f}, random {chance[name]:.4f}): its lists"

@@ -324,10 +324,11 @@ def beyond_budget(release: Release) -> tuple[str, ...]:
         for budget in QueryBudget().budgets():
             cost = budget.cost(mechanism.event(), mechanism.unit, mechanism.adjacency)
             if cost is not None and not budget.allows(cost, cost):
+                epsilon, delta = budget.spent(cost)  # what holds, which is more than what a paper may claim
                 told.append(
-                    f"{mode}: one query, ({mechanism.claimed_epsilon:g}, {mechanism.claimed_delta:g}) per"
-                    f" {mechanism.unit}, is more than the ({budget.epsilon:g}, {budget.delta:g}) per {budget.unit} that"
-                    " clients allow a release: only those made with a larger --budget can ask so"
+                    f"{mode}: one query is charged ({epsilon:.4g}, {delta:g})-DP per {budget.unit}"
+                    f" ({budget.adjacency}), per message, trusting: {budget.trust}, proven; clients allow"
+                    f" {budget.line('release')}: only those made with a larger --budget can ask so"
                 )
                 break
     return tuple(told)

@@ -21,7 +21,7 @@ run are states of this process. In each state the driver does one thing, and the
 | `OVER` | tells everybody that the run is over | | |
 
 Without secure aggregation `OPENING` is left out, and nobody is waited for in `CLOSING`. No lock and no transaction is
-held during any wait: `status` answers in every state, and names the invited that have not come before the first round,
+held during any wait: `status` answers in every state, and names the invited that have never come,
 and the helpers that are waited for. A wait that fails
 (`Away`) leaves the state as it is, and it is tried again.
 
@@ -218,10 +218,13 @@ class RoundDriver:
         return [e.client for e in self.registry.entries() if not (e.key or e.revoked or e.free)]
 
     def _waiting_for(self) -> list[str]:
-        """Who is waited for by name: the invited before the first round, and helpers that owe a reply."""
+        """Who is waited for by name: the invited who never came, and helpers that owe a reply."""
         if self._enrolling:
             return self._not_come()
-        return list(self.queue.unanswered) if self.queue.kind in ("open", "sum") else []
+        kind, owing = self.queue.kind, self.queue.unanswered
+        if kind in ("open", "sum"):
+            return list(owing)
+        return [client for client in self._not_come() if kind is not None and client in owing]
 
     def _report_and_begin(self) -> None:
         """`IDLE` and `REPORTING`: collect the reports that are due, then fix cohort and round spec."""
