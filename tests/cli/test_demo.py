@@ -225,7 +225,7 @@ def test_the_real_demo_learns(tmp_path, monkeypatch):
     service = told["services"]["privaterec"]
     assert service["audit"] == {"method": "privaterec", "holds": True}
     asked = {one["mode"]: one for one in service["asked"]}
-    sizes = {"none-sent": 0, "interest": 9, "attention": 27, "pooled": 71, "nobody": 0}
+    sizes = {"none-sent": 0, "interest": 9, "nobody": 0}  # the others keep too little of the exact list here
     assert {mode: one["sent_bytes"] for mode, one in asked.items()} == sizes
     assert all(one["used"] == mode for mode, one in asked.items())
     release = open_release(tmp_path / "veilrec-demo" / "release")
