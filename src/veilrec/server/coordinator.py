@@ -37,8 +37,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.files import Closing
@@ -208,7 +206,7 @@ class Coordinator(Closing):
         if self.stage is RoundState.IDLE:
             self._prepare()
         clients = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-        return ReportRequest(self.round_number, self._period, clients)
+        return ReportRequest(self.round_number, self.round_number if reports.fresh else 0, clients)
 
     @property
     def report_number(self) -> int:
@@ -321,10 +319,6 @@ class Coordinator(Closing):
         # How many have reported is covered by no noise: where they trust the server, the tally is of all who are asked.
         of = len(question.clients) if mechanism.under_masks else ballot.reports
         self._store.set_tally(mechanism.protect(ballot.counts, noise), of)
-
-    @property
-    def _period(self) -> int:
-        return self.round_number if self.plan.reports is not None and self.plan.reports.fresh else 0
 
     def _prepare(self) -> None:
         """Draw who takes part, once and for all."""
@@ -472,7 +466,7 @@ class Coordinator(Closing):
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
             self._server_state.step()
-            if self._goes_too_far():
+            if self._server_state.goes_too_far():
                 place = self._taken_back(place)
             else:
                 model = store.write_model(self._server_state.state(), place.number + 1)
@@ -492,12 +486,6 @@ class Coordinator(Closing):
         self.refused.clear()
         self.declined.clear()
         return report
-
-    def _goes_too_far(self) -> bool:
-        """Whether the model has weights that no client would learn from: a client lies, or the rates are too large."""
-        weights = self._server_state.weights
-        known = ((tensor, weights.get(tensor.name)) for tensor in self.plan.schema.tensors)
-        return not all(values is None or (np.abs(values) <= tensor.largest).all() for tensor, values in known)
 
     def _taken_back(self, place: RunPosition) -> RunPosition:
         """Void the round, with the model as it was before; one client that lies ends no run."""

@@ -271,6 +271,11 @@ class ServerState:
         for name, weights in self.server.weights.items() if self.averages else ():
             self.averages[name] += (np.float32(1.0) - self.averaging) * (weights - self.averages[name])
 
+    def goes_too_far(self) -> bool:
+        """Whether the model has weights that no client would learn from: a client lies, or the rates are too large."""
+        known = ((tensor, self.weights.get(tensor.name)) for tensor in self.server.schema.tensors)
+        return not all(values is None or (np.abs(values) <= tensor.largest).all() for tensor, values in known)
+
     @property
     def weights(self) -> Mapping[str, Floats]:
         """Weights of the model that ranks: averages where there are any, else those of the server."""
