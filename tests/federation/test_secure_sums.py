@@ -307,7 +307,7 @@ def test_a_helper_that_is_silent_or_signs_another_answer_voids_only_that_round(s
     answer = Helper.answer
 
     def lost(self, request):
-        if int.from_bytes(request[32:36], "little") > 0:
+        if MaskRequest.decode(request).round_number > 0:
             return answer(self, request)
         if not signs:
             raise BadInput("lost")
